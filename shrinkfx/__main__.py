@@ -1,0 +1,8 @@
+"""``python -m shrinkfx`` is ``shrinkfx``."""
+
+import sys
+
+from shrinkfx.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

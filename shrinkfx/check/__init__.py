@@ -1,0 +1,1 @@
+"""ASKING: the fork server's other end, and the oracles. No torch."""

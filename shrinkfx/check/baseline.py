@@ -1,0 +1,80 @@
+"""What the unchanged program does, before anything is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.errors import FlakyFailure, NotReproducible
+from shrinkfx.failure.signature import ANY, Kind, Signature, asked_for
+from shrinkfx.failure.verdict import Observation
+
+_FORKS = 2
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The failure to look for.
+
+    Attributes:
+        fallback_random: random numbers are eager's, so that values compare.
+        seconds: the longest run.
+    """
+
+    target: Signature
+    fallback_random: bool
+    seconds: float
+
+
+def baseline(
+    compiler: Compiler, until: str | None, note: Callable[[str], None]
+) -> Baseline:
+    """Run the program once in a fresh interpreter and twice in forks.
+
+    Raises:
+        NotReproducible: it passes, or fails in another way than asked.
+        FlakyFailure: some of the runs fail as asked and others do not.
+    """
+    wanted = until or ANY
+    first, ending = compiler.original(fresh=True)
+    random = first.signature is None and not ending.answer.get("values_compared", True)
+    if random and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
+        note("random operators: comparing values with eager's random numbers")
+        compiler = compiler.with_options(fallback_random=True)
+        first, _ = compiler.original(fresh=True)
+    seen = [first]
+    # A first run that passes is no reason to pay for two more, unless the
+    # others may tell that it is flaky: they are cheap beside a wrong answer.
+    seen += [compiler.original()[0] for _ in range(_FORKS)]
+    found = [
+        s.signature for s in seen if s.signature and asked_for(wanted, s.signature)
+    ]
+    described = [describe(s) for s in seen]
+    if not found:
+        raise NotReproducible(wanted, described, _advice(seen))
+    target = found[0]
+    if not all(target.admits(s.signature) for s in seen):
+        advice = "a flaky failure: fix its cause of randomness, or raise --timeout"
+        raise FlakyFailure(wanted, described, advice)
+    note(f"baseline: {target}")
+    return Baseline(target, random, max(s.seconds for s in seen))
+
+
+def describe(seen: Observation) -> str:
+    """Say in a line what a run did."""
+    if seen.signature:
+        return str(seen.signature)
+    return seen.invalid or seen.unresolved or "passes: the same result as eager"
+
+
+def _advice(seen: list[Observation]) -> str:
+    kinds = {s.signature.kind.value for s in seen if s.signature}
+    if kinds:
+        return f"to reduce what it does: --until {sorted(kinds)[0]}"
+    if all(s.signature is None and not s.invalid and not s.unresolved for s in seen):
+        return (
+            "failing inputs other than the exported ones? --inputs FILE. "
+            "settings of the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE"
+        )
+    return "see above"

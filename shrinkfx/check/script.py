@@ -1,0 +1,59 @@
+"""Run a repro as anyone would: in an empty folder, without shrinkfx."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.check.oracle import Asks, Limits, Meter
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.transcript import as_check
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.messages import Request, Task
+
+
+@dataclass(frozen=True)
+class ScriptRunner:
+    """Runs scripts through a bare server, each in an empty folder of its own."""
+
+    server: Asks
+    limits: Limits
+    meter: Meter
+
+    def run(self, files: Sequence[Path], *, fresh: bool) -> Observation:
+        """Copy ``files`` away and run the first of them.
+
+        Args:
+            fresh: in a new interpreter rather than a fork.
+        """
+        with tempfile.TemporaryDirectory(prefix="shrinkfx-repro-") as folder:
+            for file in files:
+                shutil.copy(file, folder)
+            script = Path(folder) / files[0].name
+            request = Request(
+                Task.SCRIPT,
+                {"path": str(script), "cwd": folder},
+                timeout_s=self.limits.timeout_s,
+                max_rss_bytes=self.limits.max_rss_bytes,
+                fresh=fresh,
+            )
+            ending = self.meter.add(self.server.ask(request))
+            return observe(as_check(ending, script.read_text(), script.name))
+
+    def fails(self, files: Sequence[Path], target: Signature) -> bool:
+        """Ask once, in a fork."""
+        return target.admits(self.run(files, fresh=False).signature)
+
+    def verify(self, files: Sequence[Path], target: Signature) -> tuple[int, int]:
+        """Run once fresh and twice in forks.
+
+        Returns:
+            How often it ran, and how often it failed as ``target`` says.
+        """
+        seen = [self.run(files, fresh=True)]
+        seen += [self.run(files, fresh=False) for _ in range(2)]
+        return len(seen), sum(target.admits(s.signature) for s in seen)

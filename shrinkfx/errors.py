@@ -1,0 +1,94 @@
+"""The errors a user can meet, each with what to do next.
+
+A candidate that fails is never one of these: it is a value, a ``Verdict``.
+"""
+
+from __future__ import annotations
+
+
+class ShrinkfxError(Exception):
+    """Catch this to catch everything that shrinkfx raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(ShrinkfxError):
+    """An option or an argument makes no sense; nothing has been started."""
+
+    exit_code = 2
+
+
+class LoadError(ShrinkfxError):
+    """The program, its inputs or a preload could not be read.
+
+    Args:
+        subject: the file or module at fault.
+        reason: what was seen.
+        advice: the next thing to try.
+    """
+
+    exit_code = 2
+
+    def __init__(self, subject: str, reason: str, advice: str = "") -> None:
+        self.subject = subject
+        self.reason = reason
+        self.advice = advice
+        super().__init__(f"{subject}: {reason}" + (f"\n{advice}" if advice else ""))
+
+
+class NotReproducible(ShrinkfxError):
+    """The program does not fail as asked.
+
+    Args:
+        wanted: the kind of failure that was asked for.
+        seen: what the runs showed instead, one text a run.
+        advice: the next thing to try.
+    """
+
+    exit_code = 3
+
+    def __init__(self, wanted: str, seen: list[str], advice: str) -> None:
+        self.wanted = wanted
+        self.seen = seen
+        runs = "\n".join(f"  run {i}: {text}" for i, text in enumerate(seen, 1))
+        super().__init__(
+            f"the program does not fail with '{wanted}'; what its runs did:\n"
+            f"{runs}\n{advice}"
+        )
+
+
+class FlakyFailure(NotReproducible):
+    """Some runs of the unchanged program fail as asked and others do not."""
+
+
+class InvalidEdit(ShrinkfxError):
+    """An edit does not fit the candidate it was applied to.
+
+    Strategies may propose such edits; the reducer passes over them.
+    """
+
+
+class StrategyError(ShrinkfxError):
+    """A strategy is unknown, or breaks the contract of ``Strategy.propose``."""
+
+    exit_code = 2
+
+
+class WorkerError(ShrinkfxError):
+    """The process that holds torch died or stopped answering.
+
+    Args:
+        reason: what the parent saw.
+        log: the last lines that the worker wrote.
+    """
+
+    def __init__(self, reason: str, log: str = "") -> None:
+        self.reason = reason
+        self.log = log
+        super().__init__(reason + (f"\nits last lines:\n{log}" if log else ""))
+
+
+class BudgetExhausted(ShrinkfxError):
+    """The checks or the minutes that were allowed are spent."""
+
+    exit_code = 4

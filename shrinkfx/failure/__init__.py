@@ -1,0 +1,1 @@
+"""WHAT IT MEANS to fail: kinds, identities and verdicts. No torch."""

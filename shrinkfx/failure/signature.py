@@ -1,0 +1,97 @@
+"""The identity of a failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Kinds of failure, the most specific that fits."""
+
+    IMA = "ima"
+    ASSERT = "assert"
+    CRASH = "crash"
+    NAN = "nan"
+    MISMATCH = "mismatch"
+    CHECK_INPUTS = "check-inputs"
+    COMPILE_ERROR = "compile-error"
+    LOAD_ERROR = "load-error"
+    EXCEPTION = "exception"
+    HANG = "hang"
+    OOM = "oom"
+
+
+ANY = "any"
+"""``--until any``: take whatever failure the baseline shows."""
+
+UNTIL = (*(kind.value for kind in Kind), ANY)
+
+MEANING = {
+    Kind.IMA: "illegal memory access, heap corruption",
+    Kind.ASSERT: "index-bounds or other run-time assertion",
+    Kind.CRASH: "death by a signal with nothing more specific",
+    Kind.NAN: "not finite where eager is finite",
+    Kind.MISMATCH: "dtype, shape or values differ from eager",
+    Kind.CHECK_INPUTS: "the compiled program refuses its inputs",
+    Kind.COMPILE_ERROR: "AOTInductor or the C++ compiler raises",
+    Kind.LOAD_ERROR: "the compiled package does not load",
+    Kind.EXCEPTION: "any other exception at run time",
+    Kind.HANG: "does not end within --timeout",
+    Kind.OOM: "asks for more memory than there is",
+}
+
+
+class Stage(StrEnum):
+    """How far a check came. The worker notes each before entering it."""
+
+    START = "start"
+    REBUILD = "rebuild"
+    EAGER = "eager"
+    COMPILE = "compile"
+    LOAD = "load"
+    RUN = "run"
+    COMPARE = "compare"
+    DONE = "done"
+
+
+MEMORY = "memory fault"
+"""Detail of every death by a memory fault: the same overrun shows as SIGSEGV,
+SIGBUS, ``double free`` or ``malloc(): invalid size``, as the heap lies."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What failed, where, and how, without what drifts while a program shrinks.
+
+    Attributes:
+        detail: the normalised cause; part of the identity.
+        text: what a person reads; numbers and names in it drift, so it is not.
+    """
+
+    kind: Kind
+    stage: Stage
+    detail: str = ""
+    text: str = field(default="", compare=False)
+
+    def admits(self, seen: Signature | None) -> bool:
+        """Tell whether ``seen`` is the failure that this signature names."""
+        if seen is None:
+            return False
+        if self.detail == MEMORY and seen.detail == MEMORY:
+            return self.stage is seen.stage
+        if {self.kind, seen.kind} <= {Kind.NAN, Kind.MISMATCH}:
+            return self.kind is Kind.MISMATCH or seen.kind is Kind.NAN
+        return self == seen
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.stage}: {self.text or self.detail}"
+
+
+def asked_for(until: str, seen: Signature) -> bool:
+    """Tell whether ``--until`` takes this baseline failure as the target."""
+    if until == ANY or until == seen.kind:
+        return True
+    if until in (Kind.IMA, Kind.CRASH):
+        return seen.detail == MEMORY
+    return until == Kind.MISMATCH and seen.kind is Kind.NAN

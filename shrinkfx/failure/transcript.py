@@ -1,0 +1,76 @@
+"""Read what a script printed as it ended: a repro run by a bare Python.
+
+The script knows nothing of shrinkfx, so its stage is read off the line it died
+in, and its exception off the traceback.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.program.messages import Ending
+
+STAGE_OF_CALL = {
+    "torch.export.": Stage.REBUILD,
+    "expected = model(": Stage.EAGER,
+    "aoti_compile_and_package(": Stage.COMPILE,
+    "aoti_load_package(": Stage.LOAD,
+    "actual = compiled(": Stage.RUN,
+    "assert": Stage.COMPARE,
+    "print(": Stage.DONE,
+}
+"""What a line of a repro must hold for its stage to be known."""
+
+_TRACEBACK = "Traceback (most recent call last):"
+_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?((?s:.*)))?$")
+_FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in (\S+)', re.MULTILINE)
+
+
+def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
+    """Bring a script's end into the form of a check's end."""
+    stage = _stage(ending.log, script, name)
+    answer: dict[str, Any] = {}
+    if ending.how == "exit" and (ending.code or "error" in ending.answer):
+        error = _error(ending.log)
+        if stage is Stage.COMPARE:
+            message = str(error["message"])
+            what = "nan" if "not finite" in message else "values"
+            answer = {"difference": {"what": what, "text": message.strip()}}
+        elif error["type"]:
+            answer = {"error": error}
+    return dataclasses.replace(ending, stage=stage.value, answer=answer)
+
+
+def _stage(log: str, script: str, name: str) -> Stage:
+    """Find the module-level line of the script that was running last."""
+    frames = re.findall(
+        rf'File "[^"]*{re.escape(name)}", line (\d+),? in <module>', log
+    )
+    if not frames:
+        # Nothing points into the script: it came to its end, or died in native
+        # code after its last line.
+        return Stage.DONE if "no longer fails" in log else Stage.RUN
+    line = script.splitlines()[int(frames[-1]) - 1]
+    for call, stage in STAGE_OF_CALL.items():
+        if call in line:
+            return stage
+    return Stage.START
+
+
+def _error(log: str) -> dict[str, Any]:
+    """Take type, message and frames of the last exception that was printed."""
+    last = log.rpartition(_TRACEBACK)[2]
+    frames = []
+    for path, function in _FRAME.findall(last):
+        inside = path.rpartition("site-packages/")[2]
+        frames.append(f"{inside}:{function}")
+    lines = last.splitlines()
+    start = next((i for i, s in enumerate(lines) if s and not s.startswith(" ")), None)
+    if start is None:
+        return {"type": "", "message": "", "frames": frames}
+    found = _ERROR.match("\n".join(lines[start:]))
+    kind, message = (found[1], found[2] or "") if found else ("Exception", lines[start])
+    return {"type": kind.rpartition(".")[2], "message": message, "frames": frames}

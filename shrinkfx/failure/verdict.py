@@ -1,0 +1,70 @@
+"""What search asks and check answers: observations, verdicts and oracles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from shrinkfx.failure.signature import Signature
+from shrinkfx.program.candidate import Candidate
+
+
+class Outcome(StrEnum):
+    """The answer to one question."""
+
+    REPRODUCED = "reproduced"
+    DIFFERENT = "different"
+    PASSED = "passed"
+    UNRESOLVED = "unresolved"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What happened to one candidate: facts, no opinion.
+
+    Attributes:
+        signature: the failure, or None if it passed.
+        invalid: why the candidate is no program to judge the compiler by, or ''.
+        unresolved: why nothing can be said (a time limit, say), or ''.
+        log: the end of what the child wrote.
+    """
+
+    signature: Signature | None = None
+    invalid: str = ""
+    unresolved: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_rss_bytes: int = 0
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    outcome: Outcome
+    observation: Observation = Observation()
+
+    @property
+    def reproduced(self) -> bool:
+        """Only this makes a step."""
+        return self.outcome is Outcome.REPRODUCED
+
+
+def judge(seen: Observation, target: Signature) -> Outcome:
+    """Compare what happened with what we are looking for."""
+    if seen.invalid:
+        return Outcome.INVALID
+    if target.admits(seen.signature):
+        return Outcome.REPRODUCED
+    if seen.unresolved:
+        return Outcome.UNRESOLVED
+    if seen.signature is None:
+        return Outcome.PASSED
+    return Outcome.DIFFERENT
+
+
+class Oracle(Protocol):
+    """Answers whether a candidate still fails in the same way."""
+
+    def check(self, candidate: Candidate) -> Verdict: ...

@@ -1,0 +1,264 @@
+"""A candidate: the original program plus what is kept of it and changed in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.skeleton import Role, Skeleton
+
+
+class Outputs(StrEnum):
+    """Which values a candidate returns.
+
+    Returning an inner value changes how the compiler fuses, and can hide the
+    bug; so there is more than one way.
+    """
+
+    SINKS = "sinks"
+    """Values that no kept operator uses."""
+    ORIGINAL = "original"
+    """The sinks, and what the original returned and is still there."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program as data, in normal form: one meaning, one digest.
+
+    Invariant: ``keep`` is not empty; each entry of ``bypass`` goes from a removed
+    operator to the value that its users really get; ``outputs`` is ORIGINAL only
+    where that returns more than the sinks.
+    """
+
+    skeleton: Skeleton = field(repr=False, compare=False)
+    keep: frozenset[str]
+    bypass: Mapping[str, str]
+    outputs: Outputs
+
+    @classmethod
+    def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
+        keep = set(skeleton.operators)
+        return cls(skeleton, frozenset(keep), {}, outputs)._normal(keep, {}, outputs)
+
+    def edit(self, edits: Iterable[Edit]) -> Self:
+        """Apply ``edits`` as one; their order has no meaning.
+
+        Raises:
+            InvalidEdit: an edit names what is not there, hands on a value of
+                another type, or nothing would be left.
+        """
+        keep, bypass = set(self.keep), dict(self.bypass)
+        chosen: set[str] = set()
+        for edit in edits:
+            match edit:
+                case Drop(nodes):
+                    self._require(nodes)
+                    keep -= nodes
+                case Bypass(node, operand):
+                    self._require({node})
+                    self._require_same_type(node, operand)
+                    keep.discard(node)
+                    if node not in chosen:
+                        bypass[node] = operand
+                    chosen.add(node)
+        return self._normal(keep, bypass, self.outputs)
+
+    def returning(self, outputs: Outputs) -> Self:
+        """Choose another way to pick the returned values."""
+        return self._normal(set(self.keep), self.bypass, outputs)
+
+    def _require(self, nodes: Iterable[str]) -> None:
+        missing = sorted(set(nodes) - self.keep)
+        if missing:
+            raise InvalidEdit(f"not in the candidate: {', '.join(missing)}")
+
+    def _require_same_type(self, node: str, operand: str) -> None:
+        types = [self.skeleton.node(v).value for v in self.skeleton.values(node)]
+        if operand not in self.skeleton or (
+            self.skeleton.node(operand).value not in types
+        ):
+            raise InvalidEdit(f"{operand} is no value of the type of {node}")
+        if self.skeleton.order(operand) >= self.skeleton.order(node):
+            raise InvalidEdit(f"{operand} does not come before {node}")
+
+    def _normal(
+        self, keep: set[str], bypass: Mapping[str, str], outputs: Outputs
+    ) -> Self:
+        """Forget what has no effect: dead sizes and bypasses that nobody takes."""
+        draft = replace(self, keep=frozenset(keep), bypass=bypass, outputs=outputs)
+        live = frozenset(n for n in keep if not draft._is_dead(n))
+        if not live:
+            raise InvalidEdit("nothing would be left")
+        draft = replace(draft, keep=live)
+        if live != frozenset(keep):
+            return draft._normal(set(live), bypass, outputs)
+        taken: dict[str, str] = {}
+        for name in draft.operators:
+            for operand in self.skeleton.node(name).operands:
+                producer = self.skeleton.producer(operand)
+                if draft.resolve(operand) != operand:
+                    taken[producer] = draft.resolve(operand)
+        draft = replace(draft, bypass=taken)
+        if outputs is Outputs.ORIGINAL and not draft._returns_inner_values():
+            return replace(draft, outputs=Outputs.SINKS)
+        return draft
+
+    def _returns_inner_values(self) -> bool:
+        """Tell whether an original output is still there and used inside as well."""
+        producers = {self.skeleton.producer(v) for v in self.skeleton.outputs}
+        return any(p in self.keep and self.used_by_kept(p) for p in producers)
+
+    def _is_dead(self, name: str) -> bool:
+        """Tell whether an operator has no effect, no user and nothing to return."""
+        if self.skeleton.node(name).impure or self.skeleton.values(name):
+            return False
+        return not self.used_by_kept(name)
+
+    def resolve(self, value: str) -> str:
+        """Follow bypasses from ``value`` to the value that its users get."""
+        seen = self.skeleton.node(value).value
+        while True:
+            producer = self.skeleton.producer(value)
+            if producer in self.keep or producer not in self.bypass:
+                return value
+            handed = self.bypass[producer]
+            if self.skeleton.node(handed).value != seen:
+                return value
+            value = handed
+
+    @cached_property
+    def operators(self) -> list[str]:
+        """The kept operators in program order."""
+        return self.skeleton.in_order(self.keep)
+
+    @cached_property
+    def feeds(self) -> list[str]:
+        """The values that kept operators need and that none of them computes.
+
+        Sizes are left out: they are rebuilt from the tensors that carry them.
+        """
+        needed: set[str] = set()
+        for name in self.operators:
+            for operand in self.operands(name):
+                if self.skeleton.producer(operand) not in self.keep:
+                    needed.add(operand)
+        return self.skeleton.in_order(
+            v for v in needed if self.skeleton.node(v).role not in _CARRIED
+        )
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        """The feeds that are not weights: program inputs and cut values."""
+        weights = {Role.PARAMETER, Role.BUFFER, Role.CONSTANT}
+        return [v for v in self.feeds if self.skeleton.node(v).role not in weights]
+
+    def operands(self, name: str) -> list[str]:
+        """The values that a kept operator really gets: bypasses followed."""
+        return [self.resolve(v) for v in self.skeleton.node(name).operands]
+
+    def producers(self, name: str) -> set[str]:
+        """The kept operators that a kept operator reads, through sizes as well."""
+        found: set[str] = set()
+        stack = self.operands(name)
+        while stack:
+            value = stack.pop()
+            producer = self.skeleton.producer(value)
+            if producer in self.keep:
+                found.add(producer)
+            elif self.skeleton.node(producer).role is Role.SIZE:
+                stack += self.skeleton.node(producer).operands
+        return found
+
+    @cached_property
+    def _used(self) -> frozenset[str]:
+        return frozenset().union(*(self.producers(name) for name in self.keep))
+
+    def used_by_kept(self, operator: str) -> bool:
+        """Tell whether a kept operator reads any value of ``operator``."""
+        return operator in self._used
+
+    @cached_property
+    def sinks(self) -> list[str]:
+        """The kept operators whose values are returned because nobody uses them."""
+        return [n for n in self.operators if not self.used_by_kept(n)]
+
+    @cached_property
+    def cost(self) -> tuple[int, int]:
+        """What an accepted step must strictly lower: operators, then inputs."""
+        operators = sum(self.skeleton.node(n).operators for n in self.keep)
+        return operators, len(self.inputs)
+
+    @cached_property
+    def digest(self) -> str:
+        text = json.dumps([self.skeleton.digest, self.to_json()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "keep": self.operators,
+            "bypass": dict(sorted(self.bypass.items())),
+            "outputs": self.outputs.value,
+        }
+
+    @classmethod
+    def from_json(cls, skeleton: Skeleton, data: Mapping[str, Any]) -> Self:
+        keep, outputs = frozenset(data["keep"]), Outputs(data["outputs"])
+        return cls(skeleton, keep, dict(data["bypass"]), outputs)
+
+
+_CARRIED = frozenset({Role.SIZE, Role.SUBGRAPH})
+
+
+class View:
+    """What a strategy sees: the candidate's graph and nothing that costs a check."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+
+    @property
+    def skeleton(self) -> Skeleton:
+        return self._candidate.skeleton
+
+    @property
+    def operators(self) -> list[str]:
+        """The kept operators in program order."""
+        return self._candidate.operators
+
+    @property
+    def sinks(self) -> list[str]:
+        return self._candidate.sinks
+
+    def operands(self, operator: str) -> list[str]:
+        """The values that an operator gets, bypasses followed."""
+        return self._candidate.operands(operator)
+
+    def same_value_type(self, operator: str, operand: str) -> bool:
+        """Tell whether one of the operator's values has the type of ``operand``."""
+        wanted = self.skeleton.node(operand).value
+        values = self.skeleton.values(operator)
+        return wanted is not None and any(
+            self.skeleton.node(v).value == wanted for v in values
+        )
+
+    def only_for(self, sink: str) -> frozenset[str]:
+        """The kept operators that would have no use if ``sink`` were not there."""
+        others = [s for s in self.sinks if s != sink]
+        return self._ancestors([sink]) - self._ancestors(others)
+
+    def _ancestors(self, names: Iterable[str]) -> frozenset[str]:
+        seen: set[str] = set()
+        stack = list(names)
+        while stack:
+            name = stack.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            stack += self._candidate.producers(name)
+        return frozenset(seen)

@@ -1,0 +1,115 @@
+"""What parent and worker say to each other: frozen records, as JSON lines.
+
+Never pickle: nothing that a model file holds is executed by reading an answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record that is one line of JSON and back."""
+
+    def to_line(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> Self:
+        return cls.from_json(json.loads(line))
+
+
+class Task(StrEnum):
+    """What a child can be asked to do."""
+
+    DESCRIBE = "describe"
+    """Run the original in eager, keep every value, answer with the skeleton."""
+    ORIGINAL = "original"
+    """Compile and run the program exactly as the file holds it."""
+    CANDIDATE = "candidate"
+    """Rebuild a candidate, compile it and run it."""
+    WRITE = "write"
+    """Save a candidate as ``.pt2`` and print it as Python."""
+    SCRIPT = "script"
+    """Run a Python file as ``__main__``."""
+
+
+@dataclass(frozen=True)
+class Setup(Message):
+    """What a server needs to know before it forks; a bare one has no model.
+
+    Attributes:
+        directory: folder for values, packages and logs; the server's own.
+        device: where to move the program, or None for where it is.
+    """
+
+    directory: str
+    model: str | None = None
+    inputs: str | None = None
+    preloads: tuple[str, ...] = ()
+    device: str | None = None
+    inductor: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request(Message):
+    """One question; the child that answers it may not outlive the limits."""
+
+    task: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float = 600.0
+    max_rss_bytes: int = 8 << 30
+    fresh: bool = False
+    """Answer from a fresh interpreter instead of a fork of the server."""
+
+
+@dataclass(frozen=True)
+class Ending(Message):
+    """How a child ended, and what it said before.
+
+    Attributes:
+        how: ``exit``, ``signal``, ``timeout``, ``memory`` or ``cancelled``.
+        code: the exit status or the signal's number.
+        stage: the last stage that the child noted.
+        answer: the child's own JSON object, empty if it came to none.
+        log: the end of its stdout and stderr.
+    """
+
+    how: str
+    code: int = 0
+    stage: str = "start"
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_rss_bytes: int = 0
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Ready(Message):
+    """The server's first answer: loaded, or why not.
+
+    Attributes:
+        error: '' or what went wrong, with the subject at fault.
+        preload_files: the Python file behind each preload, '' where it is
+            installed or a library.
+        environment: variables that the worker set because of the device.
+    """
+
+    error: str = ""
+    subject: str = ""
+    advice: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    preload_files: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cpu_seconds: float = 0.0

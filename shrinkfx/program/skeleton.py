@@ -1,0 +1,183 @@
+"""The program as a networkx graph: all that the parent process knows of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+
+
+class Role(StrEnum):
+    """What a node of the graph is to the program."""
+
+    INPUT = "input"
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    CONSTANT = "constant"
+    OPERATOR = "operator"
+    PROJECTION = "projection"
+    """``operator.getitem``: one value of an operator that returns several."""
+    SIZE = "size"
+    """Arithmetic on sizes: rebuilt wherever it is needed, never cut."""
+    SUBGRAPH = "subgraph"
+    """A branch or body that a higher-order operator carries along."""
+
+
+FEEDS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.CONSTANT})
+"""Roles of the values that stand before the first operator."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Kind of a tensor: dtype, device, and sizes as text, symbols included."""
+
+    dtype: str
+    shape: tuple[str, ...]
+    device: str = "cpu"
+
+    @property
+    def is_dynamic(self) -> bool:
+        return any(not size.isdigit() for size in self.shape)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of the graph, with what strategies may want to know of it.
+
+    Attributes:
+        value: the tensor it yields; None for tuples, sizes and nothing at all.
+        operators: call_function nodes other than getitem, inside ones too.
+        scope: path of the module that called it, such as ``blocks.3.attn``.
+        source: ``file.py:41`` of the user's code, or ''.
+        storage: nodes with the same number share memory.
+    """
+
+    name: str
+    role: Role
+    target: str = ""
+    operands: tuple[str, ...] = ()
+    value: TensorType | None = None
+    operators: int = 0
+    nbytes: int = 0
+    scope: str = ""
+    source: str = ""
+    storage: int | None = None
+    impure: bool = False
+
+
+class Skeleton:
+    """A read-only dependency graph: an edge goes from a value to its user.
+
+    ``graph.nodes[name]["node"]`` holds the ``Node``; nodes stand in program
+    order, which is a topological order.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        outputs: Iterable[str],
+        *,
+        symbols: Mapping[str, str] | None = None,
+        original_operators: int | None = None,
+        original_nodes: int | None = None,
+        content: str = "",
+    ) -> None:
+        self.graph: nx.DiGraph[str] = nx.DiGraph()
+        for node in nodes:
+            self.graph.add_node(node.name, node=node, order=len(self.graph))
+            for operand in node.operands:
+                if operand not in self.graph:
+                    raise ValueError(f"{node.name} uses {operand} before it is there")
+                self.graph.add_edge(operand, node.name)
+        self.outputs = tuple(outputs)
+        self.symbols = dict(symbols or {})
+        self.content = content
+        total = sum(self.node(name).operators for name in self.graph)
+        self.original_operators = (
+            total if original_operators is None else original_operators
+        )
+        self.original_nodes = (
+            len(self.graph) + 1 if original_nodes is None else original_nodes
+        )
+
+    def node(self, name: str) -> Node:
+        node: Node = self.graph.nodes[name]["node"]
+        return node
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.graph
+
+    def order(self, name: str) -> int:
+        position: int = self.graph.nodes[name]["order"]
+        return position
+
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """Sort names by their place in the program, each once."""
+        return sorted(set(names), key=self.order)
+
+    @cached_property
+    def operators(self) -> tuple[str, ...]:
+        """Every operator that may be kept or removed, in program order."""
+        return tuple(n for n in self.graph if self.node(n).role is Role.OPERATOR)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(n for n in self.graph if self.node(n).role is Role.INPUT)
+
+    def producer(self, value: str) -> str:
+        """Name the node whose removal takes ``value`` away: getitem's operator."""
+        node = self.node(value)
+        while node.role is Role.PROJECTION:
+            node = self.node(node.operands[0])
+        return node.name
+
+    def projections(self, operator: str) -> list[str]:
+        """List the getitems of an operator that returns several values."""
+        users = (n for n in self.graph.successors(operator))
+        return self.in_order(n for n in users if self.node(n).role is Role.PROJECTION)
+
+    def values(self, operator: str) -> list[str]:
+        """List the tensors that an operator hands out, itself or its getitems."""
+        found = [operator] if self.node(operator).value is not None else []
+        for projection in self.projections(operator):
+            found += self.values(projection)
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of graph, weights, inputs and preloads: names every cached answer."""
+        return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "nodes": [asdict(self.node(name)) for name in self.graph],
+            "outputs": list(self.outputs),
+            "symbols": self.symbols,
+            "original_operators": self.original_operators,
+            "original_nodes": self.original_nodes,
+            "content": self.content,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Skeleton:
+        fields = dict(data)
+        nodes = [_node(entry) for entry in fields.pop("nodes")]
+        return cls(nodes, fields.pop("outputs"), **fields)
+
+
+def _node(entry: Mapping[str, Any]) -> Node:
+    fields = dict(entry)
+    value = fields["value"]
+    if value is not None:
+        fields["value"] = TensorType(
+            value["dtype"], tuple(value["shape"]), value["device"]
+        )
+    fields["role"] = Role(fields["role"])
+    fields["operands"] = tuple(fields["operands"])
+    return Node(**fields)

@@ -1,0 +1,76 @@
+"""What a user sees while a run goes on: a bar, plain lines, or nothing."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from tqdm import tqdm
+
+from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped
+
+
+class Quiet:
+    """Show nothing."""
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class Plain(Quiet):
+    """One line per accepted step, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, (Noted, Stepped)):
+            print(line(event), file=self._stream, flush=True)
+
+
+class Progress(Quiet):
+    """A bar of checks; notes and accepted steps scroll above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._bar: tqdm[None] | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Started(operators, max_checks):
+                self._bar = tqdm[None](
+                    total=max_checks,
+                    unit=" checks",
+                    file=self._stream,
+                    desc=f"{operators} operators",
+                    dynamic_ncols=True,
+                )
+            case Checked():
+                self._advance(event)
+            case Noted() | Stepped():
+                tqdm.write(line(event), file=self._stream)
+
+    def _advance(self, event: Checked) -> None:
+        if self._bar is None:
+            return
+        self._bar.set_description(f"{event.operators} operators", refresh=False)
+        if event.seconds_left is not None:
+            left = f"{event.seconds_left / 60:.0f} min left"
+            self._bar.set_postfix_str(left, refresh=False)
+        self._bar.update()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def line(event: Noted | Stepped) -> str:
+    """Say in one line what happened."""
+    if isinstance(event, Noted):
+        return event.text
+    return (
+        f"{event.before} -> {event.after} operators  {event.strategy}  "
+        f"check {event.check}  {event.seconds:.0f} s"
+    )

@@ -1,0 +1,170 @@
+"""The output folder: make it, fill it, and say what is in it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import Signature
+from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.repro import DATA, About, Data, write_embedded, write_repro
+
+_EMBED_BYTES = 256 * 1024
+
+
+class Runner(Protocol):
+    """Whoever can run a script and say whether it failed as it should."""
+
+    def fails(self, files: Sequence[Path], target: Signature) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Preloads:
+    """Where custom operators come from.
+
+    Attributes:
+        files: Python files whose definitions may be embedded.
+        modules: installed modules, which a repro imports.
+        libraries: shared libraries, which are copied beside it.
+    """
+
+    files: tuple[Path, ...] = ()
+    modules: tuple[str, ...] = ()
+    libraries: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Written:
+    """A repro and all that must lie beside it, the script first."""
+
+    files: tuple[Path, ...]
+    how: str
+
+
+def output_folder(chosen: Path | None, model: Path) -> Path:
+    """Make the folder for a run; the default is the next free number.
+
+    Raises:
+        UsageError: it cannot be made, or holds another run.
+    """
+    if chosen is None:
+        free = (Path("shrinkfx-out") / f"{model.stem}-{n}" for n in itertools.count(1))
+        chosen = next(folder for folder in free if not folder.exists())
+    elif (chosen / "summary.json").exists() or (chosen / "journal.sqlite").exists():
+        raise UsageError(f"--out {chosen} holds another run: name an empty folder")
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+        (chosen / ".writable").touch()
+        (chosen / ".writable").unlink()
+    except OSError as error:
+        raise UsageError(f"--out {chosen}: {error.strerror}") from error
+    return chosen
+
+
+def write_smallest_repro(
+    folder: Path,
+    printed: Mapping[str, Any],
+    about: About,
+    preloads: Preloads,
+    runner: Runner,
+) -> Written:
+    """Write the simplest script that fails in the same way.
+
+    From simple to sure: values from a seed before exact ones, the definitions
+    that the operators reach before whole files, source before the program
+    itself. The last one is kept, unproven, if none fails.
+
+    Args:
+        printed: the worker's answer to ``Task.WRITE``, run in ``folder``.
+    """
+    written = None
+    for written in _attempts(folder, printed, about, preloads):
+        if runner.fails(written.files, about.signature):
+            break
+    assert written is not None
+    _drop_unused(folder, written)
+    return written
+
+
+def _attempts(
+    folder: Path, printed: Mapping[str, Any], about: About, preloads: Preloads
+) -> Iterator[Written]:
+    libraries = [_copy(library, folder) for library in preloads.libraries]
+    names = [library.name for library in libraries]
+    path, seen = folder / "repro.py", set()
+    choices = _choices(preloads, [_qualified(t) for t in printed["targets"]])
+    for parts, data in itertools.product(choices, Data):
+        if printed["unprintable"]:
+            break
+        script = write_repro(printed["source"], about, parts.definitions, names, data)
+        if script.text in seen:
+            continue
+        seen.add(script.text)
+        path.write_text(script.text)
+        values = [folder / DATA] if script.needs_data else []
+        beside = [*values, *libraries, *(_copy(m, folder) for m in parts.modules)]
+        yield Written((path, *beside), f"source, {data}")
+    for parts in choices:
+        program = folder / "minimal.pt2"
+        small = program.stat().st_size <= _EMBED_BYTES
+        text = program.read_bytes() if small else program.name
+        path.write_text(write_embedded(text, about, parts.definitions, names))
+        beside = [*([] if small else [program]), folder / DATA, *libraries]
+        beside += [_copy(m, folder) for m in parts.modules]
+        yield Written((path, *beside), "the program itself")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """One way to carry the preloads: text to embed, and modules that it imports."""
+
+    definitions: tuple[Definitions, ...]
+    modules: tuple[Path, ...]
+
+
+def _choices(preloads: Preloads, operators: Sequence[str]) -> list[_Parts]:
+    """Slices first; whole files only where they hold more."""
+    installed = [
+        Definitions(f"import {name}", True, "", (), ()) for name in preloads.modules
+    ]
+    choices: list[_Parts] = []
+    for take in (lambda file: definitions(file, operators), whole_file):
+        taken = [(file, take(file)) for file in preloads.files]
+        modules = tuple(
+            module
+            for file, part in taken
+            for name in part.local_imports
+            if (module := file.parent / f"{name}.py").is_file()
+        )
+        parts = _Parts((*installed, *(part for _, part in taken)), modules)
+        texts = [part.text for part in parts.definitions]
+        if texts not in [[p.text for p in c.definitions] for c in choices]:
+            choices.append(parts)
+    return choices
+
+
+def _qualified(target: str) -> str:
+    """Turn ``mylib.mix.default`` into ``mylib::mix``."""
+    namespace, _, rest = target.partition(".")
+    return f"{namespace}::{rest.partition('.')[0]}"
+
+
+def _copy(library: Path, folder: Path) -> Path:
+    copied = folder / library.name
+    shutil.copy(library, copied)
+    return copied
+
+
+def _drop_unused(folder: Path, written: Written) -> None:
+    if folder / DATA not in written.files:
+        (folder / DATA).unlink(missing_ok=True)
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")

@@ -1,0 +1,298 @@
+"""Put a printed program together as ``repro.py``."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.report.definitions import Definitions
+
+DATA = "repro_inputs.pt"
+
+
+class Data(StrEnum):
+    """Where the values of weights and inputs come from, simplest first."""
+
+    SEEDED = "seeded"
+    EXACT_INPUTS = "exact inputs"
+    EXACT_WEIGHTS = "exact weights"
+    EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class About:
+    """What the header says.
+
+    Attributes:
+        command: the command line that made it, without paths of this machine.
+    """
+
+    signature: Signature
+    command: str
+    versions: Mapping[str, str]
+    operators: tuple[int, int]
+    environment: Mapping[str, str]
+    inductor: Mapping[str, Any]
+    reference: bool
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Script:
+    """A repro's text, and whether values lie in a file beside it."""
+
+    text: str
+    needs_data: bool
+
+
+def write_repro(
+    printed: Mapping[str, Any],
+    about: About,
+    definitions: Sequence[Definitions],
+    libraries: Sequence[str],
+    data: Data,
+) -> Script:
+    """Write the script from the worker's pieces.
+
+    Args:
+        printed: what ``worker/source.py`` made of the program.
+        definitions: the preloaded Python that the program's operators need.
+        libraries: names of shared libraries that lie beside the script.
+    """
+    values = _Values(data)
+    module = _module(printed, values)
+    inputs = _inputs(printed, values)
+    parts = [
+        _header(about),
+        _imports(about, definitions),
+        *_registrations(definitions, libraries),
+        *values.helpers(),
+        module,
+        inputs,
+        _run(printed, about),
+    ]
+    text = "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return Script(text, values.needs_data)
+
+
+def write_embedded(
+    program: bytes | str,
+    about: About,
+    definitions: Sequence[Definitions],
+    libraries: Sequence[str],
+) -> str:
+    """Write a script that carries the program itself instead of its source.
+
+    Args:
+        program: the ``.pt2``'s bytes, or the name of the file beside the script.
+    """
+    if isinstance(program, bytes):
+        text = base64.b85encode(program).decode()
+        rows = "\n".join(text[i : i + 4096] for i in range(0, len(text), 4096))
+        source = 'io.BytesIO(base64.b85decode(PROGRAM.replace("\\n", "")))'
+        load = [
+            f'PROGRAM = """\n{rows}\n"""',
+            f"exported = torch.export.load({source})",
+        ]
+    else:
+        load = [f'exported = torch.export.load("{program}")']
+    load += [
+        "model = exported.module(check_guards=False)",
+        f'failing = torch.load("{DATA}", weights_only=True)["failing"]',
+    ]
+    parts = [
+        _header(
+            about, "Printed as source it does not fail: this is the program itself."
+        ),
+        _imports(about, definitions, "base64", "io"),
+        *_registrations(definitions, libraries),
+        "\n".join(load),
+        _run_program(about, "program = exported", "failing"),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _header(about: About, *remarks: str) -> str:
+    signature = about.signature
+    before, after = about.operators
+    versions = ", ".join(f"{k} {v}" for k, v in about.versions.items())
+    lines = [
+        f"{signature.kind} in AOTInductor ({signature.stage}): reduced from "
+        f"{before} operators to {after}.",
+        "",
+        *textwrap.wrap(signature.text or signature.detail, 84),
+        "",
+        "Run:     python repro.py",
+        f"Expect:  {_expectation(signature)};",
+        '         once the bug is fixed it prints "no longer fails" and exits with 0.',
+        f"Seen on: {versions}",
+        f"Made by: {about.command}",
+        *about.remarks,
+        *remarks,
+    ]
+    return "\n".join(f"# {line}".rstrip() for line in lines)
+
+
+def _expectation(signature: Signature) -> str:
+    match signature.kind:
+        case Kind.CRASH | Kind.IMA:
+            return "the process dies, or raises, with the failure above"
+        case Kind.HANG:
+            return "it does not end"
+        case Kind.OOM:
+            return "memory runs out"
+        case Kind.MISMATCH | Kind.NAN:
+            return "an AssertionError: the compiled result differs from eager's"
+        case Kind.ASSERT:
+            return "the assertion above, as an exception or an abort"
+    return "the error above"
+
+
+def _imports(about: About, definitions: Sequence[Definitions], *modules: str) -> str:
+    future = sorted({f for d in definitions for f in d.future})
+    lines = [f"from __future__ import {', '.join(future)}", ""] if future else []
+    if about.environment:
+        variables = about.environment.items()
+        settings = [f'os.environ["{name}"] = {value!r}' for name, value in variables]
+        lines += ["import os", "", *settings, ""]
+    lines += [f"import {module}" for module in modules]
+    return "\n".join([*lines, "import torch"])
+
+
+def _registrations(
+    definitions: Sequence[Definitions], libraries: Sequence[str]
+) -> list[str]:
+    loads = [f'torch.ops.load_library("./{name}")' for name in libraries]
+    return [*(d.text for d in definitions if d.text), "\n".join(loads)]
+
+
+class _Values:
+    """Choose the text of each tensor, and remember what that text needs."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self._texts: list[str] = []
+        self.needs_data = False
+
+    def weight(self, name: str, written: Mapping[str, str]) -> str:
+        exact = self._data in (Data.EXACT_WEIGHTS, Data.EXACT)
+        return self._choose(name, written, exact)
+
+    def input(self, name: str, written: Mapping[str, str]) -> str:
+        exact = self._data in (Data.EXACT_INPUTS, Data.EXACT)
+        return self._choose(name, written, exact)
+
+    def _choose(self, name: str, written: Mapping[str, str], exact: bool) -> str:
+        text = written["exact"] if exact else written["seeded"]
+        if not text:
+            self.needs_data = True
+            text = f'data["{name}"]'
+        self._texts.append(text)
+        return text
+
+    def helpers(self) -> list[str]:
+        helpers = []
+        if any("unpack(" in text for text in self._texts):
+            helpers.append(_UNPACK)
+        if self.needs_data:
+            helpers.append(f'data = torch.load("{DATA}", weights_only=True)')
+        if any("torch.rand" in text for text in self._texts):
+            helpers.append("torch.manual_seed(0)")
+        return helpers
+
+
+_UNPACK = '''
+def unpack(text, dtype, shape):
+    """Exact values, compressed."""
+    import base64
+    import zlib
+
+    raw = bytearray(zlib.decompress(base64.b85decode(text)))
+    return torch.frombuffer(raw, dtype=dtype).reshape(shape)
+'''
+
+
+def _module(printed: Mapping[str, Any], values: _Values) -> str:
+    setup = [_weight_line(w, values) for w in printed["weights"]]
+    setup += [f"self.{name} = {kind}()" for name, kind in printed["members"].items()]
+    lines = ["class Repro(torch.nn.Module):"]
+    if setup:
+        lines += ["    def __init__(self):", "        super().__init__()"]
+        lines += [f"        {line}" for line in setup] + [""]
+    names = ", ".join(["self", *(i["name"] for i in printed["inputs"])])
+    lines.append(f"    def forward({names}):")
+    lines += [f"        {line}" for line in printed["body"]]
+    return "\n\n\n".join([*printed["branches"], "\n".join(lines)])
+
+
+def _weight_line(weight: Mapping[str, Any], values: _Values) -> str:
+    name, kind = weight["attribute"], weight["kind"]
+    text = values.weight(f"weight_{name}", weight["text"])
+    match kind:
+        case "parameter":
+            return f"self.{name} = torch.nn.Parameter({text}, requires_grad=False)"
+        case "buffer":
+            return f'self.register_buffer("{name}", {text})'
+        case "non_persistent_buffer":
+            return f'self.register_buffer("{name}", {text}, persistent=False)'
+    return f"self.{name} = {text}"
+
+
+def _inputs(printed: Mapping[str, Any], values: _Values) -> str:
+    inputs = printed["inputs"]
+    example = [values.input(f"example_{i['name']}", i["example"]) for i in inputs]
+    lines = [_tuple("args", example)]
+    if any(i["failing"] for i in inputs):
+        failing = [
+            values.input(f"failing_{i['name']}", i["failing"] or i["example"])
+            for i in inputs
+        ]
+        lines.append(_tuple("failing", failing))
+    return "\n".join([*lines, *printed["dims"]])
+
+
+def _tuple(name: str, items: Sequence[str]) -> str:
+    if sum(map(len, items)) < 60:
+        return f"{name} = ({', '.join(items)}{',' if len(items) == 1 else ''})"
+    rows = "".join(f"    {item},\n" for item in items)
+    return f"{name} = (\n{rows})"
+
+
+def _run(printed: Mapping[str, Any], about: About) -> str:
+    shapes = printed["dynamic_shapes"]
+    dynamic = "" if shapes == "None" else f", dynamic_shapes={shapes}"
+    export = f"program = torch.export.export(model, args{dynamic})"
+    failing = any(i["failing"] for i in printed["inputs"])
+    called_with = "failing" if failing else "args"
+    return "model = Repro().eval()\n" + _run_program(about, export, called_with)
+
+
+def _run_program(about: About, export: str, called_with: str) -> str:
+    options = f", inductor_configs={dict(about.inductor)!r}" if about.inductor else ""
+    lines = [export]
+    if about.reference:
+        lines += ["torch.manual_seed(0)", f"expected = model(*{called_with})"]
+    lines += [
+        f"package = torch._inductor.aoti_compile_and_package(program{options})",
+        "compiled = torch._inductor.aoti_load_package(package)",
+        "torch.manual_seed(0)",
+        f"actual = compiled(*{called_with})",
+    ]
+    body = "with torch.no_grad():\n" + textwrap.indent("\n".join(lines), "    ")
+    compare = _COMPARE.get(about.signature.kind, "") if about.reference else ""
+    return "\n".join(filter(None, [body, compare, 'print("no longer fails")']))
+
+
+_COMPARE = {
+    Kind.MISMATCH: "torch.testing.assert_close(actual, expected, equal_nan=True)",
+    Kind.NAN: (
+        "pairs = zip(actual, expected, strict=True)\n"
+        "born = [bool((~a.isfinite() & e.isfinite()).any()) for a, e in pairs]\n"
+        'assert not any(born), "not finite where eager is finite"'
+    ),
+}

@@ -1,0 +1,1 @@
+"""WHICH ONE NEXT: strategies propose, the reducer decides. No torch."""

@@ -1,0 +1,87 @@
+"""Search in the form of the program, as long as its printed source fails too.
+
+A repro is source, and source exported again is another program until it has
+been shown to fail. So it is asked about early, when the candidate is small
+enough to be read, and again at the end. Where it does not fail, the search goes
+on in the form of source, from the last step at which that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shrinkfx.failure.verdict import Oracle, Verdict
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.search.reducer import Reducer
+
+READABLE = 50
+"""Operators below which the printed source is asked about."""
+
+_STEPS_BACK = 5
+"""Accepted steps that are tried as source before giving up on source."""
+
+MakeReducer = Callable[[Candidate, Oracle, str], Reducer]
+
+
+class FormSearch:
+    """Two searches in turn, the second only if the first's result cannot be printed.
+
+    Attributes:
+        reducer: the search that holds the best candidate.
+        printable: the best candidate's source is known to fail, or was not
+            asked about yet.
+    """
+
+    def __init__(
+        self, whole: Candidate, program: Oracle, source: Oracle, make: MakeReducer
+    ) -> None:
+        self._source = source
+        self._make = make
+        self._fails: dict[str, Verdict] = {}
+        self._reducers = [make(whole, program, "program")]
+        self.printable = True
+
+    @property
+    def reducer(self) -> Reducer:
+        return self._reducers[-1]
+
+    def run(self) -> None:
+        """Reduce to a fixed point.
+
+        Raises:
+            BudgetExhausted: ``reducer.best`` holds what was reached.
+        """
+        self.reducer.run(pause=lambda best: best.cost[0] < READABLE)
+        if self._fails_as_source(self.reducer.best):
+            self.reducer.run()
+            if self._fails_as_source(self.reducer.best):
+                return
+        start = self._last_that_fails_as_source()
+        if start is None:
+            self.printable = False
+        else:
+            self._reducers.append(self._make(start, self._source, "source"))
+        self.reducer.run()
+
+    def verdicts(self) -> list[Verdict]:
+        """List every answer that was paid for, in order of asking by each form."""
+        asked = [v for reducer in self._reducers for v in reducer.verdicts()]
+        return asked + list(self._fails.values())
+
+    @property
+    def cached(self) -> int:
+        """Count the questions that were answered without asking."""
+        return sum(reducer.cached for reducer in self._reducers)
+
+    def _fails_as_source(self, candidate: Candidate) -> bool:
+        if candidate.digest not in self._fails:
+            self._fails[candidate.digest] = self._source.check(candidate)
+        return self._fails[candidate.digest].reproduced
+
+    def _last_that_fails_as_source(self) -> Candidate | None:
+        history = self.reducer.history
+        recent = history[:-1][: -_STEPS_BACK - 1 : -1]
+        for candidate in [*recent, history[0]]:
+            if self._fails_as_source(candidate):
+                return candidate
+        return None

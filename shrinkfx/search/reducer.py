@@ -1,0 +1,224 @@
+"""The main loop: take edits from strategies, ask the oracle, keep what fails.
+
+Everything that costs something happens here and only here. Bundles of edits
+are sized by a counter (after CDD, counter-based delta debugging): every edit
+is believed to be needed with probability p; the chunk that removes most per
+question is -1/ln(1-p); each round over all edits makes p grow by 1/(1-1/e),
+until edits are asked about one by one. No complements, no revisits.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from shrinkfx.errors import InvalidEdit, StrategyError
+from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.program.candidate import Candidate, Outputs, View
+from shrinkfx.program.edits import Drop, Edit
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.events import Checked, Listener, Stepped, ignore
+from shrinkfx.search.journal import Journal
+from shrinkfx.search.strategy import Strategy
+
+logger = logging.getLogger(__name__)
+
+_GROWTH = 1 / (1 - 1 / math.e)
+
+
+class Reducer:
+    """Shrink ``best`` while the oracle answers REPRODUCED.
+
+    Invariants: ``best`` has always reproduced the failure; ``best.cost`` only
+    falls; no digest is asked twice.
+
+    Attributes:
+        best: the smallest candidate so far.
+        history: every accepted candidate, the starting one first.
+        cached: questions that were answered without asking.
+    """
+
+    def __init__(
+        self,
+        best: Candidate,
+        oracle: Oracle,
+        strategies: Sequence[Strategy],
+        *,
+        budget: Budget | None = None,
+        journal: Journal | None = None,
+        listener: Listener = ignore,
+        form: str = "program",
+    ) -> None:
+        self.best = best
+        self.history = [best]
+        self._oracle = oracle
+        self._strategies = strategies
+        self._budget = budget or Budget()
+        self._journal = journal or Journal(":memory:")
+        self._listener = listener
+        self._form = form
+        self._answers: dict[str, Verdict] = {}
+        self.cached = 0
+
+    def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
+        """Apply every strategy to a fixed point.
+
+        Args:
+            pause: return as soon as the best candidate satisfies this; a second
+                call goes on.
+
+        Raises:
+            BudgetExhausted: ``best`` holds what was reached.
+        """
+        # Fewer returned values first: what is returned cannot be fused away.
+        steps = self._under(Outputs.SINKS, Outputs.ORIGINAL)
+        while not (pause and pause(self.best)):
+            if next(steps, None) is None:
+                break
+        return self.best
+
+    def _under(self, *policies: Outputs) -> Iterator[Candidate]:
+        """Yield each accepted candidate until no strategy finds another."""
+        bundled = {(s.name, o) for s in self._strategies for o in policies}
+        while True:
+            before = self.best.cost
+            for policy in policies:
+                for strategy in self._strategies:
+                    sizes = self._sizes(strategy, (strategy.name, policy) in bundled)
+                    bundled.discard((strategy.name, policy))
+                    yield from self._exhaust(strategy, policy, sizes)
+            if self.best.cost == before:
+                return
+
+    def _sizes(
+        self, strategy: Strategy, first_time: bool
+    ) -> Callable[[int], list[int]]:
+        """Choose bundle sizes: adaptive at first, single edits from then on."""
+        if strategy.combines and first_time:
+            return bundle_sizes
+        return lambda edits: [1]
+
+    def _exhaust(
+        self, strategy: Strategy, policy: Outputs, sizes: Callable[[int], list[int]]
+    ) -> Iterator[Candidate]:
+        """Go through a strategy's edits once for each bundle size."""
+        edits = self._propose(strategy)
+        for size in sizes(len(edits)):
+            left: list[Edit] = []
+            for start in range(0, len(edits), size):
+                bundle = edits[start : start + size]
+                if self._accepts(strategy, policy, bundle):
+                    yield self.best
+                else:
+                    left += bundle
+            edits = left
+
+    def _propose(self, strategy: Strategy) -> list[Edit]:
+        """Collect the edits of one view; each can remove an operator at most once."""
+        limit = 100 * (len(self.best.keep) + 1)
+        edits: list[Edit] = []
+        for edit in strategy.propose(View(self.best)):
+            edits.append(edit)
+            if len(edits) > limit:
+                raise StrategyError(
+                    f"strategy '{strategy.name}' proposed more than {limit} edits "
+                    f"for {len(self.best.keep)} operators"
+                )
+        return edits
+
+    def _accepts(
+        self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
+    ) -> bool:
+        """Apply ``edits`` to the best candidate and keep the result if it fails."""
+        try:
+            candidate = self.best.edit(self._applicable(edits)).returning(policy)
+        except InvalidEdit:
+            return False
+        if candidate.cost >= self.best.cost:
+            return False
+        verdict = self._ask(strategy.name, candidate)
+        if verdict.reproduced:
+            self._step(strategy.name, candidate)
+        return verdict.reproduced
+
+    def _applicable(self, edits: Sequence[Edit]) -> list[Edit]:
+        """Leave out of a bundle what an earlier step has already done."""
+        keep = self.best.keep
+        fitting: list[Edit] = []
+        for edit in edits:
+            if isinstance(edit, Drop):
+                if edit.nodes & keep:
+                    fitting.append(Drop(edit.nodes & keep))
+            elif edit.node in keep:
+                fitting.append(edit)
+        return fitting
+
+    def _ask(self, strategy: str, candidate: Candidate) -> Verdict:
+        known = self._answers.get(candidate.digest)
+        if known is not None:
+            self.cached += 1
+            return known
+        self._budget.spend()
+        number = self._journal.asked(strategy, self._form, candidate)
+        verdict = self._oracle.check(candidate)
+        self._journal.answered(number, verdict)
+        self._answers[candidate.digest] = verdict
+        self._listener(
+            Checked(
+                self._budget.checks,
+                verdict.outcome,
+                self.best.cost[0],
+                self._budget.seconds,
+                self._budget.seconds_left,
+            )
+        )
+        return verdict
+
+    def _step(self, strategy: str, candidate: Candidate) -> None:
+        before, after = self.best.cost[0], candidate.cost[0]
+        self.best = candidate
+        self.history.append(candidate)
+        check, seconds = self._budget.checks, self._budget.seconds
+        logger.info(
+            "%d -> %d operators  %s  check %d  %.0f s",
+            *(before, after, strategy, check, seconds),
+        )
+        self._listener(Stepped(before, after, strategy, check, seconds))
+
+    @property
+    def minimal(self) -> bool:
+        """Tell whether dropping any one operator was answered, and never by
+        REPRODUCED or UNRESOLVED."""
+        final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
+        for node in self.best.operators:
+            try:
+                smaller = self.best.edit([Drop(frozenset({node}))])
+            except InvalidEdit:
+                continue
+            verdict = self._answers.get(smaller.digest)
+            if verdict is None or verdict.outcome not in final:
+                return False
+        return True
+
+    def verdicts(self) -> list[Verdict]:
+        """List every answer that was paid for, in order."""
+        return list(self._answers.values())
+
+
+def bundle_sizes(edits: int) -> list[int]:
+    """List the bundle sizes to try for so many edits, falling to 1.
+
+    >>> bundle_sizes(200)
+    [50, 31, 19, 12, 7, 5, 3, 2, 1]
+    """
+    if edits < 2:
+        return [1]
+    sizes: list[int] = []
+    believed = min(0.25, 4 / edits)
+    while not sizes or sizes[-1] > 1:
+        size = round(-1 / math.log(1 - believed)) if believed < 1 else 1
+        if not sizes or max(1, size) < sizes[-1]:
+            sizes.append(min(edits, max(1, size)))
+        believed *= _GROWTH
+    return sizes

@@ -1,0 +1,83 @@
+"""The contract of a strategy, and where strategies come from.
+
+Laws, tested by ``shrinkfx.testing.check_strategy`` for every strategy:
+
+1. The same view gives the same edits in the same order.
+2. The view's candidate is not changed.
+3. Every edit applies, or raises ``InvalidEdit``.
+4. The most promising edits come first, and the generator is lazy.
+5. No edit depends on another one: the reducer tries them alone and in bundles.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from typing import Protocol, runtime_checkable
+
+from shrinkfx.errors import StrategyError
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Edit
+
+ENTRY_POINTS = "shrinkfx.strategies"
+DEFAULT_ORDER = ("keep_outputs", "drop_nodes", "bypass_operators")
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A pure source of edits.
+
+    Attributes:
+        name: the file's name, and the word on the command line.
+        combines: whether several edits may be applied as one. If not, they are
+            alternatives and are tried one by one.
+    """
+
+    name: str
+    combines: bool
+
+    def propose(self, view: View) -> Iterator[Edit]:
+        """Yield edits to the view's candidate, most promising first."""
+        ...
+
+
+def available() -> dict[str, Callable[[], Strategy]]:
+    """Find every strategy by name: built in, then third parties' entry points."""
+    package = importlib.import_module("shrinkfx.strategies")
+    found: dict[str, Callable[[], Strategy]] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"shrinkfx.strategies.{info.name}")
+        found[info.name] = getattr(module, _class_name(info.name))
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        found[point.name] = point.load()
+    ordered = [n for n in DEFAULT_ORDER if n in found]
+    return {n: found[n] for n in [*ordered, *sorted(set(found) - set(ordered))]}
+
+
+def choose(names: Sequence[str] | None) -> list[Strategy]:
+    """Make the named strategies, in that order; all of them if None.
+
+    Raises:
+        StrategyError: a name is unknown, or what it names is no strategy.
+    """
+    known = available()
+    chosen = []
+    for name in names or known:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3) or list(known)
+            raise StrategyError(
+                f"no strategy '{name}'; did you mean {', '.join(near)}? "
+                "(shrinkfx --list-strategies)"
+            )
+        strategy = known[name]()
+        if not isinstance(strategy, Strategy):
+            raise StrategyError(f"'{name}' has no name, combines and propose(view)")
+        chosen.append(strategy)
+    return chosen
+
+
+def _class_name(module: str) -> str:
+    return "".join(part.capitalize() for part in module.split("_"))

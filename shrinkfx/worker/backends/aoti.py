@@ -1,0 +1,52 @@
+"""AOTInductor, exactly as a user calls it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+
+def warm_up() -> None:
+    """Pay once in the server for what every child would pay: 0.3 to 0.8 s.
+
+    Probing the vector instruction set compiles a few lines per set; the answer
+    stays in this process. No operator may run here: the OpenMP pool of a parent
+    makes the first parallel operator of a forked child hang.
+    """
+    import torch._inductor.codegen.cpp_wrapper_cpu
+    import torch._inductor.compile_fx
+    import torch._inductor.cpu_vec_isa
+    import torch._inductor.package
+    import torch._inductor.select_algorithm
+
+    torch._inductor.cpu_vec_isa.pick_vec_isa()
+
+
+def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -> str:
+    """Compile into a package below ``folder``, caches included.
+
+    A cache of its own makes a check independent of the ones before it, and its
+    disk space goes with the folder.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    path = torch._inductor.aoti_compile_and_package(
+        exported,
+        package_path=str(folder / "model.pt2"),
+        inductor_configs=dict(options),
+    )
+    assert isinstance(path, str)
+    return path
+
+
+def load(package: str) -> Callable[..., Any]:
+    """Load a package into this process."""
+    # The C++ loader unpacks below TMPDIR; Python's tempfile has already chosen
+    # its own, where the precompiled headers are and must stay.
+    os.environ["TMPDIR"] = str(Path(package).parent)
+    loaded: Callable[..., Any] = torch._inductor.aoti_load_package(package)
+    return loaded

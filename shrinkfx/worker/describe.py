@@ -1,0 +1,199 @@
+"""From a program to its skeleton: the graph that leaves this room."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
+from shrinkfx.worker.load import Program
+
+_SIZE_OPERATORS = frozenset(
+    {
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+        torch.sym_max,
+        torch.sym_min,
+        torch.sym_not,
+        torch.sym_float,
+        torch.sym_int,
+    }
+)
+_ROLES = {
+    InputKind.PARAMETER: Role.PARAMETER,
+    InputKind.BUFFER: Role.BUFFER,
+    InputKind.CONSTANT_TENSOR: Role.CONSTANT,
+    InputKind.CUSTOM_OBJ: Role.CONSTANT,
+    InputKind.TOKEN: Role.CONSTANT,
+}
+
+
+def describe(program: Program, content: str) -> Skeleton:
+    """Build the skeleton of the functional program.
+
+    Args:
+        content: digest of files and settings, to tell programs of equal graph
+            apart.
+    """
+    exported = program.functional
+    roles = {
+        spec.arg.name: _ROLES.get(spec.kind, Role.INPUT)
+        for spec in exported.graph_signature.input_specs
+        if hasattr(spec.arg, "name")
+    }
+    storages: dict[str, int] = {}
+    nodes = [
+        _describe(node, roles, storages, exported)
+        for node in exported.graph.nodes
+        if node.op != "output"
+    ]
+    original = program.original.graph_module
+    return Skeleton(
+        nodes,
+        outputs=_outputs(exported),
+        symbols={str(s): str(r) for s, r in exported.range_constraints.items()},
+        original_operators=count_operators(original),
+        original_nodes=len(original.graph.nodes),
+        content=content,
+    )
+
+
+def content_digest(*files: str | None) -> str:
+    """Hash the content of files; None and missing ones count as empty."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for file in files:
+        if file and Path(file).is_file():
+            digest.update(Path(file).read_bytes())
+    return digest.hexdigest()
+
+
+def count_operators(module: fx.GraphModule) -> int:
+    """Count call_function nodes other than getitem, those in branches too."""
+    total = 0
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is not operator.getitem:
+            total += 1
+        elif node.op == "get_attr":
+            inner = getattr(module, str(node.target), None)
+            if isinstance(inner, fx.GraphModule):
+                total += count_operators(inner)
+    return total
+
+
+def _outputs(exported: ExportedProgram) -> list[str]:
+    (output,) = [n for n in exported.graph.nodes if n.op == "output"]
+    return list(dict.fromkeys(n.name for n in output.all_input_nodes))
+
+
+def _describe(
+    node: fx.Node,
+    roles: dict[str, Role],
+    storages: dict[str, int],
+    exported: ExportedProgram,
+) -> Node:
+    value = node.meta.get("val")
+    role = _role(node, roles, exported)
+    tensor = value if isinstance(value, torch.Tensor) else None
+    _note_storage(node, storages)
+    return Node(
+        name=node.name,
+        role=role,
+        target=str(node.target) if node.op == "call_function" else "",
+        operands=tuple(dict.fromkeys(n.name for n in node.all_input_nodes)),
+        value=None if tensor is None else tensor_type(tensor),
+        operators=_weight(node, role, exported),
+        nbytes=0 if tensor is None else _nbytes(tensor),
+        scope=_scope(node),
+        source=_source(node),
+        storage=storages.get(node.name),
+        impure=role is Role.OPERATOR and node.is_impure(),
+    )
+
+
+def _role(node: fx.Node, roles: dict[str, Role], exported: ExportedProgram) -> Role:
+    if node.op == "placeholder":
+        role = roles.get(node.name, Role.INPUT)
+        is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+        return role if is_tensor or role is not Role.INPUT else Role.SIZE
+    if node.op == "get_attr":
+        inner = getattr(exported.graph_module, str(node.target), None)
+        return Role.SUBGRAPH if isinstance(inner, fx.GraphModule) else Role.CONSTANT
+    if node.target is operator.getitem:
+        return Role.PROJECTION
+    if node.target in _SIZE_OPERATORS or _is_size_arithmetic(node):
+        return Role.SIZE
+    return Role.OPERATOR
+
+
+def _is_size_arithmetic(node: fx.Node) -> bool:
+    return getattr(node.target, "__module__", "") in ("_operator", "math") and not (
+        isinstance(node.meta.get("val"), torch.Tensor)
+    )
+
+
+def _weight(node: fx.Node, role: Role, exported: ExportedProgram) -> int:
+    if node.op != "call_function" or role is Role.PROJECTION:
+        return 0
+    inner = [
+        getattr(exported.graph_module, str(n.target), None)
+        for n in node.all_input_nodes
+        if n.op == "get_attr"
+    ]
+    return 1 + sum(count_operators(m) for m in inner if isinstance(m, fx.GraphModule))
+
+
+def tensor_type(tensor: torch.Tensor) -> TensorType:
+    return TensorType(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(str(size) for size in tensor.shape),
+        device=str(tensor.device),
+    )
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Bytes at the sizes of the example inputs."""
+    total = tensor.element_size()
+    for size in tensor.shape:
+        hint = size.node.hint if isinstance(size, torch.SymInt) else size
+        total *= int(hint) if hint is not None else 1
+    return total
+
+
+def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:
+    """Give a view the storage number of what it views."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not node.args:
+        return
+    aliased = [
+        node.args[i]
+        for i, argument in enumerate(schema.arguments[: len(node.args)])
+        if argument.alias_info is not None
+    ]
+    for source in aliased:
+        if isinstance(source, fx.Node):
+            number = storages.setdefault(source.name, len(storages))
+            storages[node.name] = number
+
+
+def _scope(node: fx.Node) -> str:
+    stack: dict[str, Any] = node.meta.get("nn_module_stack") or {}
+    path = str(next(reversed(stack.values()))[0]) if stack else ""
+    return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
+
+
+def _source(node: fx.Node) -> str:
+    """Find the innermost line of the user's code."""
+    frames = re.findall(
+        r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
+    )
+    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""

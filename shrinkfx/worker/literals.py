@@ -1,0 +1,116 @@
+"""Tensors as Python expressions: from a seed, exactly, or from a file."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_SMALL = 64
+"""Elements that are still readable one by one."""
+
+_TEXT_BYTES = 16 * 1024
+"""Compressed text that a file may hold and still be pasted into an issue."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One tensor as source.
+
+    Attributes:
+        seeded: an expression with the same shape, dtype, strides and range, from
+            ``torch.manual_seed``; equal to ``exact`` where that is as short.
+        exact: an expression with the very values, or '' if it would be too long.
+    """
+
+    seeded: str
+    exact: str
+
+
+def write_tensor(value: Any, seed: int) -> Written:
+    """Write a tensor; its place in the file's order is what ``seed`` stands for."""
+    if not isinstance(value, torch.Tensor):
+        return Written(repr(value), repr(value))
+    device = f'.to("{value.device}")' if value.device.type != "cpu" else ""
+    view = ""
+    flat = value.detach()
+    if not flat.is_contiguous():
+        # The memory behind the view, then the view: strides are kept exactly.
+        shape, stride = tuple(flat.shape), tuple(flat.stride())
+        view = f".as_strided({shape}, {stride})"
+        flat = flat.as_strided((_span(flat),), (1,))
+    flat = flat.cpu().contiguous()
+    if short := _short(flat):
+        return Written(short + view + device, short + view + device)
+    text = _packed(flat)
+    exact = text + view + device if text else ""
+    return Written(_seeded(flat) + view + device, exact)
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Count the elements of memory that a view reaches over."""
+    if tensor.numel() == 0:
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps)
+
+
+def _short(tensor: torch.Tensor) -> str:
+    """Write what is constant, a range, or small; '' otherwise."""
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if tensor.numel() == 0:
+        return f"torch.empty({shape}, dtype={dtype})"
+    if not tensor.is_complex():
+        # Half types have few operators: look at them as float32.
+        values = tensor.flatten().tolist()
+        if all(v == values[0] for v in values):
+            return f"torch.full({shape}, {_number(values[0])}, dtype={dtype})"
+        if dtype == torch.int64 and values == list(range(len(values))):
+            view = "" if len(shape) == 1 else f".reshape{shape}"
+            return f"torch.arange({len(values)}){view}"
+    if tensor.numel() <= _SMALL:
+        return f"torch.tensor({_nested(tensor.tolist())}, dtype={dtype})"
+    return ""
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_nested(v) for v in value)}]"
+    return _number(value)
+
+
+def _packed(tensor: torch.Tensor) -> str:
+    raw = bytes(tensor.reshape(-1).view(torch.uint8).tolist())
+    text = base64.b85encode(zlib.compress(raw, 9)).decode()
+    if len(text) > _TEXT_BYTES:
+        return ""
+    return f'unpack("{text}", {tensor.dtype}, {tuple(tensor.shape)})'
+
+
+def _seeded(tensor: torch.Tensor) -> str:
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if dtype == torch.bool:
+        return f"torch.randint(0, 2, {shape}, dtype=torch.bool)"
+    if not dtype.is_floating_point and not dtype.is_complex:
+        values = tensor.flatten().tolist()
+        return (
+            f"torch.randint({min(values)}, {max(values) + 1}, {shape}, dtype={dtype})"
+        )
+    if dtype.is_complex:
+        return f"torch.randn({shape}, dtype={dtype})"
+    plain = dtype in (torch.float32, torch.float64)
+    wide = tensor.to(torch.float64)
+    draw = "rand" if bool((wide >= 0).all()) else "randn"
+    kind = f", dtype={dtype}" if dtype is torch.float64 else ""
+    cast = "" if plain else f".to({dtype})"
+    return f"torch.{draw}({shape}{kind}){cast}"

@@ -1,0 +1,219 @@
+"""From files to a program: preloads, the ``.pt2``, the failing inputs."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from shrinkfx.errors import LoadError
+from shrinkfx.program.messages import Setup
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of one call, in the program's own structure."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is reduced.
+
+    Attributes:
+        original: as the file holds it.
+        functional: the same without in-place operators; its nodes are what
+            candidates are made of.
+        example: the inputs it was exported with.
+        failing: the inputs it fails on; ``example`` itself where none are given.
+    """
+
+    original: ExportedProgram
+    functional: ExportedProgram
+    example: Inputs
+    failing: Inputs
+
+
+def device_type(model: str) -> str:
+    """Read off the archive whether a program is on CUDA, without loading it."""
+    try:
+        with zipfile.ZipFile(model) as archive:
+            for name in archive.namelist():
+                if name.endswith(".json") and b'"type": "cuda"' in archive.read(name):
+                    return "cuda"
+    except (OSError, zipfile.BadZipFile):
+        return "cpu"  # loading it will say what is wrong
+    return "cpu"
+
+
+def preload(names: Sequence[str]) -> dict[str, str]:
+    """Import the modules and libraries that register custom operators.
+
+    Returns:
+        The Python file behind each name; '' for installed modules and libraries.
+
+    Raises:
+        LoadError: a preload is missing or fails.
+    """
+    files = {}
+    for name in names:
+        try:
+            files[name] = _preload(name)
+        except FileNotFoundError as error:
+            raise LoadError(
+                name, str(error), "check the path given to --preload"
+            ) from None
+        except BaseException as error:
+            reason = f"the preload raised {type(error).__name__}: {error}"
+            raise LoadError(
+                name, reason, f"try: python -c 'import {_stem(name)}'"
+            ) from error
+    return files
+
+
+def _preload(name: str) -> str:
+    if name.endswith((".py", ".so")) and not Path(name).is_file():
+        raise FileNotFoundError("no such file")
+    if name.endswith(".so"):
+        torch.ops.load_library(name)
+        return ""
+    if name.endswith(".py"):
+        return str(_import_file(Path(name).resolve()).__file__)
+    module = importlib.import_module(name)
+    path = getattr(module, "__file__", None) or ""
+    installed = "site-packages" in path or "dist-packages" in path
+    return "" if installed or not path.endswith(".py") else path
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a file under its own name, with its folder importable."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _stem(name: str) -> str:
+    return Path(name).stem if name.endswith((".py", ".so")) else name
+
+
+def load(setup: Setup) -> Program:
+    """Load the program and bring it into the form that candidates are cut from.
+
+    Raises:
+        LoadError: with the file at fault and what to try.
+    """
+    assert setup.model is not None
+    original = _read_program(setup.model)
+    if setup.device:
+        original = _move(original, setup.device, setup.model)
+    if original.example_inputs is None:
+        raise LoadError(
+            setup.model,
+            "holds no example inputs",
+            "export it again with torch.export.export(module, args) and save that",
+        )
+    example = Inputs(
+        tuple(original.example_inputs[0]), dict(original.example_inputs[1])
+    )
+    failing = _read_inputs(setup.inputs) if setup.inputs else example
+    if setup.device and setup.inputs:
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, lambda t: t.to(setup.device), (failing.args, failing.kwargs)
+        )
+        failing = Inputs(args, kwargs)
+    _require_same_structure(setup.inputs or setup.model, example, failing)
+    with torch.no_grad():
+        functional = original.run_decompositions({})
+    return Program(original, functional, example, failing)
+
+
+def _read_program(model: str) -> ExportedProgram:
+    try:
+        return torch.export.load(model)
+    except FileNotFoundError:
+        raise LoadError(model, "no such file", "give the path of a .pt2") from None
+    except BaseException as error:
+        text = str(error).strip().partition("\n")[0]
+        reason = f"cannot be loaded: {type(error).__name__}: {text}"
+        raise LoadError(model, reason, _advice(model, str(error))) from error
+
+
+def _advice(model: str, message: str) -> str:
+    if "torch.ops" in message or "has no attribute" in message or "_op" in message:
+        return "a custom operator? --preload the module that registers it"
+    if not zipfile.is_zipfile(model):
+        return "expected what torch.export.save writes, a .pt2 archive"
+    with zipfile.ZipFile(model) as archive:
+        if any("aotinductor" in name for name in archive.namelist()):
+            return "this is a compiled package: give the program it was made from"
+    return "save it with torch.export.save, with the torch that runs shrinkfx"
+
+
+def _move(program: ExportedProgram, device: str, model: str) -> ExportedProgram:
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        advice = "run on a machine with a GPU, or leave --device out"
+        raise LoadError(model, f"--device {device}: there is no CUDA device", advice)
+    from torch.export.passes import move_to_device_pass
+
+    return move_to_device_pass(program, device)
+
+
+def _read_inputs(path: str) -> Inputs:
+    advice = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
+    try:
+        data = torch.load(path, weights_only=True)
+    except FileNotFoundError:
+        raise LoadError(path, "no such file", advice) from None
+    except BaseException as error:
+        text = str(error).strip().partition("\n")[0]
+        raise LoadError(path, f"cannot be read: {text}", advice) from error
+    if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
+        return Inputs(tuple(data.get("args", ())), dict(data.get("kwargs", {})))
+    if isinstance(data, (tuple, list)):
+        return Inputs(tuple(data), {})
+    raise LoadError(path, f"holds a {type(data).__name__}", advice)
+
+
+def _require_same_structure(subject: str, example: Inputs, failing: Inputs) -> None:
+    if failing is example:
+        return
+    expected, spec = pytree.tree_flatten((example.args, example.kwargs))
+    given, given_spec = pytree.tree_flatten((failing.args, failing.kwargs))
+    if spec != given_spec:
+        raise LoadError(
+            subject,
+            f"the inputs are nested as {given_spec}",
+            f"the program expects {spec}",
+        )
+    for position, (a, b) in enumerate(zip(expected, given, strict=True)):
+        if isinstance(a, torch.Tensor) and (
+            not isinstance(b, torch.Tensor) or (a.dtype, a.dim()) != (b.dtype, b.dim())
+        ):
+            raise LoadError(
+                subject,
+                f"input {position} is {_describe(b)}",
+                f"the program expects {_describe(a)}",
+            )
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__

@@ -1,0 +1,160 @@
+"""The worker's process: ``python -m shrinkfx.worker.main``.
+
+Reads a ``Setup`` from stdin, loads, answers ``Ready``, then serves. With
+``--once FOLDER`` it answers the one request that lies there, in a fresh
+interpreter, and leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.errors import LoadError
+from shrinkfx.program.messages import Ready, Request, Setup, Task
+from shrinkfx.worker.serve import ParentGone, serve, take_line
+from shrinkfx.worker.supervise import Note, Work, die_with_parent, write_answer
+
+CUDA_ENVIRONMENT = {
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+    "CUDA_LAUNCH_BLOCKING": "1",
+}
+"""What makes a CUDA failure deterministic, and shows it where it happens."""
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--once"]:
+        _once(Path(sys.argv[2]))
+        return
+    # While loading, nothing polls the pipe: the kernel tells of the parent's end.
+    die_with_parent(signal.SIGTERM)
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
+        setup = Setup.from_line(stdin.readline())
+    directory = Path(setup.directory)
+    line = take_line(directory / "server.log")
+    try:
+        worker, ready = _start(setup)
+    except LoadError as error:
+        line.write(Ready(error.reason, error.subject, error.advice))
+        return
+    die_with_parent(0)
+    line.write(ready)
+    try:
+        serve(line, lambda request: _work(worker, request), directory)
+    except ParentGone:
+        return
+
+
+def _start(setup: Setup) -> tuple[Any, Ready]:
+    """Import torch, load what can be loaded before a fork, and warm up."""
+    environment = CUDA_ENVIRONMENT if _on_cuda(setup) else {}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    from shrinkfx.worker.backends import aoti
+    from shrinkfx.worker.load import load, preload
+    from shrinkfx.worker.perform import Worker
+
+    files = preload(setup.preloads)
+    worker = Worker(setup, threads)
+    aoti.warm_up()
+    if setup.model and not environment:
+        worker.program = load(setup)
+    versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
+    if triton := _version("triton"):
+        versions["triton"] = triton
+    if environment:
+        versions["cuda"] = str(torch.version.cuda)
+    return worker, Ready(
+        versions=versions,
+        preload_files=files,
+        environment=environment,
+        cpu_seconds=time.process_time(),
+    )
+
+
+def _on_cuda(setup: Setup) -> bool:
+    if setup.device:
+        return setup.device.startswith("cuda")
+    if setup.model is None:
+        return False
+    from shrinkfx.worker.load import device_type
+
+    return device_type(setup.model) == "cuda"
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _work(worker: Any, request: Request) -> Work:
+    """Choose what the forked child does: answer here, or in a fresh interpreter."""
+
+    def here(note: Note, folder: Path) -> dict[str, Any]:
+        answer: dict[str, Any] = worker.perform(request, note, folder)
+        return answer
+
+    def fresh(note: Note, folder: Path) -> dict[str, Any]:
+        job = {"setup": asdict(worker.setup), "request": asdict(request)}
+        (folder / "job.json").write_text(json.dumps(job))
+        _exec("-m", "shrinkfx.worker.main", "--once", str(folder))
+        return {}
+
+    def script(note: Note, folder: Path) -> dict[str, Any]:
+        os.chdir(request.arguments["cwd"])
+        note("run")
+        _exec("-X", "faulthandler", request.arguments["path"])
+        return {}
+
+    if not request.fresh:
+        return here
+    return script if request.task == Task.SCRIPT else fresh
+
+
+def _exec(*arguments: str) -> None:
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _once(folder: Path) -> None:
+    job = json.loads((folder / "job.json").read_text())
+    setup = Setup.from_json(job["setup"])
+    request = Request.from_json(job["request"])
+    stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def note(stage: str) -> None:
+        os.write(stages, stage.encode() + b"\n")
+
+    import faulthandler
+
+    import torch
+
+    from shrinkfx.worker.load import preload
+    from shrinkfx.worker.perform import Worker
+    from shrinkfx.worker.supervise import describe_error
+
+    faulthandler.enable(2)
+    try:
+        preload(setup.preloads)
+        worker = Worker(setup, torch.get_num_threads())
+        write_answer(folder, worker.perform(request, note, folder))
+    except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
+        write_answer(folder, {"error": describe_error(error)})
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

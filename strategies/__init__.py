@@ -1,0 +1,7 @@
+"""The built-in strategies: one file, one strategy, one idea.
+
+Imported as ``shrinkfx.strategies`` only, through the symlink in ``shrinkfx/``.
+"""
+
+if __name__ != "shrinkfx.strategies":
+    raise ImportError(f"import shrinkfx.strategies, not {__name__}")

@@ -1,0 +1,31 @@
+"""Remove an operator by handing its users one of its own operands.
+
+    a -> relu -> b        becomes        a -> b
+
+The edit that frees what a cut would hide: the graph stays connected, so a bug
+that needs a producer and a distant user survives, and no input is invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Bypass
+
+
+class BypassOperators:
+    """Propose ``Bypass(node, operand)`` where both hold the same kind of value.
+
+    Last operators come first: an early success shortens the longest chain.
+    Where several of a node's bypasses are bundled, its first operand is taken.
+    """
+
+    name = "bypass_operators"
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Bypass]:
+        for node in reversed(view.operators):
+            for operand in dict.fromkeys(view.operands(node)):
+                if view.same_value_type(node, operand):
+                    yield Bypass(node, operand)

@@ -1,0 +1,28 @@
+"""Remove single operators; what their users need is fed from outside.
+
+    x -> a -> b -> c        becomes        x -> a,  b' -> c
+
+``b'`` is a new input that holds the value ``b`` had in the original's eager
+run. The reducer bundles these edits, so whole stretches go at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Drop
+
+
+class DropNodes:
+    """Propose ``Drop({node})`` for every operator, last first.
+
+    Last first because what follows the culprit is only there to return it.
+    """
+
+    name = "drop_nodes"
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Drop]:
+        for node in reversed(view.operators):
+            yield Drop(frozenset({node}))

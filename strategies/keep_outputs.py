@@ -1,0 +1,32 @@
+"""Return fewer values: drop an output and all that served only it.
+
+    x -> a -> out_1                     x -> a -> out_1
+     \\-> b -> c -> out_2     becomes
+
+The cheapest question about a program with several results, and the way a
+program falls apart once its middle has been cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Drop
+
+
+class KeepOutputs:
+    """Propose to drop each returned value with the slice that only it needs.
+
+    Big slices come first: one answer takes the most operators away.
+    """
+
+    name = "keep_outputs"
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Drop]:
+        if len(view.sinks) < 2:
+            return
+        slices = [view.only_for(sink) for sink in view.sinks]
+        for nodes in sorted(slices, key=len, reverse=True):
+            yield Drop(nodes)

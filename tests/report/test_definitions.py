@@ -1,0 +1,571 @@
+"""What of a preloaded file goes into a repro, and when all of it does."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shrinkfx.report.definitions import Definitions, definitions
+
+MIX = """
+@torch.library.custom_op("mylib::mix", mutates_args=())
+def mix(x):
+    return x
+"""
+OTHER = """
+@torch.library.custom_op("mylib::other", mutates_args=())
+def other(x):
+    return x
+"""
+
+
+def cut(folder: Path, source: str, *operators: str) -> Definitions:
+    path = folder / "ops.py"
+    path.write_text(dedent(source), encoding="utf-8")
+    return definitions(path, operators or ("mylib::mix",))
+
+
+def lines(taken: Definitions) -> list[str]:
+    return [line for line in taken.text.splitlines() if line.strip()]
+
+
+# --- what registers an operator
+
+
+@pytest.mark.parametrize(
+    "registration",
+    [
+        'torch.library.define("mylib::mix", "(Tensor x) -> Tensor")',
+        'torch.library.define("mylib::mix(Tensor x) -> Tensor")',
+        'torch.library.define("mylib::mix.out(Tensor x) -> Tensor")',
+        'mix = torch.library.custom_op("mylib::mix", mutates_args=())(abs)',
+        'torch.library.impl("mylib::mix", "CPU", abs)',
+        'if has_cuda():\n    torch.library.impl("mylib::mix", "CUDA", f)',
+        "register_lowering(torch.ops.mylib.mix.default)(abs)",
+    ],
+)
+def test_definitions_take_a_statement_that_registers(
+    tmp_path: Path, registration: str
+) -> None:
+    taken = cut(tmp_path, registration + "\nunused = 1\n")
+    assert taken == Definitions(registration + "\n", False, "", (), ())
+
+
+@pytest.mark.parametrize(
+    "decorator",
+    [
+        'torch.library.custom_op("mylib::mix", mutates_args=())',
+        'torch.library.triton_op("mylib::mix", mutates_args={})',
+        'triton_op("mylib::mix", mutates_args={})',
+        'torch.library.register_fake("mylib::mix")',
+        'torch.library.impl("mylib::mix", "CPU")',
+    ],
+)
+def test_definitions_take_a_function_decorated_to_register(
+    tmp_path: Path, decorator: str
+) -> None:
+    function = f"@{decorator}\ndef _(x):\n    # why\n    return x\n"
+    assert cut(tmp_path, function).text == function
+
+
+def test_definitions_follow_library_objects(tmp_path: Path) -> None:
+    source = """\
+    from torch.library import Library
+    lib = Library("mylib", "DEF")
+    lib.define("mix(Tensor x) -> Tensor")
+    lib.define("mix.out(Tensor x) -> Tensor")
+    lib.impl("mix", abs, "CPU")
+    @torch.library.impl(lib, "mix", "CUDA")
+    def _(x): return x
+    """
+    rest = """\
+    lib.define("other(Tensor x) -> Tensor")
+    elsewhere = Library("elsewhere", "FRAGMENT")
+    elsewhere.define("mix(Tensor x) -> Tensor")
+    """
+    taken = cut(tmp_path, dedent(source) + dedent(rest))
+    assert taken.text == dedent(source)
+
+
+@pytest.mark.parametrize("operator", ["mylib::mix.default", "mylib::mix.out"])
+def test_definitions_ignore_the_overload_asked_for(
+    tmp_path: Path, operator: str
+) -> None:
+    assert "def mix" in cut(tmp_path, MIX + OTHER, operator).text
+
+
+def test_definitions_do_not_mistake_a_longer_name(tmp_path: Path) -> None:
+    taken = cut(tmp_path, MIX + OTHER.replace("other", "mixture"))
+    assert "mixture" not in taken.text
+
+
+def test_definitions_see_through_a_constant_for_the_name(tmp_path: Path) -> None:
+    source = 'NAME = "mylib::mix"\ntorch.library.define(NAME, "() -> ()")\n'
+    assert cut(tmp_path, source).text == source
+
+
+# --- what the registration needs
+
+
+@pytest.mark.parametrize(
+    ("reader", "binding"),
+    [
+        ("return helper(x)", "def helper(x): return x"),
+        ("return Helper(x)", "class Helper: pass"),
+        ("return np.abs(x)", "import numpy as np"),
+        ("return a", "a, b = 1, 2"),
+        ("return a", "a: int = 1"),
+        ("return a", "a = 1\na += 1"),
+        ("return a", "if sys:\n    a = 1\nelse:\n    a = 2\nimport sys"),
+        ("return a", "try:\n    import a\nexcept ImportError:\n    a = None"),
+        ("return a", "for a in range(3):\n    pass"),
+        ("return a", "with open(__file__) as a:\n    pass"),
+        ("return (lambda: [a for _ in x])()", "a = 1"),
+        ("class C:\n        a = a", "a = 1"),
+        ("global a\n    a = 2", "a = 1"),
+        ("y: a = x", "a = 1"),
+        ("return a", "from helpers import *"),
+    ],
+)
+def test_definitions_take_what_the_body_reads(
+    tmp_path: Path, reader: str, binding: str
+) -> None:
+    taken = cut(tmp_path, f"{binding}\n{MIX.replace('return x', reader)}")
+    assert not taken.whole
+    assert taken.text.startswith(binding)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["(x=a)", "(x: a)", "(x) -> a", '(x: "a")', '(x) -> "list[a]"'],
+)
+def test_definitions_take_what_the_signature_reads(
+    tmp_path: Path, signature: str
+) -> None:
+    source = "a = 1\n" + MIX.replace("(x):", f"{signature}:")
+    assert cut(tmp_path, source).text.startswith("a = 1\n")
+
+
+def test_definitions_take_what_a_decorator_reads(tmp_path: Path) -> None:
+    source = "TAGS = ()\n" + MIX.replace("mutates_args=()", "tags=TAGS")
+    assert cut(tmp_path, source).text.startswith("TAGS")
+
+
+def test_definitions_take_what_the_needed_need(tmp_path: Path) -> None:
+    chain = "a = 1\ndef b(): return a\ndef c(): return b()\n"
+    assert cut(tmp_path, chain + MIX.replace("return x", "return c()")).text == (
+        chain + MIX.replace("return x", "return c()")
+    )
+
+
+def test_definitions_take_every_binding_of_a_name_in_order(tmp_path: Path) -> None:
+    source = "a = 1\nb = 2\na = 3\n" + MIX.replace("return x", "return a")
+    assert lines(cut(tmp_path, source))[:2] == ["a = 1", "a = 3"]
+
+
+def test_definitions_leave_a_global_out_when_a_local_has_its_name(
+    tmp_path: Path,
+) -> None:
+    assert "x = 1" not in cut(tmp_path, "x = 1\n" + MIX).text
+
+
+def test_definitions_take_an_augmented_list_of_names_with_its_start(
+    tmp_path: Path,
+) -> None:
+    assert lines(cut(tmp_path, 'names = []\nnames += ["mylib::mix"]\n')) == [
+        "names = []",
+        'names += ["mylib::mix"]',
+    ]
+
+
+@pytest.mark.parametrize("call", ["other(x)", "torch.ops.mylib.other.default(x)"])
+def test_definitions_take_the_operators_that_an_operator_calls(
+    tmp_path: Path, call: str
+) -> None:
+    extension = "@other.register_fake\ndef _(x): return x\n"
+    source = OTHER + extension + MIX.replace("return x", f"return {call}")
+    assert cut(tmp_path, source).text == source.lstrip()
+
+
+def test_definitions_do_not_follow_a_loop_variable_to_an_operator(
+    tmp_path: Path,
+) -> None:
+    other = f"{OTHER}@other.register_fake\ndef _(x): return x\n"
+    mix = MIX.replace("return x", "return [x for _ in x]")
+    assert cut(tmp_path, other + mix).text == mix.lstrip()
+
+
+def test_definitions_keep_comments_and_layout_of_what_they_take(tmp_path: Path) -> None:
+    source = "# about a\na = [1,  # one\n     2]  # two\n"
+    mix = MIX.replace("return x", "# why\n    return a")
+    assert cut(tmp_path, source + mix).text == source + mix
+
+
+def test_definitions_tell_statements_on_one_line_apart(tmp_path: Path) -> None:
+    source = "a = 1; b = missing; c = [\n2]; d = 4\n"
+    taken = cut(tmp_path, source + MIX.replace("return x", "return a + d"))
+    assert lines(taken)[:2] == ["a = 1", "d = 4"]
+
+
+# --- what extends the operator, and what only uses it
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [
+        "@mix.register_fake\ndef _(x): return x",
+        '@mix.register_kernel("cpu")\ndef _(x): return x',
+        "if True:\n    @mix.register_fake\n    def _(x): return x",
+        "mix.register_autograd(abs)",
+        'torch.library.register_autograd("mylib::mix", abs)',
+        "torch.library.register_autograd(mix, abs)",
+        "@register_lowering(torch.ops.mylib.mix)\ndef _(x): return x",
+        "MIX = torch.ops.mylib.mix.default\n@register_lowering(MIX)\ndef _(x): pass",
+    ],
+)
+def test_definitions_take_what_extends_the_operator(
+    tmp_path: Path, extension: str
+) -> None:
+    taken = cut(tmp_path, f"{MIX}{extension}\n")
+    assert taken.text == f"{MIX}{extension}\n".lstrip()
+    assert not taken.whole
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "class Net:\n    def forward(self, x): return mix(x)",
+        "class Net:\n    def forward(self, x): return torch.ops.mylib.mix(x)",
+        "class Net:\n    'mylib::mix as a module.'",
+        "def test_mix(): assert mix(1) == 1",
+        "def fake(): return mix.register_fake",
+        "y = mix(1)",
+    ],
+)
+def test_definitions_leave_out_what_only_uses_the_operator(
+    tmp_path: Path, use: str
+) -> None:
+    taken = cut(tmp_path, f"{MIX}{use}\n")
+    assert taken.text == MIX.lstrip()
+    assert not taken.whole
+
+
+# --- future imports, the main block, imports
+
+
+def test_definitions_hand_future_imports_over_separately(tmp_path: Path) -> None:
+    source = "from __future__ import annotations, division\n" + MIX
+    taken = cut(tmp_path, source)
+    assert taken.future == ("annotations", "division")
+    assert taken.text == MIX.lstrip()
+
+
+@pytest.mark.parametrize("effect", ["", "torch.manual_seed(0)\n"])
+def test_definitions_drop_the_main_block(tmp_path: Path, effect: str) -> None:
+    main = 'if __name__ == "__main__":\n    torch.ops.mylib.mix(torch.ones(2))\n'
+    taken = cut(tmp_path, MIX + effect + main)
+    assert taken.whole == bool(effect)
+    assert "__main__" not in taken.text
+
+
+def test_definitions_keep_a_main_block_whose_else_runs_at_import(
+    tmp_path: Path,
+) -> None:
+    main = 'if __name__ == "__main__":\n    pass\nelse:\n    register()\n'
+    assert cut(tmp_path, MIX + main).whole
+
+
+def test_definitions_keep_an_import_made_for_its_effect(tmp_path: Path) -> None:
+    assert lines(cut(tmp_path, f"import mylib._C\nimport os\n{MIX}"))[0] == (
+        "import mylib._C"
+    )
+    assert cut(tmp_path, "import mylib._C\nimport os\n").text == "import mylib._C\n"
+    assert cut(tmp_path, "from mylib import *\n").text == "from mylib import *\n"
+
+
+def test_definitions_leave_out_an_import_that_only_the_main_block_reads(
+    tmp_path: Path,
+) -> None:
+    main = 'if __name__ == "__main__":\n    matplotlib.show()\n'
+    assert "matplotlib" not in cut(tmp_path, f"import matplotlib\n{MIX}{main}").text
+
+
+def test_definitions_name_the_imports_that_lie_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").touch()
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "__init__.py").touch()
+    (tmp_path / "unused.py").touch()
+    (tmp_path / "folder").mkdir()
+    imports = "import helpers.deep\nimport unused\nimport folder\nimport json\n"
+    body = "from kernels.fast import f; return helpers, folder, json, f"
+    taken = cut(
+        tmp_path,
+        f"{imports}{MIX.replace('return x', body)}\ndef left_out(): return unused\n",
+    )
+    assert taken.local_imports == ("helpers", "kernels")
+
+
+# --- when the whole file is taken
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        "torch.manual_seed(0)",
+        "[register(name) for name in NAMES]",
+        "torch._inductor.lowering.foo = None",
+        "table['foo'] = None",
+        "a, table['foo'] = 1, 2",
+        "table['foo'] += 1",
+        "del torch.foo",
+        "for name in sorted(NAMES): register(name)",
+        "for name in sorted(NAMES): x = register(name)",
+        "while register(): pass",
+        "with torch.device('cpu'): a = 1",
+        "if torch.cuda.is_available(): torch.manual_seed(0)",
+        "try: import os\nexcept ImportError: install()",
+        "class C: register()",
+        "torch.library.define(f'mylib::{name}', '() -> ()')",
+        "torch.library.define(f'mylib::part{i}', '() -> ()')",
+        "torch.library.define('mylib::part' + suffix, '() -> ()')",
+        "m = torch.library.custom_op(name, mutates_args=())(abs)",
+        "Library(NAMESPACE, 'DEF').define('mix(Tensor x) -> Tensor')",
+        "torch.library.register_fake('aten::add', abs)",
+    ],
+)
+@pytest.mark.parametrize("registration", ["", MIX])
+def test_definitions_take_the_whole_file_when_something_else_happens(
+    tmp_path: Path, effect: str, registration: str
+) -> None:
+    source = f"unused = 1\n{effect}\n{registration}"
+    taken = cut(tmp_path, source)
+    assert taken.whole
+    assert taken.text.strip() == source.strip()
+    assert taken.reason.startswith("line ")
+
+
+def test_definitions_take_the_whole_file_when_a_user_of_the_operator_is_called(
+    tmp_path: Path,
+) -> None:
+    taken = cut(tmp_path, f"{MIX}def check(): mix(1)\ncheck()\n")
+    assert taken.reason == "line 6 acts when imported: check()"
+
+
+@pytest.mark.parametrize("target", ["def f(): pass", "class C: pass"])
+def test_definitions_take_the_whole_file_when_a_decorator_is_unknown(
+    tmp_path: Path, target: str
+) -> None:
+    taken = cut(tmp_path, f"{MIX}@registry.add('x')\n{target}\n")
+    assert taken.reason == "line 5 acts when imported: registry.add('x')"
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        '"""Docstring."""',
+        "warnings.filterwarnings('ignore')",
+        "logging.getLogger('x').setLevel(3)",
+        "X = make_table()",
+        "X: int = 3",
+        "X = []\nX += [1]",
+        "import os",
+        "import triton",
+        "def f(): torch.manual_seed(0)",
+        "class C:\n    '''Doc.'''\n    x = 1\n    @property\n    def p(self): g()",
+        "@functools.lru_cache(maxsize=None)\ndef f(): pass",
+        "@dataclass(frozen=True)\nclass C: pass",
+        "@contextlib.contextmanager\ndef f(): yield",
+        "@triton.autotune(configs=[triton.Config({})], key=[])\n@triton.jit\n"
+        "def f(): pass",
+        "@torch.no_grad()\ndef f(): pass",
+        "@torch.compile\ndef f(): pass",
+        "if sys.version_info < (3,):\n    raise ImportError('old')",
+        "assert True",
+        OTHER,
+        f"{OTHER}\n@other.register_fake\ndef _(x): return x",
+        f"{OTHER}\nother.register_autograd(abs)",
+        "torch.library.define('mylib::other', '() -> ()')",
+    ],
+)
+@pytest.mark.parametrize("registration", ["", MIX.lstrip()])
+def test_definitions_are_not_whole_when_the_rest_is_harmless(
+    tmp_path: Path, harmless: str, registration: str
+) -> None:
+    taken = cut(tmp_path, f"{harmless}\n{registration}")
+    assert taken == Definitions(registration, False, "", (), ())
+
+
+def test_definitions_name_the_line_that_makes_the_file_whole(tmp_path: Path) -> None:
+    taken = cut(tmp_path, f"import torch\n{MIX}\ntorch.manual_seed(\n    0)\n")
+    assert taken.reason == "line 7 acts when imported: torch.manual_seed(0)"
+
+
+def test_definitions_keep_the_source_but_its_future_when_whole(tmp_path: Path) -> None:
+    rest = "# about the seed\ntorch.manual_seed(0)  # why\n\n\nunused = 1\n"
+    taken = cut(
+        tmp_path, f'"""Doc."""\nfrom __future__ import annotations; import a\n{rest}'
+    )
+    assert taken.text == f'"""Doc."""\nimport a\n{rest}'
+    assert taken.future == ("annotations",)
+
+
+def test_definitions_name_local_imports_of_the_whole_file(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").touch()
+    source = "def f():\n    import helpers\ntorch.manual_seed(0)\n"
+    assert cut(tmp_path, source).local_imports == ("helpers",)
+
+
+def test_definitions_are_empty_when_no_operator_is_registered(tmp_path: Path) -> None:
+    source = "from __future__ import annotations\nimport torch\n" + OTHER
+    assert cut(tmp_path, source) == Definitions("", False, "", (), ())
+
+
+# --- files that cannot be read
+
+
+def test_definitions_raise_when_the_file_does_not_parse(tmp_path: Path) -> None:
+    with pytest.raises(SyntaxError):
+        cut(tmp_path, "def mix(:\n")
+
+
+def test_definitions_raise_when_there_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        definitions(tmp_path / "missing.py", ["mylib::mix"])
+
+
+def test_definitions_read_the_encoding_that_the_file_declares(tmp_path: Path) -> None:
+    path = tmp_path / "ops.py"
+    mix = MIX.replace("return x", 'return "é"')
+    path.write_bytes(f"# coding: latin-1\n{mix}".encode("latin-1"))
+    assert 'return "é"' in definitions(path, ["mylib::mix"]).text
+
+
+# --- the property: the cut registers what the file registers
+
+SAMPLES = {
+    "custom_op": """
+        import math
+        import torch
+        custom_op = torch.library.custom_op
+        SCALE: float = 2.0
+        SCALE *= math.pi
+        def scaled(x): return x * SCALE
+        @custom_op("mylib::a", mutates_args=())
+        def a(x): return scaled(x)
+        @a.register_fake
+        def _(x): return shape(x)
+        @custom_op("mylib::b", mutates_args=())
+        def b(x): return a(x) + 1
+        @b.register_fake
+        def _(x): return shape(x)
+        def shape(x): return x
+        def backward(x): return scaled(x)
+        a.register_autograd(backward)
+        class Net:
+            def forward(self, x): return b(x)
+        """,
+    "library": """
+        import torch
+        lib = torch.library.Library("mylib", "DEF")
+        try:
+            import nowhere
+        except ImportError:
+            nowhere = None
+        for offset in range(4):
+            pass
+        lib.define("a(Tensor x) -> Tensor")
+        lib.define("b(Tensor x) -> Tensor"); lib.define("c() -> ()")
+        def a_cpu(x): return x + offset if nowhere is None else x
+        @torch.library.impl(lib, "b", "CPU")
+        def b_cpu(x): return a_cpu(x)
+        lib.impl("a", a_cpu, "CPU")
+        """,
+    "helpers_that_are_wrapped": """
+        import functools
+        import torch
+        def traced(function):
+            @functools.wraps(function)
+            def wrapper(*args): return function(*args)
+            return wrapper
+        @traced
+        def helper(x): return x - Table.shift
+        class Table:
+            shift = base = 3
+        @torch.library.custom_op("mylib::a", mutates_args=())
+        def a(x): return helper(x)
+        b = torch.library.custom_op("mylib::b", mutates_args=())(lambda x: a(x))
+        """,
+}
+
+
+class FakeTorch(ModuleType):
+    """Remember who registers what, and run nothing of torch."""
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.kernels: dict[tuple[str, str], Callable[..., Any]] = {}
+        self.library = SimpleNamespace(
+            custom_op=self.custom_op, Library=self.open, impl=self.impl
+        )
+
+    def custom_op(self, name: str, **_: object) -> Callable[..., "FakeOperator"]:
+        def register(function: Callable[..., Any]) -> FakeOperator:
+            self.kernels[name, "CPU"] = function
+            return FakeOperator(self, name, function)
+
+        return register
+
+    def open(self, namespace: str, _: str) -> SimpleNamespace:
+        def keep(name: str, function: Callable[..., Any], key: str) -> None:
+            self.kernels[f"{namespace}::{name}", key] = function
+
+        return SimpleNamespace(define=lambda schema: None, impl=keep)
+
+    def impl(self, lib: SimpleNamespace, name: str, key: str) -> Callable[..., Any]:
+        return lambda function: lib.impl(name, function, key) or function
+
+
+class FakeOperator:
+    def __init__(self, torch: FakeTorch, name: str, run: Callable[..., Any]) -> None:
+        self.torch, self.name, self.run = torch, name, run
+
+    def __call__(self, x: float) -> object:
+        return self.run(x)
+
+    def register_fake(self, function: Callable[..., Any]) -> None:
+        self.torch.kernels[self.name, "fake"] = function
+
+    def register_autograd(self, function: Callable[..., Any]) -> None:
+        self.torch.kernels[self.name, "autograd"] = function
+
+
+def answers(
+    source: str, operators: tuple[str, ...], patch: pytest.MonkeyPatch
+) -> dict[tuple[str, str], object]:
+    """Run ``source``, then everything that it registered for ``operators``."""
+    torch = FakeTorch()
+    patch.setitem(sys.modules, "torch", torch)
+    exec(compile(dedent(source), "<sample>", "exec"), {"__name__": "sample"})
+    kernels = torch.kernels.items()
+    return {key: run(1.5) for key, run in kernels if key[0] in operators}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("operators", [("mylib::a",), ("mylib::b",)])
+def test_definitions_run_and_register_what_the_file_registers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sample: str,
+    operators: tuple[str, ...],
+) -> None:
+    source = SAMPLES[sample]
+    taken = cut(tmp_path, source, *operators)
+    assert not taken.whole
+    assert len(taken.text) < len(dedent(source))
+    expected = answers(source, operators, monkeypatch)
+    assert expected
+    assert answers(taken.text, operators, monkeypatch) == expected
