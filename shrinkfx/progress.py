@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
@@ -35,12 +35,12 @@ class Progress(Quiet):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._bar: tqdm[None] | None = None
+        self._bar: tqdm[NoReturn] | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case Started(operators, max_checks):
-                self._bar = tqdm[None](
+                self._bar = tqdm(
                     total=max_checks,
                     unit=" checks",
                     file=self._stream,
