@@ -18,7 +18,7 @@ class BypassOperators:
     """Propose ``Bypass(node, operand)`` where both hold the same kind of value.
 
     Last operators come first: an early success shortens the longest chain.
-    Where several of a node's bypasses are bundled, its first operand is taken.
+    Where several of a node's bypasses are bundled, the earliest value is taken.
     """
 
     name = "bypass_operators"

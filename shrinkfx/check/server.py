@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -9,19 +10,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from shrinkfx.errors import LoadError, WorkerError
-from shrinkfx.program.messages import Ending, Ready, Request, Setup
+from shrinkfx.program.messages import Ending, Message, Ready, Request, Setup
 
 _GRACE_S = 30.0
+_GLANCE_S = 0.1
+_LOG = "server.log"
 _MARK = "SHRINKFX_SERVER"
 _WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
+
+Said = TypeVar("Said", bound=Message)
 
 
 class Server:
@@ -54,19 +60,17 @@ class Server:
             device=device,
             inductor=dict(inductor or {}),
         )
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=_environment(environment or {}, self._mark),
-            start_new_session=True,
-        )
-        try:
-            self._write(setup.to_line())
-            self.ready = Ready.from_line(self._read(start_timeout_s, "loading"))
-        except BaseException:
-            self.close()
-            raise
+        with _held_interrupt() as interrupted:
+            self._process = self._start(command, environment or {})
+            try:
+                self._write(setup.to_line(), start_timeout_s)
+                if not self._wait(start_timeout_s, "loading", interrupted):
+                    raise KeyboardInterrupt
+                self.ready = self._take(Ready, "loading")
+            except BaseException:
+                self._process.kill()  # while it loads, it does not listen
+                self.close()
+                raise
         if self.ready.error:
             self.close()
             raise LoadError(self.ready.subject, self.ready.error, self.ready.advice)
@@ -75,31 +79,37 @@ class Server:
         """Send a request and wait for its end.
 
         Raises:
-            WorkerError: the server itself died or stopped answering.
-            KeyboardInterrupt: after the child has been ended.
+            WorkerError: the server itself died or stopped answering; it can't be
+                asked again.
+            KeyboardInterrupt: after the child has been ended; the next request
+                is answered as if nothing had happened.
         """
-        self._write(request.to_line())
         patience = request.timeout_s + _GRACE_S
-        try:
-            return Ending.from_line(self._read(patience, request.task))
-        except KeyboardInterrupt:
-            self._write('"cancel"\n')
-            self._read(_GRACE_S, "cancelling")
-            raise
+        with _held_interrupt() as interrupted:
+            try:
+                self._write(request.to_line(), _GRACE_S)
+                if not self._wait(patience, request.task, interrupted):
+                    self._write('"cancel"\n', _GRACE_S)
+                    self._wait(_GRACE_S, "cancelling")
+                return self._take(Ending, request.task)
+            except BaseException:
+                self._process.kill()  # what it may still say answers nothing
+                raise
 
     def close(self) -> None:
         """End the server and all that it started; safe to call twice."""
-        if self._process.stdin and not self._process.stdin.closed:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with _held_interrupt():
             self._process.stdin.close()
-        try:
-            self._process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout:
+            try:
+                self._process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process.stdout.close()
-        _kill_marked(self._mark)
-        shutil.rmtree(self.directory, ignore_errors=True)
+            _kill_marked(self._mark)
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -116,34 +126,73 @@ class Server:
     def log(self) -> str:
         """The end of what the server itself has written."""
         try:
-            return (self.directory / "server.log").read_text(errors="replace")[-4000:]
+            return (self.directory / _LOG).read_text(errors="replace")[-4000:]
         except OSError:
             return ""
 
-    def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
+    def _start(
+        self, command: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         try:
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise WorkerError(self._how_it_died("before a request"), self.log) from None
+            with (self.directory / _LOG).open("ab") as log:
+                process = subprocess.Popen(
+                    command,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=_environment(environment, self._mark),
+                    start_new_session=True,
+                )
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        return process
 
-    def _read(self, timeout_s: float, doing: str) -> str:
+    def _write(self, line: str, timeout_s: float) -> None:
+        assert self._process.stdin is not None
+        descriptor = self._process.stdin.fileno()
+        data = line.encode()
+        while data:
+            if not _ready(descriptor, select.POLLOUT, timeout_s):
+                raise WorkerError("the worker does not listen", self.log)
+            try:
+                data = data[os.write(descriptor, data) :]
+            except BrokenPipeError:
+                reason = self._how_it_died("waiting for a request")
+                raise WorkerError(reason, self.log) from None
+
+    def _wait(
+        self, timeout_s: float, doing: str, interrupted: Callable[[], bool] = bool
+    ) -> bool:
+        """Wait for a line; False if interrupted before there is one."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
+            if interrupted():
+                return False
             left = deadline - time.monotonic()
-            ready = left > 0 and select.select([descriptor], [], [], left)[0]
-            if not ready:
+            if left <= 0:
                 reason = f"the worker did not answer in {timeout_s:.0f} s ({doing})"
                 raise WorkerError(reason, self.log)
-            data = os.read(descriptor, 1 << 16)
-            if not data:
-                raise WorkerError(self._how_it_died(doing), self.log)
-            self._buffer += data
+            if _ready(descriptor, select.POLLIN, min(left, _GLANCE_S)):
+                data = os.read(descriptor, 1 << 16)
+                if not data:
+                    raise WorkerError(self._how_it_died(doing), self.log)
+                self._buffer += data
+        return True
+
+    def _take(self, kind: type[Said], doing: str) -> Said:
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return line.decode()
+        try:
+            return kind.from_line(line)
+        except (ValueError, TypeError, AttributeError):
+            said = line[:200].decode(errors="replace")
+            reason = f"the worker said {said!r} while {doing}"
+            raise WorkerError(reason, self.log) from None
 
     def _how_it_died(self, doing: str) -> str:
         try:
@@ -152,6 +201,36 @@ class Server:
             return f"the worker closed its end while {doing}"
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
         return f"the worker died with {how} while {doing}"
+
+
+@contextlib.contextmanager
+def _held_interrupt() -> Iterator[Callable[[], bool]]:
+    """Hold Ctrl-C back to the end of the block, which is told of it.
+
+    Raised wherever it happens to arrive, it would leave half a line in the pipe
+    or an answer that nobody reads. Only the main thread meets it, and whoever
+    has set another handler has other plans.
+    """
+    caught: list[int] = []
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        yield lambda: bool(caught)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if caught:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _ready(descriptor: int, event: int, timeout_s: float) -> bool:
+    poll = select.poll()  # select() refuses descriptors from 1024 on
+    poll.register(descriptor, event)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _environment(extra: Mapping[str, str], mark: str) -> dict[str, str]:
@@ -176,16 +255,23 @@ def _environment(extra: Mapping[str, str], mark: str) -> dict[str, str]:
 def _kill_marked(mark: str) -> None:
     """Kill what carries the server's mark: left over only if the server died."""
     needle = f"{_MARK}={mark}".encode()
-    for _ in range(5):
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
         found = [pid for pid in _pids() if needle in _environ(pid)]
         if not found:
             return
         for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.05)
+            _kill(pid)
+        time.sleep(0.005)
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and its group: so whatever it forks meanwhile dies too."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        group = os.getpgid(pid)
+        if group != os.getpgrp():
+            os.killpg(group, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
 
 def _pids() -> list[int]:

@@ -160,12 +160,11 @@ def _compile_error(error: Mapping[str, Any]) -> Signature:
         detail = f"C++: {normalise(text)}"
         return Signature(Kind.COMPILE_ERROR, stage, detail, text.strip())
     line = first_line(message)
-    inner = line if ": " in line else ""
-    words = normalise(re.sub(r"^\w+: ", "", inner) if inner else line)
+    # "AssertionError:" and nothing behind it tells nothing: where it was raised does.
+    says_nothing = not line or line.endswith(":")
+    cause = f"{line} {_innermost(error)}" if says_nothing else normalise(line)
     target = _TARGET.search(message)
-    parts = [error["type"], normalise(line) if words else _innermost(error)]
-    if target:
-        parts.append(target[1])
+    parts = [error["type"], cause.strip(), *([target[1]] if target else [])]
     text = f"{error['type']}: {line}" + (f" ({target[1]})" if target else "")
     return Signature(Kind.COMPILE_ERROR, stage, " | ".join(parts), text)
 

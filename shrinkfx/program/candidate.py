@@ -50,12 +50,15 @@ class Candidate:
     def edit(self, edits: Iterable[Edit]) -> Self:
         """Apply ``edits`` as one; their order has no meaning.
 
+        Of several bypasses of one operator the value that comes first in the
+        program is taken: it leaves the most behind.
+
         Raises:
             InvalidEdit: an edit names what is not there, hands on a value of
                 another type, or nothing would be left.
         """
-        keep, bypass = set(self.keep), dict(self.bypass)
-        chosen: set[str] = set()
+        keep = set(self.keep)
+        handed: dict[str, str] = {}
         for edit in edits:
             match edit:
                 case Drop(nodes):
@@ -65,10 +68,9 @@ class Candidate:
                     self._require({node})
                     self._require_same_type(node, operand)
                     keep.discard(node)
-                    if node not in chosen:
-                        bypass[node] = operand
-                    chosen.add(node)
-        return self._normal(keep, bypass, self.outputs)
+                    rival = handed.get(node, operand)
+                    handed[node] = min(rival, operand, key=self.skeleton.order)
+        return self._normal(keep, {**self.bypass, **handed}, self.outputs)
 
     def returning(self, outputs: Outputs) -> Self:
         """Choose another way to pick the returned values."""
@@ -134,12 +136,12 @@ class Candidate:
             value = handed
 
     @cached_property
-    def operators(self) -> list[str]:
+    def operators(self) -> tuple[str, ...]:
         """The kept operators in program order."""
-        return self.skeleton.in_order(self.keep)
+        return tuple(self.skeleton.in_order(self.keep))
 
     @cached_property
-    def feeds(self) -> list[str]:
+    def feeds(self) -> tuple[str, ...]:
         """The values that kept operators need and that none of them computes.
 
         Sizes are left out: they are rebuilt from the tensors that carry them.
@@ -149,15 +151,14 @@ class Candidate:
             for operand in self.operands(name):
                 if self.skeleton.producer(operand) not in self.keep:
                     needed.add(operand)
-        return self.skeleton.in_order(
-            v for v in needed if self.skeleton.node(v).role not in _CARRIED
-        )
+        fed = (v for v in needed if self.skeleton.node(v).role not in _CARRIED)
+        return tuple(self.skeleton.in_order(fed))
 
     @cached_property
-    def inputs(self) -> list[str]:
+    def inputs(self) -> tuple[str, ...]:
         """The feeds that are not weights: program inputs and cut values."""
         weights = {Role.PARAMETER, Role.BUFFER, Role.CONSTANT}
-        return [v for v in self.feeds if self.skeleton.node(v).role not in weights]
+        return tuple(v for v in self.feeds if self.skeleton.node(v).role not in weights)
 
     def operands(self, name: str) -> list[str]:
         """The values that a kept operator really gets: bypasses followed."""
@@ -166,9 +167,13 @@ class Candidate:
     def producers(self, name: str) -> set[str]:
         """The kept operators that a kept operator reads, through sizes as well."""
         found: set[str] = set()
+        seen: set[str] = set()
         stack = self.operands(name)
         while stack:
             value = stack.pop()
+            if value in seen:
+                continue
+            seen.add(value)
             producer = self.skeleton.producer(value)
             if producer in self.keep:
                 found.add(producer)
@@ -185,9 +190,9 @@ class Candidate:
         return operator in self._used
 
     @cached_property
-    def sinks(self) -> list[str]:
+    def sinks(self) -> tuple[str, ...]:
         """The kept operators whose values are returned because nobody uses them."""
-        return [n for n in self.operators if not self.used_by_kept(n)]
+        return tuple(n for n in self.operators if not self.used_by_kept(n))
 
     @cached_property
     def cost(self) -> tuple[int, int]:
@@ -202,7 +207,7 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "keep": self.operators,
+            "keep": list(self.operators),
             "bypass": dict(sorted(self.bypass.items())),
             "outputs": self.outputs.value,
         }
@@ -227,12 +232,12 @@ class View:
         return self._candidate.skeleton
 
     @property
-    def operators(self) -> list[str]:
+    def operators(self) -> tuple[str, ...]:
         """The kept operators in program order."""
         return self._candidate.operators
 
     @property
-    def sinks(self) -> list[str]:
+    def sinks(self) -> tuple[str, ...]:
         return self._candidate.sinks
 
     def operands(self, operator: str) -> list[str]:

@@ -60,6 +60,10 @@ class Setup(Message):
     device: str | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # JSON has no tuples.
+        object.__setattr__(self, "preloads", tuple(self.preloads))
+
 
 @dataclass(frozen=True)
 class Request(Message):

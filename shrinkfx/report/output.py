@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,6 +64,12 @@ def output_folder(chosen: Path | None, model: Path) -> Path:
     except OSError as error:
         raise UsageError(f"--out {chosen}: {error.strerror}") from error
     return chosen
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Leave no folder behind where a run came to nothing."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def write_smallest_repro(
@@ -164,7 +169,3 @@ def _copy(library: Path, folder: Path) -> Path:
 def _drop_unused(folder: Path, written: Written) -> None:
     if folder / DATA not in written.files:
         (folder / DATA).unlink(missing_ok=True)
-
-
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")

@@ -29,7 +29,9 @@ class About:
     """What the header says.
 
     Attributes:
+        signature: the failure of the result.
         command: the command line that made it, without paths of this machine.
+        random: an operator draws random numbers, so both runs need the seed.
     """
 
     signature: Signature
@@ -39,6 +41,7 @@ class About:
     environment: Mapping[str, str]
     inductor: Mapping[str, Any]
     reference: bool
+    random: bool
     remarks: tuple[str, ...] = ()
 
 
@@ -275,12 +278,13 @@ def _run(printed: Mapping[str, Any], about: About) -> str:
 def _run_program(about: About, export: str, called_with: str) -> str:
     options = f", inductor_configs={dict(about.inductor)!r}" if about.inductor else ""
     lines = [export]
+    seed = ["torch.manual_seed(0)"] if about.random else []
     if about.reference:
-        lines += ["torch.manual_seed(0)", f"expected = model(*{called_with})"]
+        lines += [*seed, f"expected = model(*{called_with})"]
     lines += [
         f"package = torch._inductor.aoti_compile_and_package(program{options})",
         "compiled = torch._inductor.aoti_load_package(package)",
-        "torch.manual_seed(0)",
+        *seed,
         f"actual = compiled(*{called_with})",
     ]
     body = "with torch.no_grad():\n" + textwrap.indent("\n".join(lines), "    ")

@@ -9,6 +9,7 @@ on in the form of source, from the last step at which that failed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 from shrinkfx.failure.verdict import Oracle, Verdict
 from shrinkfx.program.candidate import Candidate
@@ -37,13 +38,14 @@ class FormSearch:
     ) -> None:
         self._source = source
         self._make = make
-        self._fails: dict[str, Verdict] = {}
-        self._reducers = [make(whole, program, "program")]
+        self._in_program = make(whole, program, "program")
+        self.reducer = self._in_program
         self.printable = True
 
-    @property
-    def reducer(self) -> Reducer:
-        return self._reducers[-1]
+    @cached_property
+    def _in_source(self) -> Reducer:
+        """Answers every question about source; runs only if it has to."""
+        return self._make(self.reducer.best, self._source, "source")
 
     def run(self) -> None:
         """Reduce to a fixed point.
@@ -60,28 +62,27 @@ class FormSearch:
         if start is None:
             self.printable = False
         else:
-            self._reducers.append(self._make(start, self._source, "source"))
+            self._in_source.restart(start)
+            self.reducer = self._in_source
         self.reducer.run()
 
     def verdicts(self) -> list[Verdict]:
         """List every answer that was paid for, in order of asking by each form."""
-        asked = [v for reducer in self._reducers for v in reducer.verdicts()]
-        return asked + list(self._fails.values())
+        return self._in_program.verdicts() + self._in_source.verdicts()
 
     @property
     def cached(self) -> int:
         """Count the questions that were answered without asking."""
-        return sum(reducer.cached for reducer in self._reducers)
+        return self._in_program.cached + self._in_source.cached
 
     def _fails_as_source(self, candidate: Candidate) -> bool:
-        if candidate.digest not in self._fails:
-            self._fails[candidate.digest] = self._source.check(candidate)
-        return self._fails[candidate.digest].reproduced
+        return self._in_source.ask("source", candidate).reproduced
 
     def _last_that_fails_as_source(self) -> Candidate | None:
-        history = self.reducer.history
-        recent = history[:-1][: -_STEPS_BACK - 1 : -1]
-        for candidate in [*recent, history[0]]:
+        earlier = self._in_program.history[-2::-1]
+        near, far = earlier[:_STEPS_BACK], earlier[_STEPS_BACK:]
+        known = [c for c in far if self._in_source.has_reproduced(c)]
+        for candidate in [*near, *known, self._in_program.history[0]]:
             if self._fails_as_source(candidate):
                 return candidate
         return None

@@ -13,14 +13,15 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from shrinkfx.errors import InvalidEdit, StrategyError
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
-from shrinkfx.program.candidate import Candidate, Outputs, View
+from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal
-from shrinkfx.search.strategy import Strategy
+from shrinkfx.search.strategy import Strategy, proposals
 
 logger = logging.getLogger(__name__)
 
@@ -50,36 +51,50 @@ class Reducer:
         listener: Listener = ignore,
         form: str = "program",
     ) -> None:
-        self.best = best
-        self.history = [best]
         self._oracle = oracle
         self._strategies = strategies
         self._budget = budget or Budget()
-        self._journal = journal or Journal(":memory:")
+        self._journal = journal
         self._listener = listener
         self._form = form
         self._answers: dict[str, Verdict] = {}
         self.cached = 0
+        self.restart(best)
+
+    def restart(self, best: Candidate) -> None:
+        """Go on from another candidate that is known to fail; keep all answers."""
+        self.best = best
+        self.history = [best]
+        self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
         """Apply every strategy to a fixed point.
 
         Args:
             pause: return as soon as the best candidate satisfies this; a second
-                call goes on.
+                call goes on with the very next question.
 
         Raises:
             BudgetExhausted: ``best`` holds what was reached.
         """
-        # Fewer returned values first: what is returned cannot be fused away.
-        steps = self._under(Outputs.SINKS, Outputs.ORIGINAL)
         while not (pause and pause(self.best)):
-            if next(steps, None) is None:
+            if next(self._steps, None) is None:
                 break
         return self.best
 
-    def _under(self, *policies: Outputs) -> Iterator[Candidate]:
+    def _policies(self) -> tuple[Outputs, Outputs]:
+        """Return fewer values first, unless that alone hides the failure.
+
+        What is returned cannot be fused away, and what is not returned can.
+        """
+        fewer = self.best.returning(Outputs.SINKS)
+        if fewer.digest == self.best.digest or self.ask("outputs", fewer).reproduced:
+            return Outputs.SINKS, Outputs.ORIGINAL
+        return Outputs.ORIGINAL, Outputs.SINKS
+
+    def _steps_down(self) -> Iterator[Candidate]:
         """Yield each accepted candidate until no strategy finds another."""
+        policies = self._policies()
         bundled = {(s.name, o) for s in self._strategies for o in policies}
         while True:
             before = self.best.cost
@@ -103,7 +118,7 @@ class Reducer:
         self, strategy: Strategy, policy: Outputs, sizes: Callable[[int], list[int]]
     ) -> Iterator[Candidate]:
         """Go through a strategy's edits once for each bundle size."""
-        edits = self._propose(strategy)
+        edits = proposals(strategy, self.best)
         for size in sizes(len(edits)):
             left: list[Edit] = []
             for start in range(0, len(edits), size):
@@ -113,19 +128,6 @@ class Reducer:
                 else:
                     left += bundle
             edits = left
-
-    def _propose(self, strategy: Strategy) -> list[Edit]:
-        """Collect the edits of one view; each can remove an operator at most once."""
-        limit = 100 * (len(self.best.keep) + 1)
-        edits: list[Edit] = []
-        for edit in strategy.propose(View(self.best)):
-            edits.append(edit)
-            if len(edits) > limit:
-                raise StrategyError(
-                    f"strategy '{strategy.name}' proposed more than {limit} edits "
-                    f"for {len(self.best.keep)} operators"
-                )
-        return edits
 
     def _accepts(
         self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
@@ -137,7 +139,7 @@ class Reducer:
             return False
         if candidate.cost >= self.best.cost:
             return False
-        verdict = self._ask(strategy.name, candidate)
+        verdict = self.ask(strategy.name, candidate)
         if verdict.reproduced:
             self._step(strategy.name, candidate)
         return verdict.reproduced
@@ -154,15 +156,21 @@ class Reducer:
                 fitting.append(edit)
         return fitting
 
-    def _ask(self, strategy: str, candidate: Candidate) -> Verdict:
+    def ask(self, strategy: str, candidate: Candidate) -> Verdict:
+        """Fetch the verdict on a candidate, from memory if it is known.
+
+        Args:
+            strategy: who wants to know; for the journal.
+
+        Raises:
+            BudgetExhausted: it is not known and may not be asked.
+        """
         known = self._answers.get(candidate.digest)
         if known is not None:
             self.cached += 1
             return known
         self._budget.spend()
-        number = self._journal.asked(strategy, self._form, candidate)
-        verdict = self._oracle.check(candidate)
-        self._journal.answered(number, verdict)
+        verdict = self._recorded(strategy, candidate)
         self._answers[candidate.digest] = verdict
         self._listener(
             Checked(
@@ -174,6 +182,20 @@ class Reducer:
             )
         )
         return verdict
+
+    def _recorded(self, strategy: str, candidate: Candidate) -> Verdict:
+        """Ask the oracle, with the question written down before the answer."""
+        if self._journal is None:
+            return self._oracle.check(candidate)
+        number = self._journal.asked(strategy, self._form, candidate)
+        verdict = self._oracle.check(candidate)
+        self._journal.answered(number, verdict)
+        return verdict
+
+    def has_reproduced(self, candidate: Candidate) -> bool:
+        """Tell whether a candidate was asked about and fails."""
+        known = self._answers.get(candidate.digest)
+        return known is not None and known.reproduced
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
@@ -201,6 +223,12 @@ class Reducer:
                 return False
         return True
 
+    @property
+    def seen(self) -> Signature | None:
+        """The failure that the best candidate showed, in its own words."""
+        verdict = self._answers.get(self.best.digest)
+        return verdict.observation.signature if verdict else None
+
     def verdicts(self) -> list[Verdict]:
         """List every answer that was paid for, in order."""
         return list(self._answers.values())
@@ -210,7 +238,7 @@ def bundle_sizes(edits: int) -> list[int]:
     """List the bundle sizes to try for so many edits, falling to 1.
 
     >>> bundle_sizes(200)
-    [50, 31, 19, 12, 7, 5, 3, 2, 1]
+    [49, 31, 19, 12, 7, 5, 3, 1]
     """
     if edits < 2:
         return [1]

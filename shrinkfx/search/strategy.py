@@ -4,9 +4,11 @@ Laws, tested by ``shrinkfx.testing.check_strategy`` for every strategy:
 
 1. The same view gives the same edits in the same order.
 2. The view's candidate is not changed.
-3. Every edit applies, or raises ``InvalidEdit``.
+3. Every edit is one of ``shrinkfx.program.edits``; it applies, or raises
+   ``InvalidEdit``.
 4. The most promising edits come first, and the generator is lazy.
 5. No edit depends on another one: the reducer tries them alone and in bundles.
+6. It comes to an end, after ``EDITS_PER_OPERATOR`` times the operators at most.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
+from itertools import islice
 from typing import Protocol, runtime_checkable
 
 from shrinkfx.errors import StrategyError
-from shrinkfx.program.candidate import View
+from shrinkfx.program.candidate import Candidate, View
 from shrinkfx.program.edits import Edit
 
 ENTRY_POINTS = "shrinkfx.strategies"
+EDITS_PER_OPERATOR = 100
 DEFAULT_ORDER = ("keep_outputs", "drop_nodes", "bypass_operators")
 
 
@@ -42,6 +46,36 @@ class Strategy(Protocol):
     def propose(self, view: View) -> Iterator[Edit]:
         """Yield edits to the view's candidate, most promising first."""
         ...
+
+
+def proposals(strategy: Strategy, candidate: Candidate) -> list[Edit]:
+    """Collect the edits to a candidate, as the reducer does.
+
+    Raises:
+        StrategyError: it raised, or broke law 2, 3 or 6.
+    """
+    before = candidate.to_json()
+    limit = EDITS_PER_OPERATOR * len(candidate.keep)
+    try:
+        edits = list(islice(strategy.propose(View(candidate)), limit + 1))
+    except Exception as error:  # a plug-in may raise anything
+        message = f"strategy '{strategy.name}' raised {error!r}"
+        raise StrategyError(message) from error
+    if len(edits) > limit:
+        raise broken(strategy, 6, f"it proposed more than {limit} edits")
+    for edit in edits:
+        if not isinstance(edit, Edit):
+            raise broken(strategy, 3, f"it proposed {edit!r}")
+    if candidate.to_json() != before:
+        raise broken(strategy, 2, "it changed the view's candidate")
+    return edits
+
+
+def broken(strategy: Strategy, law: int, seen: str) -> StrategyError:
+    """Say which law of this module a strategy broke, and how."""
+    return StrategyError(
+        f"strategy '{strategy.name}' breaks law {law} of {__name__}: {seen}"
+    )
 
 
 def available() -> dict[str, Callable[[], Strategy]]:

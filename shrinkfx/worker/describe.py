@@ -39,13 +39,13 @@ _ROLES = {
 
 
 def describe(program: Program, content: str) -> Skeleton:
-    """Build the skeleton of the functional program.
+    """Build the skeleton of the graph that candidates are cut from.
 
     Args:
         content: digest of files and settings, to tell programs of equal graph
             apart.
     """
-    exported = program.functional
+    exported = program.graph
     roles = {
         spec.arg.name: _ROLES.get(spec.kind, Role.INPUT)
         for spec in exported.graph_signature.input_specs

@@ -13,6 +13,9 @@ import torch
 _SMALL = 64
 """Elements that are still readable one by one."""
 
+_TINY = 8
+"""Elements that are as short written out as drawn from a seed."""
+
 _TEXT_BYTES = 16 * 1024
 """Compressed text that a file may hold and still be pasted into an issue."""
 
@@ -44,11 +47,10 @@ def write_tensor(value: Any, seed: int) -> Written:
         view = f".as_strided({shape}, {stride})"
         flat = flat.as_strided((_span(flat),), (1,))
     flat = flat.cpu().contiguous()
-    if short := _short(flat):
-        return Written(short + view + device, short + view + device)
-    text = _packed(flat)
-    exact = text + view + device if text else ""
-    return Written(_seeded(flat) + view + device, exact)
+    exact = _short(flat) or _listed(flat) or _packed(flat)
+    seeded = _short(flat) or (exact if flat.numel() <= _TINY else _seeded(flat))
+    end = view + device
+    return Written(seeded + end, exact + end if exact else "")
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -60,21 +62,24 @@ def _span(tensor: torch.Tensor) -> int:
 
 
 def _short(tensor: torch.Tensor) -> str:
-    """Write what is constant, a range, or small; '' otherwise."""
+    """Write what is empty, constant or a range; '' otherwise."""
     shape, dtype = tuple(tensor.shape), tensor.dtype
     if tensor.numel() == 0:
         return f"torch.empty({shape}, dtype={dtype})"
     if not tensor.is_complex():
-        # Half types have few operators: look at them as float32.
         values = tensor.flatten().tolist()
         if all(v == values[0] for v in values):
             return f"torch.full({shape}, {_number(values[0])}, dtype={dtype})"
         if dtype == torch.int64 and values == list(range(len(values))):
             view = "" if len(shape) == 1 else f".reshape{shape}"
             return f"torch.arange({len(values)}){view}"
-    if tensor.numel() <= _SMALL:
-        return f"torch.tensor({_nested(tensor.tolist())}, dtype={dtype})"
     return ""
+
+
+def _listed(tensor: torch.Tensor) -> str:
+    if tensor.numel() > _SMALL:
+        return ""
+    return f"torch.tensor({_nested(tensor.tolist())}, dtype={tensor.dtype})"
 
 
 def _number(value: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
+import re
 import sys
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,16 +36,20 @@ class Program:
 
     Attributes:
         original: as the file holds it.
-        functional: the same without in-place operators; its nodes are what
-            candidates are made of.
+        graph: what candidates are cut from: without in-place operators, unless
+            the failure needs those.
         example: the inputs it was exported with.
         failing: the inputs it fails on; ``example`` itself where none are given.
     """
 
     original: ExportedProgram
-    functional: ExportedProgram
+    graph: ExportedProgram
     example: Inputs
     failing: Inputs
+
+    def as_exported(self) -> Program:
+        """Cut from the original itself, in-place operators and all."""
+        return replace(self, graph=self.original)
 
 
 def device_type(model: str) -> str:
@@ -120,7 +126,8 @@ def load(setup: Setup) -> Program:
         LoadError: with the file at fault and what to try.
     """
     assert setup.model is not None
-    original = _read_program(setup.model)
+    _require_known_options(setup.inductor)
+    original = _read_program(setup.model, Path(setup.directory) / "server.log")
     if setup.device:
         original = _move(original, setup.device, setup.model)
     if original.example_inputs is None:
@@ -139,12 +146,38 @@ def load(setup: Setup) -> Program:
         )
         failing = Inputs(args, kwargs)
     _require_same_structure(setup.inputs or setup.model, example, failing)
-    with torch.no_grad():
-        functional = original.run_decompositions({})
-    return Program(original, functional, example, failing)
+    return Program(original, _functional(original), example, failing)
 
 
-def _read_program(model: str) -> ExportedProgram:
+def _functional(original: ExportedProgram) -> ExportedProgram:
+    """Take out in-place operators: sets of nodes around those are no programs.
+
+    What can't be brought into that form is cut as it is.
+    """
+    try:
+        with torch.no_grad():
+            functional: ExportedProgram = original.run_decompositions({})
+    except Exception as error:  # noqa: BLE001 - a decomposition may raise anything
+        print(f"shrinkfx: no functional form: {error}", flush=True)
+        return original
+    return functional
+
+
+def _require_known_options(options: Mapping[str, Any]) -> None:
+    from torch._inductor import config
+
+    known = config.get_config_copy()
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            raise LoadError(
+                f"--inductor-config {name}",
+                "torch._inductor.config has no such option",
+                f"did you mean {', '.join(near)}?" if near else "",
+            )
+
+
+def _read_program(model: str, log: Path) -> ExportedProgram:
     try:
         return torch.export.load(model)
     except FileNotFoundError:
@@ -152,18 +185,28 @@ def _read_program(model: str) -> ExportedProgram:
     except BaseException as error:
         text = str(error).strip().partition("\n")[0]
         reason = f"cannot be loaded: {type(error).__name__}: {text}"
-        raise LoadError(model, reason, _advice(model, str(error))) from error
+        # torch logs what is wrong and raises something general.
+        said = log.read_text(errors="replace") if log.exists() else ""
+        if found := _UNRESOLVED.search(f"{error}\n{said}"):
+            reason = f"the operator {found[1]} is not registered"
+            advice = "--preload the module, .py or .so that registers it"
+            raise LoadError(model, reason, advice) from error
+        raise LoadError(model, reason, _advice(model)) from error
 
 
-def _advice(model: str, message: str) -> str:
-    if "torch.ops" in message or "has no attribute" in message or "_op" in message:
-        return "a custom operator? --preload the module that registers it"
+_UNRESOLVED = re.compile(r"failed to resolve torch\.ops\.([\w.]+) to an operator")
+
+
+def _advice(model: str) -> str:
     if not zipfile.is_zipfile(model):
         return "expected what torch.export.save writes, a .pt2 archive"
     with zipfile.ZipFile(model) as archive:
-        if any("aotinductor" in name for name in archive.namelist()):
-            return "this is a compiled package: give the program it was made from"
-    return "save it with torch.export.save, with the torch that runs shrinkfx"
+        names = archive.namelist()
+    if any("aotinductor" in name for name in names):
+        return "this is a compiled package: give the program it was made from"
+    if not any("/models/" in name for name in names):
+        return "it holds no exported program: save one with torch.export.save"
+    return "save it again with torch.export.save, with the torch that runs shrinkfx"
 
 
 def _move(program: ExportedProgram, device: str, model: str) -> ExportedProgram:

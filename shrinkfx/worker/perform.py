@@ -25,7 +25,15 @@ from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
 from shrinkfx.worker.supervise import Note
-from shrinkfx.worker.values import Values, call, compare, in_float64
+from shrinkfx.worker.values import (
+    SEED,
+    Values,
+    call,
+    compare,
+    in_float64,
+    run_eager,
+    unstable,
+)
 
 _SKELETON = "skeleton.json"
 
@@ -59,26 +67,29 @@ class Worker:
             self.program = load(self.setup)
         return self.program
 
-    def _values(self) -> Values:
-        return Values(Path(self.setup.directory) / "values", self._loaded())
+    def _cut_from(self, arguments: Mapping[str, Any]) -> tuple[Program, Path]:
+        """Choose the graph that candidates are cut from, and its folder."""
+        folder = Path(self.setup.directory) / "graph"
+        if arguments.get("in_place"):
+            return self._loaded().as_exported(), folder.with_name("graph-in-place")
+        return self._loaded(), folder
 
     def _describe(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
-        program = self._loaded()
+        program, home = self._cut_from(arguments)
         note(Stage.EAGER)
-        error = self._values().record(program)
+        error = Values(home, program).record(program)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )
         skeleton = describe(program, content).to_json()
-        path = Path(self.setup.directory) / _SKELETON
+        path = home / _SKELETON
         path.write_text(json.dumps(skeleton))
         note(Stage.DONE)
         return {
             "skeleton": str(path),
             "eager_error": error,
-            "random": is_random(program.functional),
             "inputs": count_inputs(program.original),
             "dynamic_dims": dynamic_dims(program.original),
         }
@@ -104,10 +115,10 @@ class Worker:
         return self._try(built, arguments, note, folder)
 
     def _rebuild(self, arguments: Mapping[str, Any]) -> Rebuilt:
-        path = Path(self.setup.directory) / _SKELETON
-        skeleton = Skeleton.from_json(json.loads(path.read_text()))
+        program, home = self._cut_from(arguments)
+        skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
         candidate = Candidate.from_json(skeleton, arguments["candidate"])
-        return rebuild(self._loaded(), candidate, self._values())
+        return rebuild(program, candidate, Values(home, program))
 
     def _try(
         self, run: Rebuilt, arguments: Mapping[str, Any], note: Note, folder: Path
@@ -156,10 +167,10 @@ class Worker:
             "nodes": len(exported.graph.nodes),
             "inputs": count_inputs(exported),
             "dynamic_dims": dynamic_dims(exported),
+            "random": draws_random_numbers(exported),
             "targets": sorted(
                 {str(n.target) for n in exported.graph.nodes if n.op == "call_function"}
             ),
-            "random": is_random(exported),
         }
 
     def _script(
@@ -179,16 +190,16 @@ class _Judge:
 
     def __init__(self, run: Rebuilt, arguments: Mapping[str, Any]) -> None:
         self._run = run
-        random = is_random(run.exported) and not arguments.get("fallback_random")
-        self._random = random
+        # With another seed, the second run tells which values are random: the
+        # compiled program draws other numbers, unless it was told to draw eager's.
+        self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
         self._expected: list[Any] | None = None
         self._again: list[Any] = []
 
     def run_eager(self) -> None:
-        module = self._run.exported.module(check_guards=False)
-        self._expected = call(module, self._run.failing)
-        module = self._run.exported.module(check_guards=False)
-        self._again = call(module, self._run.failing)
+        exported, inputs = self._run.exported, self._run.failing
+        self._expected = run_eager(exported, inputs, seed=SEED)
+        self._again = run_eager(exported, inputs, seed=self._second_seed)
 
     def compare(self, actual: list[Any]) -> dict[str, Any]:
         if self._expected is None:
@@ -198,20 +209,18 @@ class _Judge:
             self._expected,
             self._again,
             lambda: in_float64(self._run.exported, self._run.failing),
-            values=not self._random,
         )
         answer: dict[str, Any] = {"difference": difference} if difference else {}
-        return {**answer, "values_compared": not self._random}
+        skipped = unstable(self._expected, self._again)
+        return {**answer, "values_skipped": skipped}
 
 
-def is_random(exported: ExportedProgram) -> bool:
-    """Tell whether an operator draws random numbers."""
-    for module in exported.graph_module.modules():
-        for node in getattr(getattr(module, "graph", None), "nodes", ()):
-            tags = getattr(node.target, "tags", ())
-            if torch.Tag.nondeterministic_seeded in tags:
-                return True
-    return False
+def draws_random_numbers(exported: ExportedProgram) -> bool:
+    """Tell whether an operator may; some, such as attention, need not."""
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        for node in exported.graph.nodes
+    )
 
 
 def count_inputs(exported: ExportedProgram) -> int:

@@ -7,7 +7,7 @@ are copied with their metadata, sizes are read again off whatever carries them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from shrinkfx.errors import ShrinkfxError
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.values import Values, restride
+from shrinkfx.worker.values import Sizes, Values, bind, evaluate, restride
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,
@@ -60,14 +60,13 @@ def rebuild(program: Program, candidate: Candidate, values: Values) -> Rebuilt:
     Raises:
         CannotRebuild: before anything is compiled.
     """
-    return _Builder(program.functional, candidate, values).build()
+    return _Builder(program, candidate, values).build()
 
 
 class _Builder:
-    def __init__(
-        self, exported: ExportedProgram, candidate: Candidate, values: Values
-    ) -> None:
-        self._exported = exported
+    def __init__(self, program: Program, candidate: Candidate, values: Values) -> None:
+        self._program = program
+        self._exported = exported = program.graph
         self._candidate = candidate
         self._values = values
         self._nodes = {n.name: n for n in exported.graph.nodes}
@@ -265,8 +264,8 @@ class _Builder:
         return chosen
 
     def _finish(self, outputs: list[tuple[OutputSpec, str]]) -> Rebuilt:
-        example = tuple(self._fit(n, self._values.example(n)) for n in self._fed)
-        failing = tuple(self._fit(n, self._values.failing(n)) for n in self._fed)
+        example = self._arguments(self._values.example, self._program.example)
+        failing = self._arguments(self._values.failing, self._program.failing)
         signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
         root = fx.GraphModule(self._exported.graph_module, self._graph)
         root.meta.update(self._exported.graph_module.meta)
@@ -293,7 +292,15 @@ class _Builder:
         rebuilt.validate()
         return Rebuilt(rebuilt, Inputs(example, {}), Inputs(failing, {}))
 
-    def _fit(self, name: str, value: torch.Tensor) -> torch.Tensor:
+    def _arguments(
+        self, value: Callable[[str], torch.Tensor], inputs: Inputs
+    ) -> tuple[torch.Tensor, ...]:
+        """Fetch what the inputs held in one of the original's runs."""
+        flat = self._exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+        sizes = bind(self._exported, flat)
+        return tuple(self._fit(name, value(name), sizes) for name in self._fed)
+
+    def _fit(self, name: str, value: torch.Tensor, sizes: Sizes) -> torch.Tensor:
         """Lay a cut value out as the compiler was told.
 
         Real strides may differ from the metadata (some operators' fake kernels
@@ -303,17 +310,10 @@ class _Builder:
         if self._nodes[name].op == "placeholder":
             return value
         fake = self._nodes[name].meta["val"]
-        sizes: dict[Any, int] = {}
-        for symbolic, size in zip(fake.shape, value.shape, strict=True):
-            if isinstance(symbolic, torch.SymInt):
-                sizes[symbolic.node.expr] = size
         stride = []
         for step, own in zip(fake.stride(), value.stride(), strict=True):
-            if isinstance(step, torch.SymInt):
-                said = step.node.expr.xreplace(sizes)
-                stride.append(int(said) if said.is_number else own)
-            else:
-                stride.append(step)
+            said = evaluate(step, sizes)
+            stride.append(own if said is None else said)
         differs = any(
             a != b and size > 1
             for a, b, size in zip(stride, value.stride(), value.shape, strict=True)

@@ -11,11 +11,20 @@ import json
 import os
 import select
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from shrinkfx.program.messages import Message, Request
-from shrinkfx.worker.supervise import Work, become_subreaper, supervise
+from shrinkfx.worker.supervise import (
+    Note,
+    Work,
+    become_subreaper,
+    die_with_parent,
+    kill_descendants,
+    supervise,
+)
 
 CANCEL = "cancel"
 
@@ -53,13 +62,32 @@ class Line:
         return line.decode()
 
     def write(self, message: Message) -> None:
+        """Send a message.
+
+        Raises:
+            ParentGone: the other end is closed.
+        """
         data = message.to_line().encode()
-        while data:
-            data = data[os.write(self._sink, data) :]
+        try:
+            while data:
+                data = data[os.write(self._sink, data) :]
+        except BrokenPipeError:
+            raise ParentGone from None
+
+    def close(self) -> None:
+        os.close(self._source)
+        os.close(self._sink)
 
 
 def take_line(log: Path) -> Line:
-    """Move the parent's pipe off stdin and stdout, and stdout to a log file."""
+    """Become a server: take the parent's pipe off stdin and stdout.
+
+    What is printed from now on goes to ``log``, in the server's directory.
+    Until ``serve`` polls the pipe, the kernel tells of the parent's end.
+    """
+    become_subreaper()
+    _leave_on_sigterm(log.parent)
+    die_with_parent(signal.SIGTERM)
     line = Line(os.dup(0), os.dup(1))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -71,7 +99,7 @@ def take_line(log: Path) -> Line:
 
 def serve(line: Line, answerer: Answerer, directory: Path) -> None:
     """Answer requests until the parent closes the line."""
-    become_subreaper()
+    die_with_parent(0)
     number = 0
 
     def cancelled() -> bool:
@@ -87,9 +115,34 @@ def serve(line: Line, answerer: Answerer, directory: Path) -> None:
             number += 1
             folder = directory / f"child-{number}"
             folder.mkdir()
-            line.write(supervise(answerer(request), request, folder, cancelled))
+            work = _off_the_line(line, answerer(request))
+            line.write(supervise(work, request, folder, cancelled))
             shutil.rmtree(folder, ignore_errors=True)
     except ParentGone:
         pass
     finally:
+        kill_descendants()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _off_the_line(line: Line, work: Work) -> Work:
+    """Close the line in the child.
+
+    Held open by what a child leaves behind, it would hide the server's death
+    from the parent, and whatever is written there would pass for an answer.
+    """
+
+    def alone(note: Note, folder: Path) -> dict[str, Any]:
+        line.close()
+        return work(note, folder)
+
+    return alone
+
+
+def _leave_on_sigterm(directory: Path) -> None:
+    def leave(*_: object) -> None:
+        kill_descendants()
+        shutil.rmtree(directory, ignore_errors=True)
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)

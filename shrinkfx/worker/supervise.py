@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from shrinkfx.program.messages import Ending, Request
 
@@ -26,19 +26,26 @@ Note = Callable[[str], None]
 Work = Callable[[Note, Path], dict[str, Any]]
 
 _LOG_BYTES = 16_000
+_KILL_S = 10.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Adopt every orphan that a child leaves behind."""
+    """Adopt every orphan that a child leaves behind, and learn how each ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, none could be waited for
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(number: int) -> None:
     """Ask the kernel for a signal when the parent ends; 0 takes it back."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def kill_descendants() -> None:
+    """Leave no process below this one."""
+    _Watch(child=0).kill_all()
 
 
 def supervise(
@@ -87,37 +94,39 @@ class _Watch:
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
 
-    def reap(self) -> None:
-        """Collect whatever has ended below this process."""
+    def reap(self) -> bool:
+        """Collect whatever has ended below this process; False: nothing is left."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             self.cpu_seconds += usage.ru_utime + usage.ru_stime
             self.peak_rss_bytes = max(self.peak_rss_bytes, usage.ru_maxrss * 1024)
             if pid == self.child:
                 self.status = status
 
-    def rss_bytes(self) -> int:
-        total = sum(_rss_bytes(pid) for pid in descendants(os.getpid()))
+    def exceeds(self, limit_bytes: int) -> bool:
+        """Tell whether all that lives below this process holds more than that.
+
+        Resident sets count a page that forks share once for each of them; only
+        where that makes a difference is it worth asking for the exact share.
+        """
+        below = list(descendants(os.getpid()))
+        total = sum(map(_rss_bytes, below))
+        if total > limit_bytes:
+            total = sum(map(_pss_bytes, below))
         self.peak_rss_bytes = max(self.peak_rss_bytes, total)
-        return total
+        return total > limit_bytes
 
     def kill_all(self) -> None:
         """Kill until nothing is left; what forks meanwhile is met next round."""
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            below = list(descendants(os.getpid()))
-            for pid in below:
-                _signal(pid, signal.SIGSTOP)
-            for pid in below:
-                _signal(pid, signal.SIGKILL)
-            self.reap()
-            if not below:
-                return
+        deadline = time.monotonic() + _KILL_S
+        while self.reap() and time.monotonic() < deadline:
+            for pid in descendants(os.getpid()):
+                _kill(pid)
             time.sleep(0.002)
 
 
@@ -134,18 +143,46 @@ def _wait(
             return "cancelled", 0
         if time.monotonic() - started > request.timeout_s:
             return "timeout", 0
-        if watch.rss_bytes() > request.max_rss_bytes:
+        if watch.exceeds(request.max_rss_bytes):
             return "memory", 0
         time.sleep(pause)
         pause = min(0.05, pause * 1.5)
 
 
-def _live(work: Work, folder: Path, server: int) -> None:
-    """Be the child: never returns."""
+def _live(work: Work, folder: Path, server: int) -> NoReturn:
+    """Be the child: whatever happens, end here and never in the server's code."""
+    child, status = os.getpid(), 1
+    try:
+        note = _settle(folder, server)
+        answer = work(note, folder)
+        code = int(answer.pop("exit", 0)) & 0xFF
+        _end_unless(child)
+        write_answer(folder, answer)
+        status = code
+    except SystemExit as leaving:
+        status = _exit_status(leaving.code)
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
+    except BaseException as error:  # noqa: BLE001 - the boundary: all becomes data
+        _end_unless(child)
+        write_answer(folder, {"error": describe_error(error)})
+        status = 0
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(status)
+
+
+def _settle(folder: Path, server: int) -> Note:
+    """Cut the child loose from what it shares with the server."""
     os.setsid()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != server:
         os._exit(1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -157,24 +194,19 @@ def _live(work: Work, folder: Path, server: int) -> None:
     def note(stage: str) -> None:
         os.write(stages, stage.encode() + b"\n")
 
-    status = 1
-    try:
-        answer = work(note, folder)
-        status = int(answer.pop("exit", 0))
-        write_answer(folder, answer)
-    except SystemExit as leaving:
-        if isinstance(leaving.code, str):
-            print(leaving.code, file=sys.stderr)
-        status = leaving.code if isinstance(leaving.code, int) else 1
-        status = 0 if leaving.code is None else status
-    except BaseException as error:  # noqa: BLE001 - the boundary: all becomes data
-        traceback.print_exc()
-        write_answer(folder, {"error": describe_error(error)})
-        status = 0
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(status)
+    return note
+
+
+def _end_unless(child: int) -> None:
+    """End a copy of the child that the work has forked: it may not answer."""
+    if os.getpid() != child:
+        os._exit(1)
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
 
 
 def write_answer(folder: Path, answer: dict[str, Any]) -> None:
@@ -195,27 +227,24 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Yield every live process below ``pid``, children before grandchildren."""
-    parents: dict[int, list[int]] = {}
+    """Yield every process below ``pid``, dead ones that nobody waited for too."""
+    children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and (stat := _stat(entry)):
-            state, parent = stat
-            if state != "Z" or parent != pid:
-                parents.setdefault(parent, []).append(int(entry))
+        if entry.isdigit():
+            children.setdefault(_parent(entry), []).append(int(entry))
     stack = [pid]
     while stack:
-        for below in parents.get(stack.pop(), ()):
+        for below in children.get(stack.pop(), ()):
             yield below
             stack.append(below)
 
 
-def _stat(pid: str) -> tuple[str, int] | None:
+def _parent(pid: str) -> int:
     try:
-        text = Path("/proc", pid, "stat").read_text()
+        text = Path("/proc", pid, "stat").read_text(errors="replace")
     except OSError:
-        return None
-    state, parent, *_ = text.rpartition(")")[2].split()
-    return state, int(parent)
+        return 0
+    return int(text.rpartition(")")[2].split()[1])
 
 
 def _rss_bytes(pid: int) -> int:
@@ -226,22 +255,39 @@ def _rss_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGESIZE")
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _pss_bytes(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    _, _, share = text.partition("\nPss:")
+    return int(share.split()[0]) * 1024 if share else 0
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and its group.
+
+    A group dies at once. One by one, a chain of processes that each fork the
+    next and end is never caught: its dead, not yet waited for, name the group.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        group = os.getpgid(pid)
+        if group != os.getpgrp():
+            os.killpg(group, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
 
 def _answer(path: Path) -> dict[str, Any]:
     try:
-        answer: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
+        answer = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
         return {}
-    return answer
+    return answer if isinstance(answer, dict) else {}
 
 
 def _last_line(path: Path) -> str:
     try:
-        return path.read_text().split()[-1]
+        return path.read_text(errors="replace").split()[-1]
     except (OSError, IndexError):
         return ""
 

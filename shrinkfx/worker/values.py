@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -29,16 +30,14 @@ class Values:
         self.two_sets = program.failing is not program.example
 
     def record(self, program: Program) -> str:
-        """Run the functional program and keep what each node yields.
+        """Run the program and keep what each node yields.
 
         Returns:
             '' or the error at which eager stopped; values up to there are kept.
         """
-        error = _Recorder(program.functional, self._folder / _EXAMPLE).go(
-            program.example
-        )
+        error = _Recorder(program.graph, self._folder / _EXAMPLE).go(program.example)
         if self.two_sets and not error:
-            recorder = _Recorder(program.functional, self._folder / _FAILING)
+            recorder = _Recorder(program.graph, self._folder / _FAILING)
             error = recorder.go(program.failing)
         return error
 
@@ -69,11 +68,12 @@ class _Recorder(fx.Interpreter):
         super().__init__(exported.graph_module)
         self._exported = exported
         self._folder = folder
-        self._sizes: dict[Any, int] = {}
+        self._sizes: Sizes = {}
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> str:
         flat = self._exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+        self._sizes = bind(self._exported, flat)
         torch.manual_seed(SEED)
         try:
             with torch.no_grad():
@@ -86,24 +86,17 @@ class _Recorder(fx.Interpreter):
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op != "output":
             fake = n.meta.get("val")
-            if n.op == "placeholder" and isinstance(fake, torch.Tensor):
-                self._bind(fake, value)
             torch.save(compact(value.detach()), self._folder / f"{n.name}.pt")
             if isinstance(fake, torch.Tensor) and (lie := self._lie(n, fake, value)):
                 (self._folder / f"{n.name}.lie").write_text(lie)
         return value
 
-    def _bind(self, fake: torch.Tensor, real: torch.Tensor) -> None:
-        for symbolic, size in zip(fake.shape, real.shape, strict=True):
-            if isinstance(symbolic, torch.SymInt):
-                self._sizes.setdefault(symbolic.node.expr, size)
-
     def _lie(self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor) -> str:
         """Compare metadata; sizes that depend on data cannot lie."""
-        said = (fake.dtype, [self._size(s) for s in fake.shape], fake.device.type)
+        said = [evaluate(size, self._sizes) for size in fake.shape]
         sizes = [
             real_size if size is None else size
-            for size, real_size in zip(said[1], real.shape, strict=False)
+            for size, real_size in zip(said, real.shape, strict=False)
         ]
         same_rank = fake.dim() == real.dim()
         is_true = same_rank and sizes == list(real.shape) and fake.dtype == real.dtype
@@ -111,14 +104,34 @@ class _Recorder(fx.Interpreter):
             return ""
         return (
             f"{n.name} ({n.target}) is {real.dtype}{list(real.shape)} on "
-            f"{real.device}, its metadata says {said[0]}{said[1]} on {fake.device}"
+            f"{real.device}, its metadata says {fake.dtype}{said} on {fake.device}"
         )
 
-    def _size(self, size: int | torch.SymInt) -> int | None:
-        if isinstance(size, int):
-            return size
-        value = size.node.expr.xreplace(self._sizes)
-        return int(value) if value.is_number else None
+
+Sizes = dict[Any, sympy.Integer]
+"""What each symbol of a program stands for in one run."""
+
+
+def bind(exported: ExportedProgram, flat: Sequence[Any]) -> Sizes:
+    """Read the symbols off the flat inputs of a run."""
+    sizes: Sizes = {}
+    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    for node, real in zip(placeholders, flat, strict=True):
+        fake = node.meta.get("val")
+        if not isinstance(fake, torch.Tensor) or not isinstance(real, torch.Tensor):
+            continue
+        for symbolic, size in zip(fake.shape, real.shape, strict=True):
+            if isinstance(symbolic, torch.SymInt):
+                sizes.setdefault(symbolic.node.expr, sympy.Integer(size))
+    return sizes
+
+
+def evaluate(size: int | torch.SymInt, sizes: Sizes) -> int | None:
+    """Work out a size or stride, or None if it depends on data."""
+    if isinstance(size, int):
+        return size
+    value = size.node.expr.xreplace(sizes)
+    return int(value) if value.is_number else None
 
 
 def _load(folder: Path, name: str) -> torch.Tensor:
@@ -160,12 +173,28 @@ def copy_of(value: Any) -> Any:
     return restride(value.detach(), value.stride())
 
 
-def call(function: Callable[..., Any], inputs: Inputs) -> list[Any]:
-    """Call with fresh copies of the inputs under the fixed seed; flatten."""
+def call(
+    function: Callable[..., Any], inputs: Inputs, *, seed: int = SEED
+) -> list[Any]:
+    """Call with fresh copies of the inputs under a seed; flatten."""
     args, kwargs = pytree.tree_map(copy_of, (inputs.args, inputs.kwargs))
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     with torch.no_grad():
         return pytree.tree_leaves(function(*args, **kwargs))
+
+
+def run_eager(exported: ExportedProgram, inputs: Inputs, *, seed: int) -> list[Any]:
+    """Call a program in eager and leave its buffers as they were."""
+    names = exported.graph_signature.inputs_to_buffers.values()
+    stores = (exported.state_dict, exported.constants)
+    buffers = [store[name] for store in stores for name in names if name in store]
+    before = [copy_of(buffer) for buffer in buffers]
+    try:
+        return call(exported.module(check_guards=False), inputs, seed=seed)
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
 
 
 def compare(
@@ -173,8 +202,6 @@ def compare(
     expected: Sequence[Any],
     again: Sequence[Any],
     exact: Callable[[], Sequence[Any] | None],
-    *,
-    values: bool = True,
 ) -> dict[str, str]:
     """Find the first output that differs from eager; {} if there is none.
 
@@ -186,7 +213,6 @@ def compare(
         exact: a float64 run, asked for only when values differ; None where
             there is none. What eager itself gets wrong by a tenth of the
             difference is no bug.
-        values: False compares metadata only.
     """
     if len(actual) != len(expected):
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
@@ -194,8 +220,6 @@ def compare(
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
         if text := _metadata_differs(a, e):
             return {"what": "metadata", "text": f"output {position}: {text}"}
-    if not values:
-        return {}
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
         if not isinstance(e, torch.Tensor) or e.numel() == 0:
             continue
@@ -222,7 +246,7 @@ def _differs(
     actual: torch.Tensor, expected: torch.Tensor, again: torch.Tensor, exact: Any
 ) -> torch.Tensor:
     """Mark the wrong elements."""
-    stable = torch.isclose(_wide(expected), _wide(again), equal_nan=True)
+    stable = _stable(expected, again)
     rtol, atol = _tolerance(expected.dtype)
     a, e = _wide(actual), _wide(expected)
     wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True) & stable
@@ -231,6 +255,22 @@ def _differs(
         far = (a - e).abs().nan_to_num(torch.inf) > 10 * own_error
         wrong &= far | (a.isfinite() != e.isfinite())
     return wrong
+
+
+def _stable(expected: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
+    """Mark the elements that two eager runs agree on."""
+    if expected.shape != again.shape:
+        return torch.zeros_like(expected, dtype=torch.bool)
+    return torch.isclose(_wide(expected), _wide(again), equal_nan=True)
+
+
+def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
+    """Count the elements that two eager runs do not agree on."""
+    return sum(
+        int((~_stable(e, a)).sum())
+        for e, a in zip(expected, again, strict=True)
+        if isinstance(e, torch.Tensor)
+    )
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

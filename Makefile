@@ -1,0 +1,42 @@
+# make demo   install, build a failing model, reduce it, show the repro failing
+# make test   install, lint, type-check, test; two real AOTInductor reductions
+# make test-all   the same with every case of repros/ (half an hour)
+
+PYTHON ?= python3
+BIN := .venv/bin
+CASE ?= assert_roll_bound
+
+.PHONY: demo test test-all lint clean
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: .venv/installed
+	rm -rf demo
+	$(BIN)/python -W ignore repros/export.py $(CASE) demo/model.pt2
+	$(BIN)/shrinkfx demo/model.pt2 --preload repros/$(CASE)/planted.py --out demo/out
+	@echo; echo "--- demo/out/repro.py"; cat demo/out/repro.py
+	@echo; echo "--- python repro.py, in an empty folder:"
+	@mkdir demo/empty && cp demo/out/repro.py demo/empty
+	@cd demo/empty && if ../../$(BIN)/python repro.py 2>output.txt; \
+		then echo "it passes: something is wrong"; exit 1; fi
+	@grep -v '^ ' demo/empty/output.txt | grep -v '^frame' | cut -c1-160 | tail -n 4
+	@echo "it fails, as it should"
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy shrinkfx tests
+
+test: lint
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m aoti -k "assert_roll_bound or compile_lowering_raises"
+
+test-all: lint
+	$(BIN)/python -m pytest -m "not cuda"
+
+clean:
+	rm -rf .venv demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache

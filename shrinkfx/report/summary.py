@@ -1,0 +1,85 @@
+"""``summary.json``: what came of a run, for people and for other tools."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from shrinkfx.failure.signature import Signature
+from shrinkfx.report.output import Written
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a program is."""
+
+    operators: int
+    nodes: int
+    inputs: int
+    dynamic_dims: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(*(int(data[name]) for name in cls.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has cost.
+
+    Attributes:
+        outcomes: of every check that was paid for.
+        cached: questions answered without one.
+        cpu_seconds: by part of the run, all processes together.
+    """
+
+    outcomes: Sequence[str]
+    cached: int
+    seconds: float
+    cpu_seconds: Mapping[str, float]
+
+
+def summarise(
+    *,
+    status: str,
+    stopped: str,
+    until: str,
+    signature: Signature,
+    sizes: tuple[Sizes, Sizes],
+    spent: Spent,
+    minimal: bool,
+    verified: tuple[int, int],
+    written: Written,
+    versions: Mapping[str, str],
+) -> dict[str, Any]:
+    """Put the facts of a run in the order of the file."""
+    before, after = (asdict(size) for size in sizes)
+    return {
+        "status": status,
+        "stopped": stopped,
+        "until": until,
+        "kind": signature.kind.value,
+        "signature": asdict(signature),
+        **{name: {"before": before[name], "after": after[name]} for name in before},
+        "checks": {
+            "total": len(spent.outcomes),
+            "by_verdict": dict(Counter(spent.outcomes)),
+            "cached": spent.cached,
+        },
+        "seconds": round(spent.seconds, 1),
+        "cpu_seconds": {k: round(v, 1) for k, v in spent.cpu_seconds.items()},
+        "minimal": minimal,
+        "verified": {"runs": verified[0], "failed": verified[1]},
+        "repro": written.files[0].name,
+        "repro_form": written.how,
+        "files": [file.name for file in written.files],
+        "versions": dict(versions),
+    }
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")

@@ -1,0 +1,371 @@
+"""One run, from baseline to report: the phases, and what they hand on.
+
+With ``api``, the only module that knows the concrete classes of search, check and
+report.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.baseline import baseline, describe
+from shrinkfx.check.oracle import Compiler, InductorOracle, Limits, Meter
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.check.server import Server
+from shrinkfx.errors import (
+    BudgetExhausted,
+    LoadError,
+    NotReproducible,
+    StrategyError,
+    WorkerError,
+)
+from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.signature import ANY, Signature
+from shrinkfx.failure.verdict import Oracle
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Ending, Task
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.report.output import (
+    Preloads,
+    Written,
+    write_smallest_repro,
+)
+from shrinkfx.report.repro import DATA, About
+from shrinkfx.report.summary import Sizes, Spent, summarise, write_summary
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.events import Listener, Noted, Started
+from shrinkfx.search.forms import FormSearch
+from shrinkfx.search.journal import Journal
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+
+logger = logging.getLogger(__name__)
+
+BASELINE_TIMEOUT_S = 600.0
+"""Seconds that a run of the unchanged program may take without ``timeout_s``."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to reduce, and how; the command line in one record.
+
+    Attributes:
+        until: a kind of failure, ``any``, or None for whatever the baseline shows.
+        inductor: Inductor options for every compile.
+        environment: variables for the worker and for the repro.
+        timeout_s: seconds per check; None means ten times the baseline.
+        command: how the run was started, for the repro's header.
+    """
+
+    model: Path
+    until: str | None = None
+    inputs: Path | None = None
+    preload: tuple[str, ...] = ()
+    device: str | None = None
+    inductor: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+    max_checks: int | None = None
+    max_minutes: float | None = None
+    out: Path | None = None
+    strategies: tuple[str, ...] | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What came of a run.
+
+    Attributes:
+        status: ``reduced``, ``stopped`` (budget or Ctrl-C) or ``unverified``.
+        candidate: the smallest program that failed as ``signature`` says.
+        minimal: no single operator of it can be dropped.
+        operators: of the original, and of the result.
+        verified: how often the repro was run, and how often it failed.
+        repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
+        summary: what ``summary.json`` holds.
+    """
+
+    status: str
+    candidate: Candidate = field(repr=False)
+    signature: Signature
+    minimal: bool
+    operators: tuple[int, int]
+    checks: int
+    seconds: float
+    verified: tuple[int, int]
+    repro: Path
+    summary: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """The program under reduction, once its failure has been seen.
+
+    Attributes:
+        whole: the candidate that holds all of it.
+        before: its size.
+        compiler: set up so that the failure shows.
+    """
+
+    whole: Candidate
+    before: Sizes
+    compiler: Compiler
+    target: Signature
+
+
+class Run:
+    """One run from baseline to report."""
+
+    def __init__(self, options: Options, out: Path, listener: Listener) -> None:
+        self._options = options
+        self._out = out
+        self._listener = listener
+        minutes = options.max_minutes
+        self._budget = Budget(options.max_checks, minutes * 60 if minutes else None)
+        self._meters = {name: Meter() for name in ("baseline", "search", "verify")}
+        self._stopped = ""
+
+    def go(self) -> Reduction:
+        options = self._options
+        with Server(
+            model=options.model.resolve(),
+            inputs=options.inputs.resolve() if options.inputs else None,
+            preloads=options.preload,
+            device=options.device,
+            inductor=options.inductor,
+            environment=options.environment,
+        ) as server:
+            self._meters["baseline"].cpu_seconds += server.ready.cpu_seconds
+            subject = self._baseline(server)
+            search = self._search(subject)
+            printed = self._write(subject, search.reducer.best)
+            written, verified = self._report(server, subject, search, printed)
+            after = Sizes.from_json(printed)
+            versions = server.ready.versions
+        return self._conclude(subject, search, written, verified, after, versions)
+
+    def _note(self, text: str) -> None:
+        logger.info("%s", text)
+        self._listener(Noted(text))
+
+    def _limits(self, timeout_s: float) -> Limits:
+        return Limits(timeout_s, _available_bytes() * 3 // 4)
+
+    def _baseline(self, server: Server) -> _Subject:
+        """See the failure, in the file's program and in the form that can be cut."""
+        limits = self._limits(self._options.timeout_s or BASELINE_TIMEOUT_S)
+        compiler = Compiler(server, limits, meter=self._meters["baseline"])
+        compiler, described, skeleton = self._describe(compiler)
+        base = baseline(compiler, self._options.until, self._note)
+        limits = self._limits(self._options.timeout_s or _timeout(base.seconds))
+        compiler = compiler.with_limits(limits, self._meters["baseline"])
+        compiler = compiler.with_options(fallback_random=base.fallback_random)
+        whole = Candidate.whole(skeleton)
+        seen = compiler.candidate(whole)
+        if not base.target.admits(seen.signature):
+            self._note("without in-place operators it does not fail: keeping those")
+            compiler = compiler.with_options(in_place=True)
+            compiler, described, skeleton = self._describe(compiler)
+            whole = Candidate.whole(skeleton)
+            again = compiler.candidate(whole)
+            if not base.target.admits(again.signature):
+                runs = [describe(seen), describe(again)]
+                raise NotReproducible(base.target.kind, runs, _NOT_CUTTABLE)
+        before = Sizes(
+            operators=skeleton.original_operators,
+            nodes=skeleton.original_nodes,
+            inputs=described["inputs"],
+            dynamic_dims=described["dynamic_dims"],
+        )
+        compiler = compiler.with_limits(limits, self._meters["search"])
+        return _Subject(whole, before, compiler, base.target)
+
+    def _describe(
+        self, compiler: Compiler
+    ) -> tuple[Compiler, Mapping[str, Any], Skeleton]:
+        """Run the original in eager and fetch its graph."""
+        ending = compiler.ask(Task.DESCRIBE)
+        if "skeleton" not in ending.answer:
+            raise LoadError(str(self._options.model), *_why_undescribed(ending))
+        with open(ending.answer["skeleton"], encoding="utf-8") as file:
+            skeleton = Skeleton.from_json(json.load(file))
+        if eager_error := ending.answer["eager_error"]:
+            line = first_line(eager_error)
+            self._note(f"eager fails too ({line}): going on without comparing")
+            compiler = compiler.with_options(reference=False)
+        return compiler, ending.answer, skeleton
+
+    def _search(self, subject: _Subject) -> FormSearch:
+        """Reduce until nothing more can go, the budget is spent, or Ctrl-C."""
+        strategies = choose(self._options.strategies)
+        journal = Journal(self._out / "journal.sqlite")
+
+        def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
+            return Reducer(
+                start,
+                oracle,
+                strategies,
+                budget=self._budget,
+                journal=journal,
+                listener=self._listener,
+                form=form,
+            )
+
+        compiler = subject.compiler
+        program = InductorOracle(compiler, subject.target)
+        source = InductorOracle(compiler.with_options(form="source"), subject.target)
+        search = FormSearch(subject.whole, program, source, make)
+        self._listener(Started(subject.whole.cost[0], self._options.max_checks))
+        try:
+            search.run()
+        except BudgetExhausted as spent:
+            self._stop(str(spent))
+        except StrategyError as error:
+            self._stop(str(error))
+        except KeyboardInterrupt:
+            self._stop("interrupted")
+        finally:
+            journal.close()
+        return search
+
+    def _stop(self, why: str) -> None:
+        self._stopped = why
+        self._note(f"{why}: writing and verifying the smallest program so far")
+
+    def _write(self, subject: _Subject, best: Candidate) -> Mapping[str, Any]:
+        """Have the best candidate saved and printed, in the output folder."""
+        compiler = subject.compiler
+        compiler = compiler.with_limits(compiler.limits, self._meters["verify"])
+        ending = compiler.ask(
+            Task.WRITE,
+            candidate=best.to_json(),
+            path=str((self._out / "minimal.pt2").resolve()),
+            data=str((self._out / DATA).resolve()),
+        )
+        if "operators" not in ending.answer:
+            raise WorkerError("the result could not be written", ending.log[-2000:])
+        return ending.answer
+
+    def _report(
+        self,
+        server: Server,
+        subject: _Subject,
+        search: FormSearch,
+        printed: Mapping[str, Any],
+    ) -> tuple[Written, tuple[int, int]]:
+        """Write the repro and run it as a stranger would."""
+        options, checks = self._options, subject.compiler.options
+        environment = {**server.ready.environment, **options.environment}
+        random = {"fallback_random": True} if checks.get("fallback_random") else {}
+        about = About(
+            signature=search.reducer.seen or subject.target,
+            command=options.command or f"shrinkfx.minify({options.model.name!r})",
+            versions=server.ready.versions,
+            operators=(subject.before.operators, printed["operators"]),
+            environment=environment,
+            inductor={**options.inductor, **random},
+            reference=bool(checks.get("reference", True)),
+            random=printed["random"],
+        )
+        if not search.printable:
+            printed = {**printed, "unprintable": "its source does not fail"}
+        self._note("writing repro.py and running it in an empty folder")
+        with Server(environment=environment) as bare:
+            meter = self._meters["verify"]
+            meter.cpu_seconds += bare.ready.cpu_seconds
+            runner = ScriptRunner(bare, subject.compiler.limits, meter)
+            preloads = _preloads(options.preload, server.ready.preload_files)
+            written = write_smallest_repro(self._out, printed, about, preloads, runner)
+            return written, runner.verify(written.files, subject.target)
+
+    def _conclude(
+        self,
+        subject: _Subject,
+        search: FormSearch,
+        written: Written,
+        verified: tuple[int, int],
+        after: Sizes,
+        versions: Mapping[str, str],
+    ) -> Reduction:
+        good = verified[0] == verified[1]
+        status = "stopped" if self._stopped else "reduced" if good else "unverified"
+        reducer, verdicts = search.reducer, search.verdicts()
+        spent = Spent(
+            outcomes=[str(verdict.outcome) for verdict in verdicts],
+            cached=search.cached,
+            seconds=self._budget.seconds,
+            cpu_seconds={k: m.cpu_seconds for k, m in self._meters.items()},
+        )
+        summary = summarise(
+            status=status,
+            stopped=self._stopped,
+            until=self._options.until or ANY,
+            signature=subject.target,
+            sizes=(subject.before, after),
+            spent=spent,
+            minimal=reducer.minimal,
+            verified=verified,
+            written=written,
+            versions=versions,
+        )
+        write_summary(self._out, summary)
+        return Reduction(
+            status=status,
+            candidate=reducer.best,
+            signature=subject.target,
+            minimal=reducer.minimal,
+            operators=(subject.before.operators, after.operators),
+            checks=len(verdicts),
+            seconds=self._budget.seconds,
+            verified=verified,
+            repro=self._out / "repro.py",
+            summary=summary,
+        )
+
+
+_NOT_CUTTABLE = (
+    "these are the program with its inputs flat, without in-place operators and with "
+    "them: the forms that can be cut. As the file holds it, it does fail; please "
+    "report this with the .pt2"
+)
+
+
+def _why_undescribed(ending: Ending) -> tuple[str, str]:
+    """Say why there is no graph, and what the last words were."""
+    error = ending.answer.get("error")
+    if error and error["type"] == LoadError.__name__:
+        reason = str(error["message"]).partition(": ")[2]
+        return reason, ""
+    how = error["message"] if error else f"{ending.how} {ending.code}"
+    return f"eager could not be run ({how})", f"its last lines:\n{ending.log[-1500:]}"
+
+
+def _pair(values: tuple[int, int]) -> dict[str, int]:
+    return {"before": values[0], "after": values[1]}
+
+
+def _preloads(names: Sequence[str], files: Mapping[str, str]) -> Preloads:
+    """Sort preloads by how a repro can carry them."""
+    return Preloads(
+        files=tuple(Path(files[n]) for n in names if files.get(n)),
+        modules=tuple(n for n in names if not files.get(n) and not n.endswith(".so")),
+        libraries=tuple(Path(n) for n in names if n.endswith(".so")),
+    )
+
+
+def _timeout(baseline_seconds: float) -> float:
+    """Give a check ten times what the baseline took, between 1 and 10 minutes."""
+    return min(600.0, max(60.0, 10 * baseline_seconds))
+
+
+def _available_bytes() -> int:
+    """Memory that is free now, as the kernel estimates it."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["MemAvailable"].split()[0]) * 1024

@@ -1,0 +1,457 @@
+"""The server and its children as real processes, with every vice they can have."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.check.server import Server
+from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.program.messages import Ending, Request
+
+Marked = Callable[[], list[int]]
+Survivors = Callable[[], list[str]]
+WaitFor = Callable[[Callable[[], object]], None]
+
+LIMIT = 300 << 20
+SHARED, MARK = "SHRINKFX_TEST_SHARED", uuid.uuid4().hex
+
+
+def request(vice: str, *, timeout_s: float = 60.0, **arguments: object) -> Request:
+    asked = {"vice": vice, **arguments}
+    return Request("vice", asked, timeout_s=timeout_s, max_rss_bytes=LIMIT)
+
+
+def echo(server: Server, word: str = "still here") -> object:
+    return server.ask(request("echo", word=word)).answer.get("echo")
+
+
+@pytest.fixture
+def start(vices: Path, marked: Marked) -> Iterator[Callable[..., Server]]:
+    """Start servers of the test's own, which end with it."""
+    servers = []
+
+    def start(*manner: str, start_timeout_s: float = 60.0) -> Server:
+        command = [sys.executable, str(vices), *manner]
+        server = Server(command=command, start_timeout_s=start_timeout_s)
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def shared(vices: Path) -> Iterator[Server]:
+    """One server for all the vices: what one leaves behind, the next ones meet."""
+    with Server(
+        command=[sys.executable, str(vices)], environment={SHARED: MARK}
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def serving(processes_with: Callable[[str], list[int]]) -> Marked:
+    """List the processes of the shared server, and it."""
+    return lambda: processes_with(f"{SHARED}={MARK}")
+
+
+# --- a child's vice is the child's alone
+
+
+@pytest.mark.parametrize(
+    ("vice", "how", "code", "answer"),
+    [
+        ("segfault", "signal", signal.SIGSEGV, {}),
+        ("segfault_by_signal", "signal", signal.SIGSEGV, {}),
+        ("abort", "signal", signal.SIGABRT, {}),
+        ("killed_from_outside", "signal", signal.SIGKILL, {}),
+        ("allocate", "memory", 0, {}),
+        ("allocate_in_children", "memory", 0, {}),
+        ("fork", "exit", 0, {"forked": True}),
+        ("twin", "exit", 0, {"original": True}),
+        ("failing_twin", "exit", 0, {"original": True}),
+        ("storm", "exit", 0, {"storm": True}),
+        ("runaways", "exit", 0, {"storm": True}),
+        ("daemonise", "exit", 0, {"daemon": True}),
+        ("leave_compiler", "exit", 0, {"compiler": True}),
+        ("half_an_answer", "exit", 0, {}),
+        ("deep_answer", "exit", 0, {}),
+        ("speak_on_every_descriptor", "exit", 0, {"forged": False}),
+        ("big_answer", "exit", 0, {"big": "x" * (1 << 20)}),
+        ("exit_3", "exit", 3, {}),
+        ("exit_with_text", "exit", 1, {}),
+        ("exit_with_too_much", "exit", 7, {}),
+        ("close_all", "exit", 0, {"closed": True}),
+    ],
+)
+def test_server_survives_a_child(
+    shared: Server,
+    serving: Marked,
+    vice: str,
+    how: str,
+    code: int,
+    answer: dict[str, Any],
+) -> None:
+    ending = shared.ask(request(vice))
+    assert len(serving()) == 1  # the server alone: an answer is the end of the check
+    assert (ending.how, ending.code) == (how, code)
+    assert (ending.stage, ending.answer) == ("vice", answer)
+    assert echo(shared) == "still here"
+
+
+@pytest.mark.parametrize(
+    "vice", ["hang", "hang_deaf", "hang_on_the_gil", "daemonise_and_hang"]
+)
+def test_server_ends_a_child_after_its_time(
+    shared: Server, serving: Marked, vice: str
+) -> None:
+    ending = shared.ask(request(vice, timeout_s=0.7))
+    assert len(serving()) == 1
+    assert (ending.how, ending.stage) == ("timeout", "vice")
+    assert ending.seconds > 0.7
+    assert echo(shared) == "still here"
+
+
+@pytest.mark.parametrize(
+    ("vice", "kind", "message"),
+    [
+        ("raise_error", "ValueError", "no such thing"),
+        ("close_all_and_raise", "ValueError", "closed"),
+        ("no_json", "TypeError", "Object of type object is not JSON serializable"),
+    ],
+)
+def test_server_hands_on_an_exception(
+    shared: Server, vice: str, kind: str, message: str
+) -> None:
+    ending = shared.ask(request(vice))
+    error = ending.answer["error"]
+    assert (ending.how, ending.code) == ("exit", 0)
+    assert (error["type"], error["message"]) == (kind, message)
+    assert echo(shared) == "still here"
+
+
+def test_server_survives_an_exception_that_cannot_be_told(shared: Server) -> None:
+    ending = shared.ask(request("raise_badly"))
+    assert (ending.how, ending.code, ending.answer) == ("exit", 1, {})
+    assert echo(shared) == "still here"
+
+
+def test_server_survives_a_wrong_answer(shared: Server) -> None:
+    ending = shared.ask(request("wrong_answer"))
+    assert (ending.how, ending.answer) == ("exit", {})
+    assert echo(shared) == "still here"
+
+
+def test_server_keeps_the_end_of_what_a_child_prints(shared: Server) -> None:
+    ending = shared.ask(request("babble"))
+    assert ending.answer == {"babble": True}
+    assert ending.log.endswith("the last words\n")
+    assert len(ending.log) <= 16_000
+    ending = shared.ask(request("segfault"))
+    assert "Segmentation fault" in ending.log
+    assert "the last words" not in ending.log
+    assert "what went wrong" in shared.ask(request("exit_with_text")).log
+
+
+def test_server_measures_a_child_and_what_it_starts(shared: Server) -> None:
+    ending = shared.ask(request("busy"))
+    assert ending.answer["bytes"] == 100 << 20
+    assert 0.35 < ending.cpu_seconds < 10
+    assert 100 << 20 < ending.peak_rss_bytes < LIMIT
+    idle = shared.ask(request("echo", word=""))
+    assert 0 < idle.cpu_seconds < ending.cpu_seconds
+    assert 0 < idle.peak_rss_bytes < 100 << 20
+
+
+def test_server_counts_shared_pages_once(shared: Server) -> None:
+    ending = shared.ask(request("share"))
+    assert (ending.how, ending.answer) == ("exit", {"processes": 8})
+
+
+def test_server_gives_its_children_default_signals(
+    start: Callable[..., Server],
+) -> None:
+    with start("--ignores-children") as server:
+        answer = server.ask(request("signals")).answer
+        default = str(signal.SIG_DFL)
+        assert answer == {"SIGTERM": default, "SIGCHLD": default}
+
+
+def test_server_takes_a_request_larger_than_a_pipe(shared: Server) -> None:
+    assert echo(shared, "word" * 100_000) == "word" * 100_000
+
+
+# --- the server's own end
+
+
+def test_server_leaves_nothing_when_closed_twice(
+    start: Callable[..., Server], survivors: Survivors
+) -> None:
+    server = start()
+    assert echo(server) == "still here"
+    server.close()
+    server.close()
+    assert survivors() == []
+    assert not server.directory.exists()
+
+
+@pytest.mark.parametrize("vice", ["kill_server_and_hang", "kill_server_in_storm"])
+def test_server_tells_its_death_and_leaves_nothing_when_killed(
+    start: Callable[..., Server], survivors: Survivors, vice: str
+) -> None:
+    with start() as server:
+        with pytest.raises(WorkerError, match="SIGKILL while vice") as caught:
+            server.ask(request(vice))
+        assert "loading" in caught.value.log
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            server.ask(request("echo", word=""))
+    assert survivors() == []
+    assert not server.directory.exists()
+
+
+def test_server_leaves_nothing_when_terminated(
+    start: Callable[..., Server],
+    marked: Marked,
+    survivors: Survivors,
+    wait_for: WaitFor,
+) -> None:
+    server = start()
+    (pid,) = marked()
+    os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not server.directory.exists())
+    assert survivors() == []
+    with pytest.raises(WorkerError, match="died"):
+        echo(server)
+
+
+def test_server_raises_load_error_when_the_worker_cannot_load(
+    start: Callable[..., Server], survivors: Survivors
+) -> None:
+    with pytest.raises(LoadError) as caught:
+        start("--refuses")
+    error = caught.value
+    assert (error.subject, error.reason) == ("m.pt2", "not a zip")
+    assert error.advice == "save it again"
+    assert survivors() == []
+
+
+@pytest.mark.parametrize(
+    ("manner", "message"),
+    [
+        ("--dies", "died with status 1 while loading\n.*\nno torch here"),
+        ("--babbles", "said 'welcome to this machine' while loading"),
+    ],
+)
+def test_server_raises_worker_error_when_it_does_not_start(
+    start: Callable[..., Server],
+    survivors: Survivors,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    manner: str,
+    message: str,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(WorkerError, match=message):
+        start(manner)
+    assert survivors() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_server_gives_up_after_its_start_time(
+    start: Callable[..., Server], survivors: Survivors, tmp_path: Path
+) -> None:
+    note = tmp_path / "directory"
+    with pytest.raises(WorkerError, match=r"in 1 s \(loading\)\n.*\nloading"):
+        start("--loads-for-ever", str(note), start_timeout_s=1.0)
+    assert survivors() == []
+    assert not Path(note.read_text()).exists()
+
+
+def test_server_leaves_no_directory_when_its_command_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        Server(command=[str(tmp_path / "nothing")])
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the parent's end: Ctrl-C, and kill -9
+
+PARENT = """
+import sys
+from pathlib import Path
+from shrinkfx.check.server import Server
+from shrinkfx.program.messages import Request
+
+vices, vice, ready, note = sys.argv[1:]
+with Server(command=[sys.executable, vices]) as server:
+    Path(note).write_text(str(server.directory))
+    try:
+        server.ask(Request("vice", {"vice": vice, "ready": ready}, timeout_s=60))
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(server.ask(Request("echo", {"vice": "echo", "word": "go on"})).answer)
+"""
+
+STUBBORN_PARENT = """
+import signal
+import sys
+from pathlib import Path
+from shrinkfx.check.server import Server
+from shrinkfx.program.messages import Request
+
+vices, ready = sys.argv[1:]
+number = interrupts = 0
+with Server(command=[sys.executable, vices]) as server:
+    Path(ready).touch()
+    while interrupts < 30:
+        try:
+            while interrupts < 30:
+                number += 1
+                asked = {"vice": "echo", "word": number}
+                assert server.ask(Request("echo", asked)).answer == {"echo": number}
+        except KeyboardInterrupt:
+            interrupts += 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("in step")
+"""
+
+
+@dataclass
+class Parent:
+    """A process that asks a server, in a session of its own as under a shell."""
+
+    process: subprocess.Popen[str]
+    note: Path
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.note.read_text())
+
+
+def run(code: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+@pytest.fixture
+def ask(
+    vices: Path, marked: Marked, tmp_path: Path, wait_for: WaitFor
+) -> Iterator[Callable[[str], Parent]]:
+    """Start a parent and wait until its check is in the midst of the vice."""
+    parents = []
+
+    def ask(vice: str) -> Parent:
+        ready, note = tmp_path / "ready", tmp_path / "note"
+        parent = Parent(run(PARENT, vices, vice, ready, note), note)
+        parents.append(parent)
+        wait_for(ready.exists)
+        return parent
+
+    yield ask
+    for parent in parents:
+        parent.process.kill()
+        parent.process.communicate()
+
+
+HANGING = [
+    "hang_deaf",
+    "storm_and_hang",
+    "daemonise_and_hang",
+    "leave_compiler_and_hang",
+]
+
+
+@pytest.mark.parametrize("vice", HANGING)
+def test_server_ends_the_check_and_goes_on_after_ctrl_c(
+    ask: Callable[[str], Parent], survivors: Survivors, vice: str
+) -> None:
+    parent = ask(vice)
+    parent.process.send_signal(signal.SIGINT)
+    said, _ = parent.process.communicate(timeout=60)
+    assert said == "interrupted\n{'echo': 'go on'}\n"
+    assert survivors() == []
+    assert not parent.directory.exists()
+
+
+@pytest.mark.parametrize("vice", HANGING)
+def test_server_leaves_nothing_when_its_parent_is_killed(
+    ask: Callable[[str], Parent], survivors: Survivors, vice: str
+) -> None:
+    parent = ask(vice)
+    parent.process.kill()
+    parent.process.wait()
+    assert survivors() == []
+    assert not parent.directory.exists()
+
+
+def test_server_stays_in_step_however_often_it_is_interrupted(
+    vices: Path, marked: Marked, survivors: Survivors, tmp_path: Path, wait_for: WaitFor
+) -> None:
+    process = run(STUBBORN_PARENT, vices, tmp_path / "ready")
+    wait_for((tmp_path / "ready").exists)
+    enough = threading.Event()
+
+    def interrupt() -> None:
+        for number in range(1000):
+            # Now before, now after the answer to a request that takes some 10 ms.
+            if enough.wait(0.02 + number % 17 * 0.001):
+                return
+            process.send_signal(signal.SIGINT)
+
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    try:
+        assert process.stdout is not None
+        said = process.stdout.read()
+    finally:
+        enough.set()
+        sender.join()
+        process.kill()
+        process.communicate()
+    assert said == "in step\n"
+    assert survivors() == []
+
+
+def test_server_is_asked_from_another_thread(shared: Server) -> None:
+    endings: list[Ending] = []
+    asking = request("echo", word="thread")
+    thread = threading.Thread(target=lambda: endings.append(shared.ask(asking)))
+    thread.start()
+    thread.join(timeout=60)
+    assert [ending.answer for ending in endings] == [{"echo": "thread"}]
+
+
+def test_server_leaves_nothing_when_its_parent_is_killed_while_loading(
+    vices: Path, marked: Marked, survivors: Survivors, tmp_path: Path, wait_for: WaitFor
+) -> None:
+    note = tmp_path / "note"
+    code = (
+        "import sys; from shrinkfx.check.server import Server; "
+        "Server(command=[sys.executable, *sys.argv[1:]])"
+    )
+    process = run(code, vices, "--loads-for-ever", note)
+    wait_for(lambda: note.exists() and note.read_text())
+    process.kill()
+    process.communicate()
+    assert survivors() == []
+    assert not Path(note.read_text()).exists()

@@ -1,0 +1,376 @@
+"""A server without torch whose children misbehave, each in a way of its own.
+
+``vices.py [MANNER]`` serves as ``shrinkfx.worker.main`` does; a request names the
+vice in its arguments. ``vices.py --once REQUEST FOLDER`` supervises one child and
+prints its ending. A vice that goes on for ever touches the file ``ready`` first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.program.messages import Ready, Request, Setup
+from shrinkfx.worker.serve import Line, serve, take_line
+from shrinkfx.worker.supervise import Note, Work, become_subreaper, supervise
+
+Answer = dict[str, Any]
+Vice = Callable[[Request, Path], Answer]
+
+
+def echo(request: Request, folder: Path) -> Answer:
+    return {"echo": request.arguments["word"]}
+
+
+def answer_and_exit_5(request: Request, folder: Path) -> Answer:
+    return {"still": "told", "exit": 5}
+
+
+def list_pipes(request: Request, folder: Path) -> Answer:
+    held = [os.readlink(entry) for entry in _descriptors()]
+    return {"pipes": [name for name in held if name.startswith("pipe:")]}
+
+
+def segfault(request: Request, folder: Path) -> Answer:
+    ctypes.string_at(0)
+    return {}
+
+
+def segfault_by_signal(request: Request, folder: Path) -> Answer:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return {}
+
+
+def abort(request: Request, folder: Path) -> Answer:
+    print("about to abort")
+    os.abort()
+
+
+def killed_from_outside(request: Request, folder: Path) -> Answer:
+    subprocess.Popen(["kill", "-9", str(os.getpid())])
+    return hang(request, folder)
+
+
+def hang(request: Request, folder: Path) -> Answer:
+    _tell(request)
+    while True:
+        time.sleep(1000)
+
+
+def hang_deaf(request: Request, folder: Path) -> Answer:
+    _ignore_signals()
+    return hang(request, folder)
+
+
+def hang_on_the_gil(request: Request, folder: Path) -> Answer:
+    """No Python signal handler ever runs while a C function does not return."""
+    _tell(request)
+    ctypes.PyDLL(None).pause()
+    return {}
+
+
+def allocate(request: Request, folder: Path) -> Answer:
+    hoard = []
+    while True:
+        hoard.append(bytearray(b"x") * (8 << 20))
+        time.sleep(0.01)
+
+
+def allocate_in_children(request: Request, folder: Path) -> Answer:
+    """None of them is over the limit, all of them are."""
+    for _ in range(8):
+        if os.fork() == 0:
+            hoard = bytearray(b"x") * (60 << 20)
+            time.sleep(1000)
+            del hoard
+    return hang(request, folder)
+
+
+def share(request: Request, folder: Path) -> Answer:
+    """Together they hold 120 MB; added up, eight times that."""
+    hoard = bytearray(b"x") * (120 << 20)
+    reader, writer = os.pipe()
+    for _ in range(7):
+        if os.fork() == 0:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+    time.sleep(0.5)
+    os.close(writer)
+    for _ in range(7):
+        os.wait()
+    del hoard
+    return {"processes": 8}
+
+
+def fork(request: Request, folder: Path) -> Answer:
+    for _ in range(3):
+        if os.fork() == 0:
+            os.fork()
+            os.fork()
+            time.sleep(1000)
+    return {"forked": True}
+
+
+def twin(request: Request, folder: Path) -> Answer:
+    """Both come back and want to answer, the copy first."""
+    original = os.fork()
+    if original:
+        os.waitpid(original, 0)
+    return {"original": bool(original)}
+
+
+def failing_twin(request: Request, folder: Path) -> Answer:
+    if original := os.fork():
+        os.waitpid(original, 0)
+        return {"original": True}
+    raise ValueError("the copy fails")
+
+
+def storm(request: Request, folder: Path) -> Answer:
+    """Fifty chains of processes: each forks the next and ends."""
+    _storm(chains=50, pause_s=0.2)
+    return {"storm": True}
+
+
+def storm_and_hang(request: Request, folder: Path) -> Answer:
+    _storm(chains=50, pause_s=0.2)
+    return hang(request, folder)
+
+
+def runaways(request: Request, folder: Path) -> Answer:
+    """As ``storm``, and each has a session of its own."""
+    _storm(chains=10, pause_s=0.2, own_session=True)
+    return {"storm": True}
+
+
+def daemonise(request: Request, folder: Path) -> Answer:
+    _daemonise()
+    return {"daemon": True}
+
+
+def daemonise_and_hang(request: Request, folder: Path) -> Answer:
+    _daemonise()
+    _ignore_signals()
+    return hang(request, folder)
+
+
+def leave_compiler(request: Request, folder: Path) -> Answer:
+    subprocess.Popen(["sleep", "1000"])
+    return {"compiler": True}
+
+
+def leave_compiler_and_hang(request: Request, folder: Path) -> Answer:
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    return hang(request, folder)
+
+
+def half_an_answer(request: Request, folder: Path) -> Answer:
+    (folder / "answer.json").write_text('{"half": ')
+    os._exit(0)
+
+
+def wrong_answer(request: Request, folder: Path) -> Answer:
+    (folder / "answer.json").write_bytes(b'["no", "object"]')
+    (folder / "stage").write_bytes(b"\xff\xfe")
+    os._exit(0)
+
+
+def deep_answer(request: Request, folder: Path) -> Answer:
+    (folder / "answer.json").write_text("[" * 100_000)
+    os._exit(0)
+
+
+def no_json(request: Request, folder: Path) -> Answer:
+    return {"answer": object()}
+
+
+def big_answer(request: Request, folder: Path) -> Answer:
+    return {"big": "x" * (1 << 20)}
+
+
+def babble(request: Request, folder: Path) -> Answer:
+    for _ in range(3):
+        os.write(1, b"\xff\x00\xfe{" * (1 << 18))
+        os.write(2, b'"cancel"\n' * (1 << 16))
+    print("the last words", flush=True)
+    return {"babble": True}
+
+
+def speak_on_every_descriptor(request: Request, folder: Path) -> Answer:
+    forged = b'{"how": "exit", "answer": {"forged": true}}\nvice\n'
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, forged)
+        except OSError:
+            continue
+    return {"forged": False}
+
+
+def raise_error(request: Request, folder: Path) -> Answer:
+    raise ValueError("no such thing")
+
+
+def raise_badly(request: Request, folder: Path) -> Answer:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    raise Unprintable
+
+
+def exit_3(request: Request, folder: Path) -> Answer:
+    sys.exit(3)
+
+
+def exit_with_text(request: Request, folder: Path) -> Answer:
+    sys.exit("what went wrong")
+
+
+def exit_with_too_much(request: Request, folder: Path) -> Answer:
+    sys.exit(1 << 40 | 7)
+
+
+def close_all(request: Request, folder: Path) -> Answer:
+    os.closerange(0, 256)
+    return {"closed": True}
+
+
+def close_all_and_raise(request: Request, folder: Path) -> Answer:
+    os.closerange(0, 256)
+    raise ValueError("closed")
+
+
+def busy(request: Request, folder: Path) -> Answer:
+    """Burn 0.2 CPU-seconds here and 0.2 in a child, with 100 MB each."""
+    child = os.fork()
+    hoard = bytearray(b"x") * (100 << 20)
+    while time.process_time() < 0.2:
+        pass
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return {"bytes": len(hoard)}
+
+
+def signals(request: Request, folder: Path) -> Answer:
+    names = ("SIGTERM", "SIGCHLD")
+    return {name: str(signal.getsignal(getattr(signal, name))) for name in names}
+
+
+def kill_server_and_hang(request: Request, folder: Path) -> Answer:
+    """The compiler and a copy of the child outlive the server, the child does not."""
+    server = os.getppid()
+    subprocess.Popen(["sleep", "1000"])
+    if os.fork() == 0:
+        time.sleep(1000)
+    os.kill(server, signal.SIGKILL)
+    return hang(request, folder)
+
+
+def kill_server_in_storm(request: Request, folder: Path) -> Answer:
+    server = os.getppid()
+    _storm(chains=20, pause_s=0.2)
+    _daemonise()
+    os.kill(server, signal.SIGKILL)
+    return hang(request, folder)
+
+
+def _descriptors() -> list[str]:
+    folder = "/proc/self/fd"
+    return [
+        entry for fd in os.listdir(folder) if os.path.islink(entry := f"{folder}/{fd}")
+    ]
+
+
+def _tell(request: Request) -> None:
+    if ready := request.arguments.get("ready"):
+        Path(ready).touch()
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _storm(chains: int, pause_s: float, *, own_session: bool = False) -> None:
+    for _ in range(chains):
+        if os.fork() == 0:
+            while os.fork() == 0:
+                if own_session:
+                    os.setsid()
+                time.sleep(pause_s)
+            os._exit(0)
+
+
+def _daemonise() -> None:
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        _ignore_signals()
+        os.closerange(0, writer)
+        os.write(writer, b"!")
+        os.closerange(0, 256)
+        while True:
+            time.sleep(1000)
+    os.read(reader, 1)
+
+
+def work(request: Request) -> Work:
+    vice: Vice = globals()[request.arguments["vice"]]
+
+    def do(note: Note, folder: Path) -> Answer:
+        note("vice")
+        return vice(request, folder)
+
+    return do
+
+
+def main() -> None:
+    manner = sys.argv[1] if len(sys.argv) > 1 else ""
+    if manner == "--once":
+        _once(Request.from_line(sys.argv[2]), Path(sys.argv[3]))
+        return
+    if manner == "--dies":
+        sys.exit("no torch here")
+    if manner == "--babbles":
+        print("welcome to this machine", flush=True)
+    if manner == "--ignores-children":
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
+        setup = Setup.from_line(stdin.readline())
+    directory = Path(setup.directory)
+    line = take_line(directory / "server.log")
+    print("loading", flush=True)
+    if manner == "--loads-for-ever":
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        Path(sys.argv[2]).write_text(setup.directory)
+        time.sleep(1000)
+    _greet(line, manner)
+    if manner != "--refuses":
+        serve(line, work, directory)
+
+
+def _greet(line: Line, manner: str) -> None:
+    if manner == "--refuses":
+        line.write(Ready(error="not a zip", subject="m.pt2", advice="save it again"))
+    elif manner != "--babbles":
+        line.write(Ready(versions={"vices": "1"}))
+
+
+def _once(request: Request, folder: Path) -> None:
+    become_subreaper()
+    print(supervise(work(request), request, folder).to_line(), end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()

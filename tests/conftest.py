@@ -1,0 +1,100 @@
+"""What tests share: Hypothesis' settings, and a mark for real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow, and what is red here must be red everywhere.
+settings.register_profile(
+    "shrinkfx",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("shrinkfx")
+
+_NAME = "SHRINKFX_TEST"
+
+
+@pytest.fixture(scope="session")
+def processes_with() -> Callable[[str], list[int]]:
+    """Find processes by a variable of their environment, however far they ran."""
+
+    def found(variable: str) -> list[int]:
+        needle = variable.encode()
+        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+        return sorted(pid for pid in pids if needle in _environ(pid))
+
+    return found
+
+
+@pytest.fixture
+def marked(
+    monkeypatch: pytest.MonkeyPatch, processes_with: Callable[[str], list[int]]
+) -> Iterator[Callable[[], list[int]]]:
+    """List the processes that the test has started and that still live."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(_NAME, value)
+
+    def found() -> list[int]:
+        return processes_with(f"{_NAME}={value}")
+
+    yield found
+    for pid in found():  # a failed test leaves no process behind either
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def survivors(marked: Callable[[], list[int]]) -> Callable[[], list[str]]:
+    """Name the processes that are left 2 s from now: none, if all is well."""
+
+    def left() -> list[str]:
+        deadline = time.monotonic() + 2
+        while (pids := marked()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return [f"{pid} {_command(pid)}" for pid in pids]
+
+    return left
+
+
+@pytest.fixture(scope="session")
+def wait_for() -> Callable[[Callable[[], object]], None]:
+    """Poll a condition for as long as a noisy machine may need."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, "waited 30 s in vain"
+            time.sleep(0.01)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def vices() -> Path:
+    """A server without torch, whose children do what its file lists."""
+    return Path(__file__).parent / "check" / "vices.py"
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""

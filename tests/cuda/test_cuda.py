@@ -1,0 +1,114 @@
+"""On a real GPU: ``python -m pytest -m cuda``, from a bare checkout as well."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from shrinkfx.check.server import Server
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.program.messages import Request, Task
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PRELOAD = HERE / "lying_operator.py"
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+
+class Haystack(torch.nn.Module):
+    """Healthy layers around a sum over what the lying operator promised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i, layer in enumerate(self.layers):
+            x = torch.nn.functional.gelu(layer(x)) + x
+            if i == 3:
+                x = x * torch.ops.cuda_test.few(x).sin().sum()
+        return x
+
+
+def export(module: torch.nn.Module, path: Path, device: str) -> Path:
+    torch.manual_seed(0)
+    module = module.to(device).eval()
+    with torch.no_grad():
+        program = torch.export.export(module, (torch.randn(4, 32, device=device),))
+    torch.export.save(program, path)
+    return path
+
+
+@pytest.fixture(name="haystack")
+def _haystack(tmp_path: Path) -> Path:
+    if not hasattr(torch.ops.cuda_test, "few"):
+        spec = importlib.util.spec_from_file_location("lying_operator", PRELOAD)
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    return export(Haystack(), tmp_path / "model.pt2", "cuda")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shrinkfx", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, timeout=1200, check=False, capture_output=True, text=True
+    )
+
+
+def test_illegal_access_is_classified_and_reduced(
+    haystack: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["--until", "ima", "--preload", str(PRELOAD), "--out", str(out)]
+    done = run(str(haystack), *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["kind"] == "ima"
+    assert summary["operators"]["after"] <= 2
+    assert summary["minimal"]
+    assert summary["verified"] == {"runs": 3, "failed": 3}
+
+
+def test_parent_and_server_hold_no_context(haystack: Path) -> None:
+    with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
+        for task in (Task.DESCRIBE, Task.ORIGINAL):
+            ending = server.ask(Request(task))
+        seen = observe(ending).signature
+        assert seen is not None
+        assert (seen.kind, seen.stage) == (Kind.IMA, Stage.RUN)
+        assert not holds_context(server.pid)
+
+
+def test_child_after_an_illegal_access_starts_clean(haystack: Path) -> None:
+    with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
+        server.ask(Request(Task.DESCRIBE))
+        endings = [server.ask(Request(Task.ORIGINAL)) for _ in range(2)]
+    first, second = (observe(ending).signature for ending in endings)
+    assert first is not None
+    assert first.admits(second)
+
+
+def test_healthy_cpu_program_moved_to_cuda_does_not_fail(tmp_path: Path) -> None:
+    model = export(torch.nn.Linear(32, 8), tmp_path / "healthy.pt2", "cpu")
+    done = run(str(model), "--device", "cuda", "--out", str(tmp_path / "out"))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "passes" in done.stderr
+
+
+def holds_context(pid: int) -> bool:
+    """CUDA opens the unified-memory device when it makes a context."""
+    folder = Path(f"/proc/{pid}/fd")
+    targets = [os.readlink(entry) for entry in folder.iterdir()]
+    return any("nvidia-uvm" in target for target in targets)

@@ -1,0 +1,197 @@
+"""Recorded ends of real children, and the identity that each must have."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.failure.classify import normalise, observe
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.messages import Ending
+
+RECORDED = Path(__file__).parent / "recorded"
+KINDS = {
+    "assert_190272_fractional_pool": (Kind.ASSERT, Stage.RUN),
+    "assert_roll_bound": (Kind.ASSERT, Stage.RUN),
+    "compile_183988_randperm_index": (Kind.COMPILE_ERROR, Stage.COMPILE),
+    "compile_lowering_raises": (Kind.COMPILE_ERROR, Stage.COMPILE),
+    "compile_missing_symbol": (Kind.COMPILE_ERROR, Stage.COMPILE),
+    "crash_null_read": (Kind.CRASH, Stage.RUN),
+    "mismatch_wrong_constant": (Kind.MISMATCH, Stage.COMPARE),
+    "planted_dynbatch_index": (Kind.ASSERT, Stage.RUN),
+}
+
+
+def ending(name: str) -> Ending:
+    return Ending.from_json(json.loads((RECORDED / f"{name}.json").read_text()))
+
+
+def signature(name: str) -> Signature:
+    seen = observe(ending(name)).signature
+    assert seen is not None
+    return seen
+
+
+def raised(kind: str, message: str, stage: str = "compile", **more: object) -> Ending:
+    error = {"type": kind, "message": message, **more}
+    return Ending("exit", stage=stage, answer={"error": error})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_recorded_failure_has_its_kind_and_stage(name: str) -> None:
+    assert (signature(name).kind, signature(name).stage) == KINDS[name]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_failure_of_the_small_program_is_the_same(name: str) -> None:
+    assert signature(name).admits(signature(f"{name}_small"))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_identity_holds_nothing_that_drifts(name: str) -> None:
+    assert not any(c.isdigit() for c in signature(name).detail.replace("C++", ""))
+
+
+def test_abort_and_exception_are_the_same_assertion() -> None:
+    abort, exception = (
+        ending("assert_190272_fractional_pool"),
+        ending("assert_roll_bound_small"),
+    )
+    assert (abort.how, abort.code) == ("signal", signal.SIGABRT)
+    assert exception.answer["error"]["type"] == "RuntimeError"
+    one, other = observe(abort).signature, observe(exception).signature
+    assert one is not None
+    assert one.admits(other)
+
+
+def test_different_compile_errors_are_different() -> None:
+    names = ["compile_183988_randperm_index", "compile_lowering_raises"]
+    names.append("compile_missing_symbol")
+    details = {signature(name).detail for name in names}
+    assert len(details) == len(names)
+
+
+def test_same_lowering_error_of_another_operator_is_different() -> None:
+    seen = ending("compile_lowering_raises")
+    message = seen.answer["error"]["message"]
+    other = dataclasses.replace(
+        seen,
+        answer={
+            "error": {
+                **seen.answer["error"],
+                "message": message.replace("aten.cumsum.default", "aten.sort.stable"),
+            }
+        },
+    )
+    assert not signature("compile_lowering_raises").admits(observe(other).signature)
+
+
+def test_empty_message_is_told_apart_by_the_innermost_frame_of_torch() -> None:
+    seen = [
+        observe(
+            raised("InductorError", "AssertionError: ", frames=["x.py:f", at, "y.py:g"])
+        ).signature
+        for at in ("torch/_inductor/ir.py:freeze", "torch/_inductor/ir.py:realize")
+    ]
+    assert seen[0] is not None
+    assert "torch/_inductor/ir.py:freeze" in seen[0].detail
+    assert not seen[0].admits(seen[1])
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "double free or corruption (out)",
+        "malloc(): invalid size (unsorted)",
+        "free(): invalid pointer",
+    ],
+)
+def test_heap_corruption_is_a_memory_fault_like_a_segfault(log: str) -> None:
+    corrupt = observe(Ending("signal", signal.SIGABRT, "run", log=log)).signature
+    fault = observe(Ending("signal", signal.SIGSEGV, "run")).signature
+    assert corrupt is not None
+    assert corrupt.kind is Kind.IMA
+    assert corrupt.admits(fault)
+
+
+def test_corruption_that_shows_after_the_run_is_of_the_run() -> None:
+    seen = observe(Ending("signal", signal.SIGSEGV, "compare")).signature
+    assert seen is not None
+    assert seen.stage is Stage.RUN
+
+
+def test_crash_of_the_compiler_is_not_a_crash_of_the_program() -> None:
+    compiling = observe(Ending("signal", signal.SIGSEGV, "compile")).signature
+    running = observe(Ending("signal", signal.SIGSEGV, "run")).signature
+    assert compiling is not None
+    assert not compiling.admits(running)
+
+
+@pytest.mark.parametrize("stage", ["rebuild", "eager"])
+def test_failure_before_the_compiler_is_invalid(stage: str) -> None:
+    seen = observe(raised("IndexError", "index 9 is out of bounds", stage))
+    assert seen.signature is None
+    assert "index 9" in seen.invalid
+
+
+def test_time_limit_is_a_hang_and_says_nothing_else() -> None:
+    seen = observe(Ending("timeout", stage="run"))
+    assert seen.signature is not None
+    assert seen.signature.kind is Kind.HANG
+    assert seen.unresolved
+
+
+def test_kill_from_outside_is_no_failure() -> None:
+    seen = observe(Ending("signal", signal.SIGKILL, "run"))
+    assert seen.signature is None
+    assert seen.unresolved
+
+
+def test_refused_input_is_told_by_what_is_wrong_with_it() -> None:
+    log = "Error: input_handles[0]: unmatched dim value at 0, expected: 4, but got: 5"
+    seen = observe(
+        dataclasses.replace(raised("RuntimeError", "API call failed", "run"), log=log)
+    ).signature
+    assert seen is not None
+    assert seen.kind is Kind.CHECK_INPUTS
+
+
+def test_illegal_access_on_cuda_is_ima() -> None:
+    message = "CUDA error: an illegal memory access was encountered"
+    seen = observe(raised("AcceleratorError", message, "run")).signature
+    assert seen is not None
+    assert seen.kind is Kind.IMA
+
+
+def test_device_assertion_is_the_index_assertion() -> None:
+    log = "x.py:9: unknown: block: [0,0,0], thread: [1,0,0] Assertion "
+    log += "`index out of bounds: 0 <= tmp4 < ks0` failed"
+    message = "CUDA error: device-side assert triggered"
+    seen = observe(
+        dataclasses.replace(raised("AcceleratorError", message, "run"), log=log)
+    ).signature
+    assert signature("planted_dynbatch_index").admits(seen)
+
+
+def test_pass_has_no_signature() -> None:
+    seen = observe(Ending("exit", stage="done", answer={"values_skipped": 0}))
+    assert seen.signature is None
+    assert not seen.invalid
+    assert not seen.unresolved
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/tmp/ab/c.cpp:22: 'tmp12' was not", ": '_' was not"),
+        ("index 3 of 10L at 0x7f00", "index # of # at #"),
+        ("buf12 and arg0_1", "buf# and arg#"),
+        ("sizes [1, 2, 3] and -4", "sizes [#] and #"),
+    ],
+)
+def test_normalise_takes_out_what_drifts(text: str, expected: str) -> None:
+    assert normalise(text) == expected

@@ -1,0 +1,68 @@
+"""Which failure is which."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage, asked_for
+from shrinkfx.failure.verdict import Observation, Outcome, judge
+
+SEGFAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+MISMATCH = Signature(Kind.MISMATCH, Stage.COMPARE)
+NAN = Signature(Kind.NAN, Stage.COMPARE)
+HANG = Signature(Kind.HANG, Stage.RUN)
+
+
+@pytest.mark.parametrize(
+    ("until", "seen", "taken"),
+    [
+        ("any", BOUNDS, True),
+        ("assert", BOUNDS, True),
+        ("ima", SEGFAULT, True),
+        ("crash", SEGFAULT, True),
+        ("assert", SEGFAULT, False),
+        ("crash", Signature(Kind.CRASH, Stage.RUN, "SIGFPE"), True),
+        ("ima", Signature(Kind.CRASH, Stage.RUN, "SIGFPE"), False),
+        ("mismatch", NAN, True),
+        ("nan", MISMATCH, False),
+    ],
+)
+def test_until_takes_its_kind(until: str, seen: Signature, taken: bool) -> None:
+    assert asked_for(until, seen) is taken
+
+
+def test_target_admits_itself_whatever_the_text() -> None:
+    said_otherwise = Signature(
+        Kind.ASSERT, Stage.RUN, "index out of bounds", "0 <= tmp9"
+    )
+    assert BOUNDS.admits(said_otherwise)
+
+
+def test_target_does_not_admit_another_cause() -> None:
+    assert not BOUNDS.admits(Signature(Kind.ASSERT, Stage.RUN, "size check"))
+    assert not BOUNDS.admits(None)
+
+
+def test_mismatch_may_become_nan_but_not_the_other_way() -> None:
+    assert MISMATCH.admits(NAN)
+    assert not NAN.admits(MISMATCH)
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome"),
+    [
+        (Observation(BOUNDS), Outcome.REPRODUCED),
+        (Observation(SEGFAULT), Outcome.DIFFERENT),
+        (Observation(), Outcome.PASSED),
+        (Observation(invalid="eager raises"), Outcome.INVALID),
+        (Observation(HANG, unresolved="timeout in run"), Outcome.UNRESOLVED),
+    ],
+)
+def test_judge_tells_the_outcomes_apart(seen: Observation, outcome: Outcome) -> None:
+    assert judge(seen, BOUNDS) is outcome
+
+
+def test_judge_takes_a_hang_when_hangs_are_asked_for() -> None:
+    seen = Observation(HANG, unresolved="timeout in run")
+    assert judge(seen, HANG) is Outcome.REPRODUCED

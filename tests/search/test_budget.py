@@ -1,0 +1,55 @@
+"""Checks and seconds that are left; the clock is the test's."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.search.budget import Budget
+
+
+class Clock:
+    """Stand still until told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_budget_counts_checks_and_stops_after_the_last() -> None:
+    budget = Budget(max_checks=2)
+    budget.spend()
+    budget.spend()
+    with pytest.raises(BudgetExhausted, match="2 checks are spent"):
+        budget.spend()
+    assert budget.checks == 2
+
+
+def test_budget_stops_when_its_seconds_are_over() -> None:
+    clock = Clock()
+    budget = Budget(max_seconds=90.0, clock=clock)
+    clock.now += 89.0
+    budget.spend()
+    assert budget.seconds_left == 1.0
+    clock.now += 2.0
+    assert budget.seconds_left == 0.0
+    with pytest.raises(BudgetExhausted, match=r"1\.5 minutes are spent"):
+        budget.spend()
+    assert budget.checks == 1
+
+
+def test_budget_without_limits_only_counts() -> None:
+    clock = Clock()
+    budget = Budget(clock=clock)
+    clock.now += 1e9
+    budget.spend()
+    assert budget.checks == 1
+    assert budget.seconds == 1e9
+    assert budget.seconds_left is None
+
+
+def test_budget_of_no_checks_allows_none() -> None:
+    with pytest.raises(BudgetExhausted):
+        Budget(max_checks=0).spend()

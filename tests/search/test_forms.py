@@ -1,0 +1,109 @@
+"""Two searches in turn: program, then source if the result cannot be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.forms import READABLE, FormSearch, MakeReducer
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import Strategy, choose
+from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
+
+BUILT_IN = choose(None)
+START = whole(chain("x", *(f"n{i}" for i in range(80))))
+
+
+class DropsOneByOne(DropNodes):
+    combines = False
+
+
+def makes(strategies: Sequence[Strategy], budget: Budget) -> MakeReducer:
+    return lambda start, oracle, form: Reducer(
+        start, oracle, strategies, budget=budget, form=form
+    )
+
+
+def searched(
+    program: Answer, source: Answer, strategies: Sequence[Strategy] = BUILT_IN
+) -> tuple[FormSearch, tuple[FakeOracle, FakeOracle]]:
+    oracles = (FakeOracle(program), FakeOracle(source))
+    search = FormSearch(START, *oracles, makes(strategies, Budget()))
+    search.run()
+    assert len(search.verdicts()) == sum(len(oracle.asked) for oracle in oracles)
+    return search, oracles
+
+
+def test_forms_ask_about_source_early_and_at_the_end() -> None:
+    search, (_, source) = searched(needs("n7"), needs("n7"))
+    assert search.printable
+    assert search.reducer.best.operators == ("n7",)
+    early, late = source.asked
+    assert 1 < early.cost[0] < READABLE
+    assert late == search.reducer.best
+
+
+def test_forms_ask_once_where_early_is_the_end() -> None:
+    _, (program, source) = searched(lambda candidate: False, lambda candidate: True)
+    assert source.asked == [START]
+    assert len(set(program.digests)) == len(program.digests)
+
+
+def test_forms_go_on_as_source_from_the_last_step_that_fails() -> None:
+    search, (program, _) = searched(needs("n7"), needs("n7", "n9"))
+    assert search.printable
+    assert search.reducer.best.operators == ("n7", "n9")
+    assert search.reducer.minimal
+    steps = [candidate for candidate in program.asked if needs("n7")(candidate)]
+    assert search.reducer.history[0] in steps
+
+
+def test_forms_go_back_to_the_early_candidate_however_far() -> None:
+    search, (_, source) = searched(
+        lambda candidate: True,
+        lambda candidate: candidate.cost[0] >= READABLE - 1,
+        [DropsOneByOne()],
+    )
+    assert len(source.asked) > READABLE - 1
+    early = search.reducer.history[0]
+    assert early == source.asked[0]
+    assert early.cost[0] == READABLE - 1
+    assert START not in source.asked
+
+
+def test_forms_start_over_as_source_if_no_step_fails_so() -> None:
+    search, (_, source) = searched(needs("n7"), lambda c: c.cost[0] >= 79)
+    assert search.printable
+    assert START in source.asked
+    assert search.reducer.best.cost[0] == 79
+
+
+def test_forms_give_up_on_source_if_the_original_does_not_fail_so() -> None:
+    search, (_, source) = searched(needs("n7"), lambda candidate: False)
+    assert not search.printable
+    assert search.reducer.best.operators == ("n7",)
+    assert START in source.asked
+
+
+def test_forms_spend_one_budget_on_all_questions() -> None:
+    for checks in range(1, 30, 4):
+        oracles = (FakeOracle(needs("n7")), FakeOracle(needs("n7", "n9")))
+        search = FormSearch(START, *oracles, makes(BUILT_IN, Budget(checks)))
+        try:
+            search.run()
+        except BudgetExhausted:
+            assert sum(len(oracle.asked) for oracle in oracles) == checks
+        assert needs("n7")(search.reducer.best)
+
+
+def test_forms_stop_where_the_budget_ends() -> None:
+    oracles = (FakeOracle(needs("n7")), FakeOracle(needs("n7")))
+    search = FormSearch(START, *oracles, makes(BUILT_IN, Budget(3)))
+    with pytest.raises(BudgetExhausted):
+        search.run()
+    assert search.reducer.best.cost[0] <= 80
+    assert len(search.verdicts()) == 3

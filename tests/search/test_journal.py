@@ -1,0 +1,83 @@
+"""What is written down of each check."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.search.journal import Journal
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+from shrinkfx.testing import PLANTED, FakeOracle, chain, needs, whole
+
+CANDIDATE = whole(chain("x", "relu", "tanh"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(path)) as db:
+        db.row_factory = sqlite3.Row
+        return [dict(row) for row in db.execute("SELECT * FROM checks ORDER BY number")]
+
+
+def test_journal_holds_the_question_before_the_answer(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(Journal(path)) as journal:
+        assert journal.asked("drop_nodes", "program", CANDIDATE) == 1
+        (row,) = rows(path)
+    assert row["outcome"] is None
+    assert (row["strategy"], row["form"]) == ("drop_nodes", "program")
+    assert row["digest"] == CANDIDATE.digest
+    assert row["operators"] == 2
+    data = json.loads(row["candidate"])
+    assert Candidate.from_json(CANDIDATE.skeleton, data) == CANDIDATE
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome", "signature", "reason"),
+    [
+        (Observation(PLANTED), Outcome.REPRODUCED, str(PLANTED), None),
+        (Observation(), Outcome.PASSED, None, None),
+        (Observation(invalid="why"), Outcome.INVALID, None, "why"),
+        (Observation(unresolved="slow"), Outcome.UNRESOLVED, None, "slow"),
+    ],
+)
+def test_journal_notes_the_answer(
+    tmp_path: Path,
+    seen: Observation,
+    outcome: Outcome,
+    signature: str | None,
+    reason: str | None,
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(Journal(path)) as journal:
+        number = journal.asked("drop_nodes", "program", CANDIDATE)
+        journal.answered(number, Verdict(outcome, seen))
+    (row,) = rows(path)
+    assert row["outcome"] == outcome
+    assert (row["signature"], row["reason"]) == (signature, reason)
+
+
+def test_journal_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    for number in (1, 2):
+        with closing(Journal(path)) as journal:
+            assert journal.asked("drop_nodes", "program", CANDIDATE) == number
+
+
+def test_reducer_journals_what_it_asks_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    oracle = FakeOracle(needs("c"))
+    start = whole(chain("x", "a", "b", "c", "d"))
+    with closing(Journal(path)) as journal:
+        Reducer(start, oracle, choose(None), journal=journal, form="source").run()
+    written = rows(path)
+    assert [row["digest"] for row in written] == oracle.digests
+    assert {row["form"] for row in written} == {"source"}
+    assert all(row["outcome"] for row in written)

@@ -1,0 +1,328 @@
+"""What the search finds, and how many questions it takes: a price list."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.events import Checked, Event, Stepped
+from shrinkfx.search.reducer import Reducer, bundle_sizes
+from shrinkfx.search.strategy import choose
+from shrinkfx.testing import (
+    Answer,
+    FakeOracle,
+    calls,
+    chain,
+    needs,
+    skeleton,
+    whole,
+)
+
+
+def long_chain(operators: int) -> Candidate:
+    """Make ``x -> n0 -> n1 -> ...``."""
+    return whole(chain("x", *(f"n{i}" for i in range(operators))))
+
+
+def layers(operators: int) -> Skeleton:
+    """Make a program whose operators read two of the six values before."""
+    draw = random.Random(0)
+    nodes = {"x": "", "n0": "x"}
+    for number in range(1, operators):
+        nodes[f"n{number}"] = " ".join(draw.sample(list(nodes)[-6:], 2))
+    return skeleton(nodes)
+
+
+def reduce(
+    start: Candidate, answer: Answer, strategies: Sequence[str] | None = None
+) -> tuple[Reducer, FakeOracle]:
+    oracle = FakeOracle(answer)
+    reducer = Reducer(start, oracle, choose(strategies))
+    reducer.run()
+    return reducer, oracle
+
+
+def reaches(producer: str, user: str) -> Callable[[Candidate], bool]:
+    """Fail as long as a value flows from one operator into another."""
+
+    def flows(candidate: Candidate, name: str) -> bool:
+        return name == producer or any(
+            flows(candidate, above) for above in candidate.producers(name)
+        )
+
+    return lambda candidate: (
+        candidate.keep.issuperset({producer, user}) and flows(candidate, user)
+    )
+
+
+# --- the price list
+
+
+@pytest.mark.parametrize(
+    ("operators", "needed", "questions"),
+    [
+        (100, [0], 5),
+        (100, [50], 16),
+        (100, [99], 17),
+        (100, [20, 50, 80], 39),
+        (200, [7, 32, 57, 82, 107, 132, 157, 182], 100),
+        (300, [10, 11, 12], 22),
+    ],
+)
+def test_reducer_finds_the_needed_operators_of_a_chain(
+    operators: int, needed: list[int], questions: int
+) -> None:
+    names = [f"n{number}" for number in needed]
+    reducer, oracle = reduce(long_chain(operators), needs(*names))
+    assert reducer.best.operators == tuple(names)
+    assert reducer.minimal
+    assert len(oracle.asked) <= questions
+
+
+def test_reducer_finds_eight_operators_of_two_hundred() -> None:
+    needed = random.Random(1).sample([f"n{i}" for i in range(200)], 8)
+    reducer, oracle = reduce(whole(layers(200)), needs(*needed))
+    assert reducer.best.keep == set(needed)
+    assert reducer.minimal
+    assert len(oracle.asked) <= 110
+
+
+def test_reducer_finds_a_call_by_its_target() -> None:
+    start = whole(chain("x", "relu", "tanh", "exp", "tanh_1", "abs"))
+    reducer, oracle = reduce(start, calls("aten.tanh.default"))
+    assert len(reducer.best.keep) == 1
+    assert reducer.best.keep <= {"tanh", "tanh_1"}
+    assert len(oracle.asked) <= 3
+
+
+def test_reducer_keeps_two_operators_that_fail_only_together() -> None:
+    reducer, _ = reduce(long_chain(40), needs("n3", "n33"))
+    assert reducer.best.operators == ("n3", "n33")
+    assert reducer.best.feeds == ("n2", "n32")
+
+
+def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
+    reducer, oracle = reduce(long_chain(40), reaches("n3", "n33"))
+    assert reducer.best.operators == ("n3", "n33")
+    assert reducer.best.bypass == {"n32": "n3"}
+    assert reducer.minimal
+    assert len(oracle.asked) <= 90
+
+
+def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
+    start = whole(skeleton({"x": "", "y": "", "a": "y", "add": "x a"}))
+    reducer, _ = reduce(start, needs("add"))
+    assert reducer.best.operators == ("add",)
+    assert reducer.best.cost == (1, 2)
+
+
+def test_reducer_asks_one_question_an_operator_if_nothing_can_go() -> None:
+    start = long_chain(3)
+    _, oracle = reduce(start, lambda candidate: False, ["drop_nodes"])
+    # Bundles of 3 and 2, then singles; all three at once leave nothing to ask.
+    assert [c.operators for c in oracle.asked] == [
+        ("n0",),
+        ("n1", "n2"),
+        ("n0", "n1"),
+        ("n0", "n2"),
+    ]
+
+
+def test_reducer_never_asks_about_a_single_operator() -> None:
+    reducer, oracle = reduce(long_chain(1), lambda candidate: False)
+    assert oracle.asked == []
+    assert reducer.minimal
+
+
+# --- outputs
+
+
+def test_reducer_returns_only_sinks_if_they_fail() -> None:
+    start = whole(skeleton({"x": "", "a": "x", "b": "a", "c": "b"}, "a b c"))
+    reducer, _ = reduce(start, needs("a", "b"))
+    assert start.outputs is Outputs.ORIGINAL
+    assert reducer.best.outputs is Outputs.SINKS
+
+
+def test_reducer_returns_the_original_values_if_sinks_hide_the_failure() -> None:
+    start = whole(skeleton({"x": "", "a": "x", "b": "a", "c": "b"}, "a b c"))
+
+    def shows(candidate: Candidate) -> bool:
+        return needs("a", "b")(candidate) and candidate.outputs is Outputs.ORIGINAL
+
+    reducer, _ = reduce(start, shows)
+    assert reducer.best.operators == ("a", "b")
+    assert reducer.best.outputs is Outputs.ORIGINAL
+    assert reducer.minimal
+
+
+def test_reducer_drops_an_output_with_all_that_served_it() -> None:
+    nodes = {"x": "", "a": "x", **{f"b{i}": f"b{i - 1}" for i in range(1, 20)}}
+    start = whole(skeleton({"x": "", "a": "x", "b0": "x", **nodes}))
+    reducer, oracle = reduce(start, needs("a"))
+    assert reducer.best.operators == ("a",)
+    assert len(oracle.asked) == 1
+
+
+# --- minimal
+
+
+def answers(final: Outcome) -> Callable[[Candidate], bool | Outcome]:
+    """Answer ``final`` as soon as n1 or n2 is gone."""
+    return lambda candidate: needs("n1", "n2")(candidate) or final
+
+
+@pytest.mark.parametrize(
+    ("final", "minimal"),
+    [
+        (Outcome.PASSED, True),
+        (Outcome.DIFFERENT, True),
+        (Outcome.INVALID, True),
+        (Outcome.UNRESOLVED, False),
+    ],
+)
+def test_reducer_is_minimal_unless_an_answer_is_open(
+    final: Outcome, minimal: bool
+) -> None:
+    reducer, _ = reduce(long_chain(5), answers(final))
+    assert reducer.best.operators == ("n1", "n2")
+    assert reducer.minimal is minimal
+
+
+def test_reducer_is_not_minimal_before_it_has_asked() -> None:
+    reducer = Reducer(long_chain(5), FakeOracle(needs("n1")), choose(None))
+    assert not reducer.minimal
+    reducer.run(pause=lambda best: best.cost[0] < 5)
+    assert not reducer.minimal
+
+
+# --- pause, budget, cache
+
+
+def test_reducer_goes_on_after_a_pause_as_if_there_were_none() -> None:
+    start, answer = long_chain(60), needs("n7", "n40")
+    _, straight = reduce(start, answer)
+    oracle = FakeOracle(answer)
+    reducer = Reducer(start, oracle, choose(None))
+    paused = [reducer.run(pause=lambda b, n=n: b.cost[0] < n) for n in (50, 20, 3)]  # type: ignore[misc]
+    assert all(c.cost[0] < n for c, n in zip(paused, (50, 20, 3), strict=True))
+    reducer.run()
+    assert oracle.digests == straight.digests
+
+
+def test_reducer_pauses_at_once_where_the_start_is_small_enough() -> None:
+    oracle = FakeOracle(needs("n7"))
+    reducer = Reducer(long_chain(60), oracle, choose(None))
+    assert reducer.run(pause=lambda best: True) == long_chain(60)
+    assert oracle.asked == []
+
+
+def test_reducer_that_is_done_has_no_more_questions() -> None:
+    reducer, oracle = reduce(long_chain(60), needs("n7", "n40"))
+    before = len(oracle.asked)
+    reducer.run()
+    assert len(oracle.asked) == before
+
+
+def test_reducer_goes_on_from_another_candidate_and_keeps_its_answers() -> None:
+    reducer, oracle = reduce(long_chain(20), needs("n7"))
+    reducer.restart(long_chain(20))
+    reducer.run()
+    assert reducer.best.operators == ("n7",)
+    assert len(oracle.digests) == len(set(oracle.digests))
+
+
+@pytest.mark.parametrize("checks", range(0, 16, 3))
+def test_reducer_keeps_its_best_when_the_budget_is_spent(checks: int) -> None:
+    oracle = FakeOracle(needs("n50"))
+    budget = Budget(max_checks=checks)
+    reducer = Reducer(long_chain(100), oracle, choose(None), budget=budget)
+    with pytest.raises(BudgetExhausted):
+        reducer.run()
+    assert len(oracle.asked) == checks
+    failed = [c for c in oracle.asked if needs("n50")(c)]
+    assert reducer.best == [long_chain(100), *failed][-1]
+
+
+def test_reducer_keeps_its_best_when_the_oracle_breaks_down() -> None:
+    def interrupted(candidate: Candidate) -> bool:
+        if candidate.cost[0] < 10:
+            raise KeyboardInterrupt
+        return True
+
+    reducer = Reducer(long_chain(100), FakeOracle(interrupted), choose(None))
+    with pytest.raises(KeyboardInterrupt):
+        reducer.run()
+    assert 10 <= reducer.best.cost[0] < 100
+
+
+def test_reducer_answers_from_memory_what_it_knows() -> None:
+    reducer, oracle = reduce(long_chain(30), needs("n3", "n20"))
+    assert reducer.cached > 0
+    assert len(reducer.verdicts()) == len(oracle.asked)
+    asked = len(oracle.asked)
+    assert reducer.ask("test", reducer.best).reproduced
+    assert len(oracle.asked) == asked
+
+
+def test_reducer_asks_the_same_questions_every_time() -> None:
+    start = whole(layers(60))
+    runs = [reduce(start, needs("n5", "n31", "n47"))[1] for _ in range(2)]
+    assert runs[0].digests == runs[1].digests
+
+
+# --- what it tells
+
+
+def test_reducer_tells_of_every_check_and_step() -> None:
+    events: list[Event] = []
+    oracle = FakeOracle(needs("n5"))
+    reducer = Reducer(long_chain(20), oracle, choose(None), listener=events.append)
+    reducer.run()
+    checks = [event for event in events if isinstance(event, Checked)]
+    steps = [event for event in events if isinstance(event, Stepped)]
+    assert [event.check for event in checks] == [*range(1, len(oracle.asked) + 1)]
+    assert len(steps) == len(reducer.history) - 1
+    assert steps[0].before == 20
+    assert steps[-1].after == 1
+    sizes = [candidate.cost for candidate in reducer.history]
+    assert sizes == sorted(set(sizes), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("edits", "sizes"),
+    [
+        (0, [1]),
+        (1, [1]),
+        (2, [2, 1]),
+        (3, [3, 2, 1]),
+        (10, [3, 2, 1]),
+        (100, [24, 15, 9, 6, 3, 2, 1]),
+        (200, [49, 31, 19, 12, 7, 5, 3, 1]),
+    ],
+)
+def test_bundle_sizes_fall_to_one(edits: int, sizes: list[int]) -> None:
+    assert bundle_sizes(edits) == sizes
+
+
+def test_reducer_turns_to_original_outputs_when_fewer_hide_the_failure() -> None:
+    # Only a program that also returns the inner value n50 fails.
+    names = [f"n{i}" for i in range(100)]
+    start = whole(chain("x", *names, outputs=("n50", "n99")))
+
+    def fails(candidate: Candidate) -> bool:
+        inner = candidate.outputs is Outputs.ORIGINAL
+        return inner and {"n50", "n51"} <= candidate.keep
+
+    oracle = FakeOracle(fails)
+    reducer = Reducer(start, oracle, choose(None))
+    reducer.run()
+    assert reducer.best.keep == {"n50", "n51"}
+    assert len(oracle.asked) <= 25

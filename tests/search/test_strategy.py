@@ -1,0 +1,143 @@
+"""Finding strategies, collecting their edits, and naming the law they break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, cast
+
+import pytest
+
+from shrinkfx.errors import StrategyError
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.search.strategy import (
+    DEFAULT_ORDER,
+    Strategy,
+    available,
+    choose,
+    proposals,
+)
+from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.testing import chain, check_strategy, whole
+
+CANDIDATE = whole(chain("x", "a", "b", "c"))
+
+
+class Vice:
+    """A strategy that proposes what a subclass makes it propose."""
+
+    name = "vice"
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield from ()
+
+
+class ProposesForever(Vice):
+    def propose(self, view: View) -> Iterator[Edit]:
+        while True:
+            yield Drop(frozenset(view.operators[:1]))
+
+
+class MutatesItsCandidate(Vice):
+    def propose(self, view: View) -> Iterator[Edit]:
+        cast(dict[str, str], view._candidate.bypass)["a"] = "x"
+        yield Drop(frozenset({"a"}))
+
+
+class ProposesNonsense(Vice):
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield cast(Edit, ("drop", view.operators[0]))
+
+
+class ProposesWhatRaises(Vice):
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield Drop(cast(Any, list(view.operators[:1])))
+
+
+class Raises(Vice):
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield Drop(frozenset({"a"}))
+        raise KeyError("b")
+
+
+class ChangesItsMind(Vice):
+    def __init__(self) -> None:
+        self._calls = count()
+
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield Drop(frozenset({view.operators[next(self._calls) % 2]}))
+
+
+class IsNotLazy(Vice):
+    def propose(self, view: View) -> Iterator[Edit]:
+        return cast(Iterator[Edit], [Drop(frozenset({"a"}))])
+
+
+class ProposesWhatDoesNotFit(Vice):
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield Drop(frozenset({"nowhere"}))
+        yield Drop(frozenset(view.operators))
+        yield Bypass("a", "nowhere")
+        yield Bypass("a", "c")
+
+
+class HasNoName:
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield from ()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (ChangesItsMind(), "'vice' breaks law 1 of .*: it proposed .* then"),
+        (MutatesItsCandidate(), "'vice' breaks law 2 of .*: it changed"),
+        (ProposesNonsense(), r"'vice' breaks law 3 of .*: it proposed \('drop', 'a'\)"),
+        (ProposesWhatRaises(), "'vice' breaks law 3 of .* raises TypeError"),
+        (IsNotLazy(), "'vice' breaks law 4 of .*: propose is no generator"),
+        (ProposesForever(), "'vice' breaks law 6 of .*: it proposed more than 300"),
+        (Raises(), r"'vice' raised KeyError\('b'\)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_check_strategy_names_the_law_broken(strategy: Strategy, message: str) -> None:
+    candidate = whole(chain("x", "a", "b", "c"))
+    with pytest.raises(StrategyError, match=message):
+        check_strategy(strategy, candidate)
+
+
+@pytest.mark.parametrize("strategy", [Vice(), ProposesWhatDoesNotFit(), DropNodes()])
+def test_check_strategy_lets_pass_what_keeps_the_laws(strategy: Strategy) -> None:
+    check_strategy(strategy, CANDIDATE)
+
+
+def test_check_strategy_wants_a_name() -> None:
+    with pytest.raises(TypeError, match="has no name"):
+        check_strategy(cast(Strategy, HasNoName()), CANDIDATE)
+
+
+def test_proposals_take_as_many_edits_as_the_law_allows() -> None:
+    class ProposesThreeHundred(Vice):
+        def propose(self, view: View) -> Iterator[Edit]:
+            for _ in range(300):
+                yield Drop(frozenset({"a"}))
+
+    assert len(proposals(ProposesThreeHundred(), CANDIDATE)) == 300
+
+
+def test_strategies_are_found_in_their_default_order() -> None:
+    assert tuple(available())[: len(DEFAULT_ORDER)] == DEFAULT_ORDER
+    assert [strategy.name for strategy in choose(None)] == list(available())
+
+
+def test_strategies_are_chosen_by_name_in_the_order_given() -> None:
+    names = ["bypass_operators", "drop_nodes"]
+    assert [strategy.name for strategy in choose(names)] == names
+
+
+def test_strategy_that_is_unknown_is_answered_with_near_ones() -> None:
+    with pytest.raises(StrategyError, match="did you mean drop_nodes"):
+        choose(["drop_node"])

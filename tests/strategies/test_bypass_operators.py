@@ -1,0 +1,55 @@
+"""Operators handed over to one of their operands."""
+
+from __future__ import annotations
+
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Bypass
+from shrinkfx.program.skeleton import Role
+from shrinkfx.strategies.bypass_operators import BypassOperators
+from shrinkfx.testing import (
+    HALVES,
+    Nodes,
+    chain,
+    feed,
+    operator,
+    projection,
+    skeleton,
+    whole,
+)
+
+
+def test_bypass_hands_on_the_operand_of_equal_type() -> None:
+    view = View(whole(chain("x", "relu", "tanh")))
+    assert list(BypassOperators().propose(view)) == [
+        Bypass("tanh", "relu"),
+        Bypass("relu", "x"),
+    ]
+
+
+def test_bypass_passes_over_operands_of_another_type() -> None:
+    nodes: Nodes = {
+        "x": "",
+        "half": operator("x", value=HALVES),
+        "back": "half",
+        "b": "back",
+    }
+    view = View(whole(skeleton(nodes)))
+    assert list(BypassOperators().propose(view)) == [Bypass("b", "back")]
+
+
+def test_bypass_offers_every_operand_that_fits_and_each_once() -> None:
+    nodes: Nodes = {"x": "", "w": feed(Role.PARAMETER), "a": "x", "add": "a w x"}
+    edited = whole(skeleton(nodes)).edit([Bypass("a", "x")])
+    assert list(BypassOperators().propose(View(edited))) == [
+        Bypass("add", "x"),
+        Bypass("add", "w"),
+    ]
+
+
+def test_bypass_hands_on_an_operand_to_one_value_of_several() -> None:
+    nodes: Nodes = {"x": "", "two": operator("x", value=None), "one": projection("two")}
+    program = skeleton({**nodes, "half": projection("two", HALVES), "b": "one half"})
+    assert list(BypassOperators().propose(View(whole(program)))) == [
+        Bypass("b", "one"),
+        Bypass("two", "x"),
+    ]

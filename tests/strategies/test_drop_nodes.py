@@ -1,0 +1,22 @@
+"""Single operators, last first."""
+
+from __future__ import annotations
+
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Drop
+from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.testing import Nodes, chain, operator, projection, skeleton, whole
+
+
+def test_drop_nodes_proposes_every_operator_last_first() -> None:
+    view = View(whole(chain("x", "relu", "tanh")))
+    assert list(DropNodes().propose(view)) == [
+        Drop(frozenset({"tanh"})),
+        Drop(frozenset({"relu"})),
+    ]
+
+
+def test_drop_nodes_drops_an_operator_with_its_projections() -> None:
+    nodes: Nodes = {"x": "", "two": operator("x", value=None), "one": projection("two")}
+    view = View(whole(skeleton(nodes)))
+    assert list(DropNodes().propose(view)) == [Drop(frozenset({"two"}))]

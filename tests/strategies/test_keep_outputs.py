@@ -1,0 +1,29 @@
+"""Returned values, each with the slice that serves only it."""
+
+from __future__ import annotations
+
+from shrinkfx.program.candidate import View
+from shrinkfx.program.edits import Drop
+from shrinkfx.strategies.keep_outputs import KeepOutputs
+from shrinkfx.testing import Nodes, chain, skeleton, whole
+
+
+def test_keep_outputs_drops_each_slice_biggest_first() -> None:
+    nodes: Nodes = {"x": "", "both": "x", "a": "both", "b": "both", "c": "b", "d": "c"}
+    view = View(whole(skeleton(nodes)))
+    assert list(KeepOutputs().propose(view)) == [
+        Drop(frozenset({"b", "c", "d"})),
+        Drop(frozenset({"a"})),
+    ]
+
+
+def test_keep_outputs_leaves_a_single_output_alone() -> None:
+    assert list(KeepOutputs().propose(View(whole(chain("x", "relu"))))) == []
+
+
+def test_keep_outputs_takes_apart_what_a_cut_has_left() -> None:
+    cut = whole(chain("x", "a", "b", "c", "d")).edit([Drop(frozenset({"b"}))])
+    assert list(KeepOutputs().propose(View(cut))) == [
+        Drop(frozenset({"c", "d"})),
+        Drop(frozenset({"a"})),
+    ]

@@ -1,0 +1,29 @@
+"""Every built-in strategy keeps the laws, whatever the program."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.search.strategy import Strategy, available
+from shrinkfx.testing import candidates, check_strategy
+
+BUILT_IN = {
+    name: make
+    for name, make in available().items()
+    if getattr(make, "__module__", "").startswith("shrinkfx.strategies.")
+}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@given(candidate=candidates())
+def test_strategy_keeps_the_laws(name: str, candidate: Candidate) -> None:
+    check_strategy(BUILT_IN[name](), candidate)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_strategy_is_called_what_its_file_is_called(name: str) -> None:
+    strategy: Strategy = BUILT_IN[name]()
+    assert strategy.name == name
+    assert type(strategy).__module__ == f"shrinkfx.strategies.{name}"

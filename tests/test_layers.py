@@ -1,0 +1,84 @@
+"""Imports point one way, and torch stays in its room."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1] / "shrinkfx"
+
+ALLOWED = {
+    "errors": set(),
+    "program": {"errors"},
+    "failure": {"errors", "program"},
+    "search": {"errors", "program", "failure"},
+    "check": {"errors", "program", "failure"},
+    "report": {"errors", "program", "failure"},
+    "worker": {"errors", "program", "failure"},
+    "strategies": {"errors", "program"},
+    "testing": {"errors", "program", "failure", "search"},
+    "progress": {"search"},
+    "run": {"errors", "program", "failure", "search", "check", "report"},
+    "api": {"errors", "failure", "search", "report", "run"},
+    "cli": {"errors", "failure", "search", "api", "run", "progress"},
+}
+"""What each room may import besides itself."""
+
+
+def modules() -> list[Path]:
+    # rglob does not follow the symlink to strategies/.
+    found = [*ROOT.rglob("*.py"), *(ROOT / "strategies").glob("*.py")]
+    return sorted(p for p in found if p.parent != ROOT or p.stem in ALLOWED)
+
+
+def room(path: Path) -> str:
+    inside = path.relative_to(ROOT)
+    return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_module_imports_only_what_its_room_may(path: Path) -> None:
+    here = room(path)
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "torch":
+            assert here == "worker", f"{path} imports torch"
+        if top == "shrinkfx" and rest:
+            assert rest[0] in ALLOWED[here] | {here}, f"{path} imports {name}"
+
+
+def test_every_room_is_listed() -> None:
+    assert {room(p) for p in modules()} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--list-strategies"]])
+def test_command_line_does_not_import_torch(arguments: list[str]) -> None:
+    program = (
+        "import sys; from shrinkfx.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout
+
+
+def test_strategies_refuse_a_second_name() -> None:
+    command = [sys.executable, "-c", "import strategies"]
+    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, check=False)
+    assert b"import shrinkfx.strategies" in done.stderr

@@ -1,0 +1,167 @@
+"""Any set of nodes is a program that computes what the original computed."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.export import ExportedProgram
+from zoo import ZOO, export
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.messages import Setup
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.worker.describe import describe
+from shrinkfx.worker.load import Inputs, Program, load
+from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.source import print_program, run_source
+from shrinkfx.worker.values import SEED, Values, call, run_eager
+
+Loaded = tuple[Program, Skeleton, Values]
+
+
+@functools.cache
+def loaded(name: str) -> Loaded:
+    """Save, load, describe and run a program of the zoo, as the worker does."""
+    folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
+    torch.export.save(export(name), folder / "model.pt2")
+    program = load(Setup(str(folder), model=str(folder / "model.pt2")))
+    values = Values(folder / "values", program)
+    assert values.record(program) == ""
+    return program, describe(program, ""), values
+
+
+def eager(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
+    return run_eager(exported, inputs, seed=SEED)
+
+
+def expected(loaded: Loaded, candidate: Candidate) -> list[torch.Tensor]:
+    """What the candidate must return: the original's values at its outputs."""
+    _, skeleton, values = loaded
+    names = [v for sink in candidate.sinks for v in skeleton.values(sink)]
+    return [values.example(name) for name in names]
+
+
+@pytest.mark.parametrize("name", ZOO)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_rebuild_computes_what_the_original_computed(
+    name: str, data: st.DataObject
+) -> None:
+    program, skeleton, values = loaded(name)
+    whole = Candidate.whole(skeleton, Outputs.SINKS)
+    dropped = data.draw(st.sets(st.sampled_from(skeleton.operators)))
+    try:
+        candidate = whole.edit([Drop(frozenset(dropped))])
+        built = rebuild(program, candidate, values)
+    except (InvalidEdit, CannotRebuild):
+        return
+    actual = eager(built.exported, built.failing)
+    wanted = expected((program, skeleton, values), candidate)
+    torch.testing.assert_close(actual, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_rebuild_of_each_single_operator_is_possible(name: str) -> None:
+    program, skeleton, values = loaded(name)
+    whole = Candidate.whole(skeleton, Outputs.SINKS)
+    for operator in skeleton.operators:
+        others = frozenset(skeleton.operators) - {operator}
+        try:
+            candidate = whole.edit([Drop(others)])
+        except InvalidEdit:
+            continue
+        built = rebuild(program, candidate, values)
+        assert built.exported.graph_module.graph.find_nodes(op="output")
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_whole_candidate_gives_what_the_file_gives(name: str) -> None:
+    program, skeleton, values = loaded(name)
+    built = rebuild(program, Candidate.whole(skeleton), values)
+    actual = eager(built.exported, built.failing)
+    wanted = eager(program.original, program.failing)
+    torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_printed_source_is_the_same_program(name: str) -> None:
+    program, skeleton, values = loaded(name)
+    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    again = run_source(print_program(built), built)
+    actual = eager(again, built.failing)
+    wanted = eager(built.exported, built.failing)
+    torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_rebuilt_program_can_be_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    program, skeleton, values = loaded(name)
+    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    torch.export.save(built.exported, tmp_path / "minimal.pt2")
+    again = torch.export.load(tmp_path / "minimal.pt2")
+    actual = eager(again, built.failing)
+    wanted = eager(built.exported, built.failing)
+    torch.testing.assert_close(actual, wanted)
+
+
+def dropping(name: str, *targets: str) -> Candidate:
+    """The program without the operators of these targets."""
+    _, skeleton, _ = loaded(name)
+    nodes = {n for n in skeleton.operators if skeleton.node(n).target in targets}
+    assert nodes
+    return Candidate.whole(skeleton).edit([Drop(frozenset(nodes))])
+
+
+def shapes(built: Rebuilt) -> list[tuple[bool, ...]]:
+    """For each input, which of its dims are dynamic."""
+    names = built.exported.graph_signature.user_inputs
+    return [
+        tuple(isinstance(s, torch.SymInt) for s in node.meta["val"].shape)
+        for node in built.exported.graph.nodes
+        if node.op == "placeholder" and node.name in names
+    ]
+
+
+def test_dynamic_dims_stay_dynamic_when_a_value_is_cut() -> None:
+    program, _, values = loaded("dynamic")
+    built = rebuild(program, dropping("dynamic", "aten.cat.default"), values)
+    assert (True, False) in shapes(built)
+    assert built.exported.range_constraints
+
+
+def test_rebuilt_dynamic_program_runs_at_another_size() -> None:
+    program, skeleton, values = loaded("dynamic")
+    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    x, y = torch.randn(9, 4), torch.randn(9, 4)
+    module = built.exported.module(check_guards=False)
+    actual = call(module, Inputs((x, y), {}))
+    wanted = call(ZOO["dynamic"]()[0], Inputs((x, y), {}))
+    shown = {tuple(w.shape): w for w in wanted}
+    for value in actual:
+        if tuple(value.shape) in shown:
+            torch.testing.assert_close(value, shown[tuple(value.shape)])
+
+
+def test_cut_value_keeps_the_gaps_of_its_strides() -> None:
+    program, skeleton, values = loaded("several")
+    slices = [n for n in skeleton.operators if "slice" in skeleton.node(n).target]
+    candidate = Candidate.whole(skeleton).edit([Drop(frozenset(slices))])
+    built = rebuild(program, candidate, values)
+    gaps = [a.stride() for a in built.failing.args if not a.is_contiguous()]
+    assert gaps
+
+
+def test_only_needed_weights_are_carried() -> None:
+    program, _, values = loaded("weights")
+    built = rebuild(program, dropping("weights", "aten.linear.default"), values)
+    assert "linear.weight" not in built.exported.state_dict
+    assert "scale" in built.exported.state_dict

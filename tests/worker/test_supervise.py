@@ -1,0 +1,123 @@
+"""One child under supervision, in a process of its own: supervising kills widely."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.program.messages import Ending, Request
+from shrinkfx.worker.supervise import descendants, describe_error, write_answer
+
+ROOT = str(Path(__file__).parents[2])
+
+Once = Callable[[Request], Ending]
+
+
+@pytest.fixture
+def once(vices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Once:
+    """Supervise one child that has a vice."""
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+
+    def once(request: Request) -> Ending:
+        command = [
+            sys.executable,
+            str(vices),
+            "--once",
+            request.to_line(),
+            str(tmp_path),
+        ]
+        line = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+        return Ending.from_line(line)
+
+    return once
+
+
+def test_supervise_tells_exit_status_and_answer(once: Once, tmp_path: Path) -> None:
+    ending = once(Request("vice", {"vice": "echo", "word": "ü\ud800"}))
+    assert (ending.how, ending.code, ending.stage) == ("exit", 0, "vice")
+    assert ending.answer == {"echo": "ü\ud800"}
+    assert ending.log == ""
+    assert ending.seconds > 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["answer.json", "log", "stage"]
+
+
+def test_supervise_takes_the_exit_status_from_an_answer(once: Once) -> None:
+    ending = once(Request("vice", {"vice": "answer_and_exit_5"}))
+    assert (ending.how, ending.code, ending.answer) == ("exit", 5, {"still": "told"})
+
+
+def test_supervise_ends_a_child_over_its_memory(once: Once) -> None:
+    limit = 200 << 20
+    ending = once(Request("vice", {"vice": "allocate"}, max_rss_bytes=limit))
+    assert ending.how == "memory"
+    assert limit < ending.peak_rss_bytes < 4 * limit
+
+
+@pytest.mark.parametrize("vice", ["daemonise", "storm", "runaways"])
+def test_supervise_leaves_no_process(
+    once: Once, survivors: Callable[[], list[str]], vice: str
+) -> None:
+    assert once(Request("vice", {"vice": vice})).how == "exit"
+    assert survivors() == []
+
+
+def test_supervise_tells_when_the_folder_is_missing(once: Once, tmp_path: Path) -> None:
+    tmp_path.rmdir()
+    ending = once(Request("vice", {"vice": "echo", "word": ""}))
+    assert (ending.how, ending.code, ending.stage) == ("exit", 1, "start")
+
+
+def test_descendants_reach_every_generation(
+    wait_for: Callable[[Callable[[], object]], None],
+) -> None:
+    shell = subprocess.Popen(
+        ["sh", "-c", "sh -c 'sleep 1000; true'; true"], start_new_session=True
+    )
+    try:
+        wait_for(lambda: len(list(descendants(shell.pid))) == 2)
+    finally:
+        for pid in [*descendants(shell.pid), shell.pid]:
+            subprocess.run(["kill", "-9", str(pid)], check=False)
+        shell.wait()
+
+
+def test_descendants_name_the_dead_that_nobody_waited_for(
+    wait_for: Callable[[Callable[[], object]], None],
+) -> None:
+    code = "import os, time; os.fork() or os._exit(0); time.sleep(1000)"
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        wait_for(lambda: len(list(descendants(parent.pid))) == 1)
+        time.sleep(0.1)
+        assert len(list(descendants(parent.pid))) == 1
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def test_write_answer_leaves_all_or_nothing(tmp_path: Path) -> None:
+    write_answer(tmp_path, {"whole": True})
+    with pytest.raises(TypeError):
+        write_answer(tmp_path, {"half": object()})
+    assert (tmp_path / "answer.json").read_text() == '{"whole": true}'
+
+
+def test_describe_error_names_frames_from_the_outside_in() -> None:
+    def inner() -> None:
+        raise KeyError("missing")
+
+    try:
+        inner()
+    except KeyError as error:
+        described = describe_error(error)
+    assert (described["type"], described["message"]) == ("KeyError", "'missing'")
+    assert [frame.rpartition(":")[2] for frame in described["frames"]] == [
+        "test_describe_error_names_frames_from_the_outside_in",
+        "inner",
+    ]

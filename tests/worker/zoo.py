@@ -1,0 +1,132 @@
+"""Small programs that hold what real exported programs hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+Made = tuple[nn.Module, tuple[Any, ...], dict[str, Any], Any]
+
+
+class Weights(nn.Module):
+    """A parameter, a buffer, a buffer that is not saved, and a plain constant."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.linspace(1, 2, 4))
+        self.register_buffer("shift", torch.ones(4), persistent=False)
+        self.table = torch.arange(8.0).reshape(2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.linear(x)) * self.scale + self.shift
+        return torch.tanh(y) + self.table[0]
+
+
+def weights() -> Made:
+    torch.manual_seed(0)
+    return Weights().eval(), (torch.randn(3, 4),), {}, None
+
+
+class Nested(nn.Module):
+    """Nested inputs, keyword arguments, and nested outputs."""
+
+    def forward(
+        self, batch: dict[str, Any], *, gain: Tensor, flag: bool = True
+    ) -> dict[str, Any]:
+        left, right = batch["pair"]
+        total = torch.sin(left) + torch.cos(right)
+        gated = total * gain if flag else total
+        return {"sum": gated, "parts": [left.exp(), (right - 1).abs()]}
+
+
+def nested() -> Made:
+    torch.manual_seed(0)
+    batch = {"pair": (torch.randn(2, 3), torch.randn(2, 3))}
+    return Nested(), (batch,), {"gain": torch.rand(3), "flag": True}, None
+
+
+class Dynamic(nn.Module):
+    """A dynamic batch whose size is computed with, and shared by two inputs."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        both = torch.cat([x, y])
+        flat = both.reshape(x.shape[0] * 2, -1).softmax(-1)
+        tail = flat[: x.shape[0]] + x
+        mean = flat.sum(0) / x.shape[0]
+        return tail, mean
+
+
+def dynamic() -> Made:
+    torch.manual_seed(0)
+    batch = Dim("batch", min=2, max=64)
+    shapes = ({0: batch}, {0: batch})
+    return Dynamic(), (torch.randn(5, 4), torch.randn(5, 4)), {}, shapes
+
+
+class Several(nn.Module):
+    """Operators with several results, some of them unused, and views with gaps."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        values, indices = torch.topk(x, 3)
+        first, _, third = torch.split(x, 2, 1)
+        every_other = x[:, ::2] * third.mean()
+        return values + first.sum(), every_other.gather(1, indices % 3)
+
+
+def several() -> Made:
+    torch.manual_seed(0)
+    return Several(), (torch.randn(4, 6),), {}, None
+
+
+class Branches(nn.Module):
+    """A higher-order operator between plain ones, and an empty tensor."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, [x.abs()])
+        return torch.sigmoid(y) + x, x[:0] + 1
+
+
+def branches() -> Made:
+    torch.manual_seed(0)
+    return Branches(), (torch.randn(3, 3),), {}, None
+
+
+class InPlace(nn.Module):
+    """In-place operators on views, and a buffer that counts calls."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        y = x.clone()
+        y[0].mul_(3)
+        y.relu_()
+        return y + self.calls
+
+
+def in_place() -> Made:
+    torch.manual_seed(0)
+    return InPlace(), (torch.randn(3, 2),), {}, None
+
+
+ZOO: dict[str, Callable[[], Made]] = {
+    f.__name__: f for f in (weights, nested, dynamic, several, branches, in_place)
+}
+
+
+def export(name: str) -> ExportedProgram:
+    module, args, kwargs, shapes = ZOO[name]()
+    with torch.no_grad():
+        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
