@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"shrinkfx: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("shrinkfx: stopped before a failure was seen", file=sys.stderr)
+        print("shrinkfx: interrupted before a repro was verified", file=sys.stderr)
         return 4
 
 

@@ -20,20 +20,13 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.backends import aoti
+from shrinkfx.worker.compare import compare, in_float64, unstable
 from shrinkfx.worker.describe import content_digest, count_operators, describe
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
 from shrinkfx.worker.supervise import Note
-from shrinkfx.worker.values import (
-    SEED,
-    Values,
-    call,
-    compare,
-    in_float64,
-    run_eager,
-    unstable,
-)
+from shrinkfx.worker.values import SEED, Values, call, run_eager
 
 _SKELETON = "skeleton.json"
 

@@ -140,7 +140,11 @@ def _off_the_line(line: Line, work: Work) -> Work:
 
 
 def _leave_on_sigterm(directory: Path) -> None:
+    server = os.getpid()
+
     def leave(*_: object) -> None:
+        if os.getpid() != server:  # a process that loading has forked
+            os._exit(128 + signal.SIGTERM)
         kill_descendants()
         shutil.rmtree(directory, ignore_errors=True)
         os._exit(128 + signal.SIGTERM)

@@ -186,8 +186,7 @@ def _settle(folder: Path, server: int) -> Note:
     log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     faulthandler.enable(2)
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
@@ -204,9 +203,7 @@ def _end_unless(child: int) -> None:
 
 
 def _exit_status(code: object) -> int:
-    if code is None:
-        return 0
-    return code & 0xFF if isinstance(code, int) else 1
+    return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
 def write_answer(folder: Path, answer: dict[str, Any]) -> None:

@@ -215,7 +215,7 @@ def test_server_tells_its_death_and_leaves_nothing_when_killed(
         with pytest.raises(WorkerError, match="SIGKILL while vice") as caught:
             server.ask(request(vice))
         assert "loading" in caught.value.log
-        with pytest.raises(WorkerError, match="SIGKILL"):
+        with pytest.raises(WorkerError, match="SIGKILL while waiting for a request"):
             server.ask(request("echo", word=""))
     assert survivors() == []
     assert not server.directory.exists()

@@ -314,8 +314,9 @@ def test_bundle_sizes_fall_to_one(edits: int, sizes: list[int]) -> None:
 
 def test_reducer_turns_to_original_outputs_when_fewer_hide_the_failure() -> None:
     # Only a program that also returns the inner value n50 fails.
-    names = [f"n{i}" for i in range(100)]
-    start = whole(chain("x", *names, outputs=("n50", "n99")))
+    line = chain("x", *(f"n{i}" for i in range(100)))
+    nodes = [line.node(name) for name in line.graph]
+    start = whole(Skeleton(nodes, ["n50", "n99"]))
 
     def fails(candidate: Candidate) -> bool:
         inner = candidate.outputs is Outputs.ORIGINAL

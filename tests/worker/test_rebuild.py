@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ Loaded = tuple[Program, Skeleton, Values]
 def loaded(name: str) -> Loaded:
     """Save, load, describe and run a program of the zoo, as the worker does."""
     folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
+    atexit.register(shutil.rmtree, folder)
     torch.export.save(export(name), folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
     values = Values(folder / "values", program)

@@ -1,0 +1,162 @@
+"""The compiled program's results against eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from shrinkfx.worker.load import Inputs
+from shrinkfx.worker.values import SEED, copy_of
+
+
+def compare(
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    again: Sequence[Any],
+    exact: Callable[[], Sequence[Any] | None],
+) -> dict[str, str]:
+    """Find the first output that differs from eager; {} if there is none.
+
+    Metadata of all outputs comes before the values of any.
+
+    Args:
+        again: a second eager run; elements that differ from the first are not
+            compared.
+        exact: a float64 run, asked for only when values differ; None where
+            there is none. What eager itself gets wrong by a tenth of the
+            difference is no bug.
+    """
+    if len(actual) != len(expected):
+        text = f"{len(actual)} outputs, eager gives {len(expected)}"
+        return {"what": "metadata", "text": text}
+    for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        if text := _metadata_differs(a, e):
+            return {"what": "metadata", "text": f"output {position}: {text}"}
+    for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
+        if not isinstance(e, torch.Tensor) or e.numel() == 0:
+            continue
+        reference = exact() if _differs(a, e, r, None).any() else None
+        wide = reference[position] if reference is not None else None
+        wrong = _differs(a, e, r, wide)
+        if wrong.any():
+            return _describe_values(position, a, e, wrong)
+    return {}
+
+
+def _metadata_differs(actual: Any, expected: Any) -> str:
+    if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
+        same = type(actual) is type(expected)
+        return "" if same else f"{type(actual).__name__}, not {type(expected).__name__}"
+    for what in ("dtype", "shape", "device"):
+        a, e = getattr(actual, what), getattr(expected, what)
+        if a != e:
+            return f"{what} {a}, eager gives {e}"
+    return ""
+
+
+def _differs(
+    actual: torch.Tensor, expected: torch.Tensor, again: torch.Tensor, exact: Any
+) -> torch.Tensor:
+    """Mark the wrong elements."""
+    stable = _stable(expected, again)
+    rtol, atol = _tolerance(expected.dtype)
+    a, e = _wide(actual), _wide(expected)
+    wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True) & stable
+    if isinstance(exact, torch.Tensor) and exact.shape == e.shape:
+        own_error = (e - _wide(exact)).abs().nan_to_num(0.0)
+        far = (a - e).abs().nan_to_num(torch.inf) > 10 * own_error
+        wrong &= far | (a.isfinite() != e.isfinite())
+    return wrong
+
+
+def _stable(expected: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
+    """Mark the elements that two eager runs agree on."""
+    if expected.shape != again.shape:
+        return torch.zeros_like(expected, dtype=torch.bool)
+    return torch.isclose(_wide(expected), _wide(again), equal_nan=True)
+
+
+def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
+    """Count the elements that two eager runs do not agree on."""
+    return sum(
+        int((~_stable(e, a)).sum())
+        for e, a in zip(expected, again, strict=True)
+        if isinstance(e, torch.Tensor)
+    )
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Widen what has rounding errors; integers are compared as they are."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    if tensor.is_floating_point():
+        return tensor.to(torch.float64)
+    return tensor.to(torch.int64)
+
+
+def _tolerance(dtype: torch.dtype) -> tuple[float, float]:
+    """Take torch.testing's tolerances for a dtype."""
+    rtol, atol = torch.testing._comparison.default_tolerances(dtype)
+    return rtol, atol
+
+
+def _describe_values(
+    position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
+) -> dict[str, str]:
+    finite = _wide(expected).isfinite()
+    born = (~_wide(actual).isfinite() & finite & wrong).any()
+    first = tuple(int(i) for i in wrong.nonzero()[0])
+    text = (
+        f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
+        f"the first at {list(first)}: {actual[first].item()}, "
+        f"eager gives {expected[first].item()}"
+    )
+    return {"what": "nan" if born else "values", "text": text}
+
+
+class InFloat64(fx.Interpreter):
+    """Run a program with every float32 or narrower value in float64."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        return pytree.tree_map(_to_float64, value)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map(_widen_dtype, (args, kwargs))
+        return super().call_function(target, args, kwargs)
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return _to_float64(super().get_attr(target, args, kwargs))
+
+
+def in_float64(exported: ExportedProgram, inputs: Inputs) -> list[Any] | None:
+    """Run a program in float64, or None where one of its operators refuses."""
+    flat = exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+    torch.manual_seed(SEED)
+    try:
+        with torch.no_grad():
+            wide = [_to_float64(copy_of(v)) for v in flat]
+            outputs = InFloat64(exported.graph_module).run(*wide)
+    except Exception:  # noqa: BLE001 - an operator without a float64 kernel
+        return None
+    user = exported.graph_signature.user_outputs
+    mutated = len(outputs) - len(user)
+    return pytree.tree_leaves(outputs[mutated:])
+
+
+def _to_float64(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.to(torch.float64)
+    return value
+
+
+def _widen_dtype(value: Any) -> Any:
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+    return (
+        torch.float64 if value in narrow and isinstance(value, torch.dtype) else value
+    )

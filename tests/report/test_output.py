@@ -1,0 +1,149 @@
+"""What is written, in which order it is tried, and what is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_repro import PRINTED, about
+
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import Signature
+from shrinkfx.report.output import (
+    Preloads,
+    Written,
+    output_folder,
+    remove_if_empty,
+    write_smallest_repro,
+)
+from shrinkfx.report.repro import DATA
+
+SLICED = """
+import torch
+
+unrelated = 1
+
+@torch.library.custom_op("mylib::mix", mutates_args=())
+def mix(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+"""
+
+
+class FakeRunner:
+    """Says that a script fails if its text satisfies a predicate."""
+
+    def __init__(self, fails: Callable[[str], bool]) -> None:
+        self._fails = fails
+        self.texts: list[str] = []
+
+    def fails(self, files: Sequence[Path], target: Signature) -> bool:
+        assert all(file.is_file() for file in files)
+        self.texts.append(files[0].read_text())
+        return self._fails(self.texts[-1])
+
+
+def write(
+    folder: Path,
+    fails: Callable[[str], bool],
+    preloads: Preloads | None = None,
+    **changes: object,
+) -> tuple[Written, FakeRunner]:
+    """Write a repro as the worker's answer would have it."""
+    (folder / "minimal.pt2").write_bytes(b"program")
+    (folder / DATA).write_bytes(b"values")
+    answer: dict[str, Any] = {
+        "source": PRINTED,
+        "unprintable": "",
+        "targets": ["mylib.mix.default"],
+    }
+    runner = FakeRunner(fails)
+    preloads = preloads or Preloads()
+    answer |= changes
+    return write_smallest_repro(folder, answer, about(), preloads, runner), runner
+
+
+def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
+    written, runner = write(tmp_path, lambda text: True)
+    assert len(runner.texts) == 1
+    assert written.how == "source, seeded"
+    assert [f.name for f in written.files] == ["repro.py"]
+    assert not (tmp_path / DATA).exists()
+
+
+def test_exact_values_follow_where_seeds_pass(tmp_path: Path) -> None:
+    written, runner = write(tmp_path, lambda text: 'data["weight_b"]' in text)
+    assert written.how == "source, exact weights"
+    assert (tmp_path / DATA) in written.files
+    assert len(set(runner.texts)) == len(runner.texts)
+
+
+def test_program_itself_is_embedded_where_no_source_fails(tmp_path: Path) -> None:
+    written, _ = write(tmp_path, lambda text: "PROGRAM" in text)
+    assert written.how == "the program itself"
+    assert "PROGRAM" in (tmp_path / "repro.py").read_text()
+
+
+def test_program_that_cannot_be_printed_is_embedded_at_once(tmp_path: Path) -> None:
+    written, runner = write(tmp_path, lambda text: True, unprintable="a body")
+    assert written.how == "the program itself"
+    assert len(runner.texts) == 1
+
+
+def test_slice_of_a_preload_comes_before_the_whole_file(tmp_path: Path) -> None:
+    file = tmp_path / "ops.py"
+    file.write_text(SLICED)
+    preloads = Preloads(files=(file,))
+    written, runner = write(tmp_path, lambda text: "unrelated" in text, preloads)
+    assert "unrelated" not in runner.texts[0]
+    assert "def mix" in runner.texts[0]
+    assert written.how.startswith("source")
+
+
+def test_library_lies_beside_the_repro(tmp_path: Path) -> None:
+    library = tmp_path / "build" / "ops.so"
+    library.parent.mkdir()
+    library.write_bytes(b"elf")
+    written, runner = write(tmp_path, lambda _: True, Preloads(libraries=(library,)))
+    assert tmp_path / "ops.so" in written.files
+    assert 'load_library("./ops.so")' in runner.texts[0]
+
+
+def test_installed_module_is_imported(tmp_path: Path) -> None:
+    _, runner = write(tmp_path, lambda _: True, Preloads(modules=("fbgemm_gpu",)))
+    assert "import fbgemm_gpu" in runner.texts[0]
+
+
+def test_module_beside_a_preload_is_copied(tmp_path: Path) -> None:
+    home = tmp_path / "code"
+    home.mkdir()
+    (home / "helper.py").write_text("SCALE = 2\n")
+    (home / "ops.py").write_text(
+        f"import helper\n{SLICED.replace('x.clone()', 'x * helper.SCALE')}"
+    )
+    written, _ = write(tmp_path, lambda _: True, Preloads(files=(home / "ops.py",)))
+    assert tmp_path / "helper.py" in written.files
+
+
+def test_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [output_folder(None, Path("a/model.pt2")) for _ in range(2)]
+    assert names == [Path("shrinkfx-out/model-1"), Path("shrinkfx-out/model-2")]
+
+
+def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").touch()
+    with pytest.raises(UsageError, match="another run"):
+        output_folder(tmp_path, Path("model.pt2"))
+
+
+def test_empty_folder_is_removed_and_a_full_one_kept(tmp_path: Path) -> None:
+    empty, full = tmp_path / "empty", tmp_path / "full"
+    empty.mkdir()
+    full.mkdir()
+    (full / "journal.sqlite").touch()
+    remove_if_empty(empty)
+    remove_if_empty(full)
+    assert not empty.exists()
+    assert full.exists()

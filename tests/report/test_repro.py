@@ -1,0 +1,177 @@
+"""The text of a repro."""
+
+from __future__ import annotations
+
+import ast
+import base64
+from typing import Any
+
+import pytest
+
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.transcript import STAGE_OF_CALL
+from shrinkfx.report.definitions import Definitions
+from shrinkfx.report.repro import About, Data, write_embedded, write_repro
+
+
+def written(seeded: str, exact: str) -> dict[str, str]:
+    return {"seeded": seeded, "exact": exact}
+
+
+PRINTED: dict[str, Any] = {
+    "weights": [
+        {
+            "attribute": "w",
+            "kind": "parameter",
+            "text": written("torch.randn(3)", 'unpack("c$", torch.float32, (3,))'),
+        },
+        {"attribute": "b", "kind": "buffer", "text": written("torch.rand(9)", "")},
+    ],
+    "inputs": [
+        {
+            "name": "x",
+            "example": written("torch.randn(2, 3)", "torch.tensor([[1.0, 2.0, 3.0]])"),
+            "failing": None,
+        }
+    ],
+    "branches": ["class Inner(torch.nn.Module):\n    def forward(self, v):\n        v"],
+    "members": {"inner": "Inner"},
+    "body": ["y = torch.ops.aten.mul.Tensor(x, self.w)", "return (y,)"],
+    "dims": ['s0 = torch.export.Dim("s0", min=2)'],
+    "dynamic_shapes": "({0: s0},)",
+}
+
+
+def about(kind: Kind = Kind.MISMATCH, **changes: Any) -> About:
+    fields: dict[str, Any] = {
+        "signature": Signature(kind, Stage.COMPARE, "", "output 0: wrong\nvery"),
+        "command": "shrinkfx model.pt2",
+        "versions": {"torch": "2.13.0"},
+        "operators": (90, 1),
+        "environment": {},
+        "inductor": {},
+        "reference": True,
+        "random": False,
+    }
+    return About(**{**fields, **changes})
+
+
+def script(data: Data = Data.SEEDED, **changes: Any) -> str:
+    return write_repro(PRINTED, about(**changes), [], [], data).text
+
+
+@pytest.mark.parametrize("data", Data)
+@pytest.mark.parametrize("kind", Kind)
+def test_repro_is_valid_python_for_every_kind(data: Data, kind: Kind) -> None:
+    ast.parse(script(data, kind=kind))
+
+
+def test_repro_does_not_import_shrinkfx() -> None:
+    tree = ast.parse(script())
+    names = {
+        a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names
+    }
+    assert names == {"torch"}
+
+
+def test_header_is_a_comment_that_says_what_and_how() -> None:
+    head = script().partition("import torch")[0]
+    assert all(not line or line.startswith("#") for line in head.splitlines())
+    for words in ("mismatch", "from 90 operators to 1", "wrong very", "2.13.0"):
+        assert words in head
+    assert "python repro.py" in head
+    assert "shrinkfx model.pt2" in head
+
+
+def test_environment_is_set_before_torch_is_imported() -> None:
+    text = script(environment={"CUDA_LAUNCH_BLOCKING": "1"})
+    assert text.index('os.environ["CUDA_LAUNCH_BLOCKING"]') < text.index("import torch")
+
+
+def test_inductor_options_are_stated() -> None:
+    assert "inductor_configs={'max_autotune': True}" in script(
+        inductor={"max_autotune": True}
+    )
+
+
+def test_dynamic_dims_are_stated() -> None:
+    text = script()
+    assert 's0 = torch.export.Dim("s0", min=2)' in text
+    assert "dynamic_shapes=({0: s0},)" in text
+
+
+def test_seeded_values_need_no_file_and_no_unpacking() -> None:
+    result = write_repro(PRINTED, about(), [], [], Data.SEEDED)
+    assert not result.needs_data
+    assert "unpack" not in result.text
+    assert "torch.manual_seed(0)" in result.text
+
+
+def test_exact_values_that_are_too_long_come_from_the_file() -> None:
+    result = write_repro(PRINTED, about(), [], [], Data.EXACT)
+    assert result.needs_data
+    assert 'data["weight_b"]' in result.text
+    assert "def unpack(" in result.text
+    assert "torch.tensor([[1.0" in result.text
+
+
+def test_failing_inputs_run_and_example_inputs_export() -> None:
+    (one,) = PRINTED["inputs"]
+    two_sets = {**one, "failing": written("torch.randn(9, 3)", "")}
+    text = write_repro(
+        {**PRINTED, "inputs": [two_sets]}, about(), [], [], Data.SEEDED
+    ).text
+    assert "torch.export.export(model, args" in text
+    assert "failing = (torch.randn(9, 3),)" in text
+    assert "compiled(*failing)" in text
+
+
+@pytest.mark.parametrize("kind", [Kind.MISMATCH, Kind.NAN])
+def test_wrong_results_are_compared(kind: Kind) -> None:
+    assert "assert" in script(kind=kind)
+
+
+def test_nothing_is_compared_where_eager_fails_too() -> None:
+    text = script(reference=False)
+    assert "expected" not in text
+    assert "assert" not in text.partition("import torch")[2]
+
+
+def test_seed_is_set_before_both_runs_when_operators_are_random() -> None:
+    assert script(random=True).count("    torch.manual_seed(0)") == 2
+
+
+def test_every_line_that_can_fail_tells_its_stage() -> None:
+    run = script().partition("with torch.no_grad():\n")[2]
+    for line in run.splitlines():
+        assert any(call in line for call in STAGE_OF_CALL), line
+
+
+def test_definitions_stand_before_the_module_and_futures_on_top() -> None:
+    part = Definitions("def mix(x): ...\n", False, "", (), ("annotations",))
+    text = write_repro(PRINTED, about(), [part], ["ops.so"], Data.SEEDED).text
+    ast.parse(text)
+    compile(text, "repro.py", "exec")
+    assert text.index("from __future__ import annotations") < text.index("import torch")
+    assert text.index("def mix") < text.index("class Repro")
+    assert 'torch.ops.load_library("./ops.so")' in text
+
+
+def test_embedded_program_is_carried_whole() -> None:
+    program = bytes(range(256)) * 40
+    text = write_embedded(program, about(), [], [])
+    tree = ast.parse(text)
+    (value,) = [
+        n.value.value
+        for n in tree.body
+        if isinstance(n, ast.Assign)
+        and isinstance(n.value, ast.Constant)
+        and isinstance(n.value.value, str)
+    ]
+    assert base64.b85decode(value.replace("\n", "")) == program
+    assert "this is the program itself" in text
+
+
+def test_crash_says_that_the_process_dies() -> None:
+    crash = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+    assert "process dies" in script(signature=crash)

@@ -1,0 +1,109 @@
+"""When a result is wrong, and when it is only rounded."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.worker.compare import compare, in_float64, unstable
+from shrinkfx.worker.load import Inputs
+
+
+def difference(
+    actual: Tensor,
+    expected: Tensor,
+    again: Tensor | None = None,
+    exact: Tensor | None = None,
+) -> str:
+    """What compare says of one output."""
+    second = expected if again is None else again
+    found = compare(
+        [actual], [expected], [second], lambda: None if exact is None else [exact]
+    )
+    return found.get("what", "")
+
+
+ONES = torch.ones(3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rounding_is_no_difference(dtype: torch.dtype) -> None:
+    expected = torch.linspace(1, 2, 5).to(dtype)
+    eps = torch.finfo(dtype).eps / 2
+    assert difference((expected * (1 + eps)).to(dtype), expected) == ""
+
+
+def test_wrong_value_is_a_difference() -> None:
+    assert difference(ONES * 2, ONES) == "values"
+
+
+def test_integers_are_compared_exactly() -> None:
+    large = torch.tensor([2**60])
+    assert difference(large + 1, large) == "values"
+
+
+def test_wrong_bool_is_a_difference() -> None:
+    assert difference(torch.tensor([True]), torch.tensor([False])) == "values"
+
+
+def test_dtype_comes_before_values() -> None:
+    found = compare(
+        [ONES * 2, ONES.int()], [ONES, ONES], [ONES, ONES], exact=lambda: None
+    )
+    assert found["what"] == "metadata"
+    assert "output 1: dtype" in found["text"]
+
+
+def test_shape_is_compared() -> None:
+    assert difference(torch.ones(2), ONES) == "metadata"
+
+
+def test_strides_are_not_compared() -> None:
+    matrix = torch.rand(3, 4)
+    assert difference(matrix.t().contiguous().t(), matrix) == ""
+
+
+def test_missing_output_is_a_difference() -> None:
+    assert compare([], [ONES], [ONES], lambda: None)["what"] == "metadata"
+
+
+def test_nan_that_eager_has_too_is_no_difference() -> None:
+    nan = torch.tensor([float("nan"), 1.0])
+    assert difference(nan, nan) == ""
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_value_that_is_not_finite_where_eager_is_gets_its_own_kind(
+    value: float,
+) -> None:
+    assert difference(torch.tensor([value, 1, 1]), ONES) == "nan"
+
+
+def test_element_that_eager_itself_does_not_repeat_is_passed_over() -> None:
+    again = torch.tensor([5.0, 1, 1])
+    assert difference(torch.tensor([9.0, 1, 1]), ONES, again) == ""
+    assert unstable([ONES], [again]) == 1
+
+
+def test_difference_within_ten_times_eagers_own_error_is_rounding() -> None:
+    expected, exact = torch.tensor([1.001]), torch.tensor([1.0]).double()
+    actual = torch.tensor([0.995])
+    found = compare([actual], [expected], [expected], lambda: [exact])
+    assert found == {}
+    assert difference(actual, expected) == "values"
+
+
+def test_empty_and_zero_dimensional_outputs_compare() -> None:
+    assert difference(torch.empty(0, 3), torch.empty(0, 3)) == ""
+    assert difference(torch.tensor(2.0), torch.tensor(1.0)) == "values"
+
+
+def test_float64_run_is_closer_to_the_truth() -> None:
+    module = nn.Sequential(nn.Linear(64, 64), nn.Tanh())
+    inputs = (torch.randn(4, 64),)
+    with torch.no_grad():
+        program = torch.export.export(module.eval(), inputs)
+    (wide,) = in_float64(program, Inputs(inputs, {})) or []
+    assert wide.dtype == torch.float64
+    torch.testing.assert_close(wide.float(), module(*inputs).detach())
