@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -171,7 +172,9 @@ def _registrations(
     definitions: Sequence[Definitions], libraries: Sequence[str]
 ) -> list[str]:
     loads = [f'torch.ops.load_library("./{name}")' for name in libraries]
-    return [*(d.text for d in definitions if d.text), "\n".join(loads)]
+    # torch is imported already.
+    texts = [re.sub(r"^import torch\n", "", d.text) for d in definitions]
+    return [*texts, "\n".join(loads)]
 
 
 class _Values:
