@@ -123,6 +123,10 @@ class Server:
         self.close()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         """The end of what the server itself has written."""
         try:

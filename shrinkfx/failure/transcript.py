@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 from shrinkfx.failure.signature import Stage
@@ -44,6 +45,12 @@ def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
     return dataclasses.replace(ending, stage=stage.value, answer=answer)
 
 
+def name_frame(path: str, function: str) -> str:
+    """Name a frame as on any machine: ``torch/_inductor/ir.py:freeze``."""
+    _, installed, inside = path.rpartition("site-packages/")
+    return f"{inside if installed else Path(path).name}:{function}"
+
+
 def _stage(log: str, script: str, name: str) -> Stage:
     """Find the module-level line of the script that was running last."""
     frames = re.findall(
@@ -65,8 +72,7 @@ def _error(log: str) -> dict[str, Any]:
     last = log.rpartition(_TRACEBACK)[2]
     frames = []
     for path, function in _FRAME.findall(last):
-        inside = path.rpartition("site-packages/")[2]
-        frames.append(f"{inside}:{function}")
+        frames.append(name_frame(path, function))
     lines = last.splitlines()
     start = next((i for i, s in enumerate(lines) if s and not s.startswith(" ")), None)
     if start is None:

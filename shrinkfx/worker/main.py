@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from typing import Any
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Ready, Request, Setup, Task
 from shrinkfx.worker.serve import ParentGone, serve, take_line
-from shrinkfx.worker.supervise import Note, Work, die_with_parent, write_answer
+from shrinkfx.worker.supervise import Note, Work, write_answer
 
 CUDA_ENVIRONMENT = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
@@ -32,20 +31,17 @@ def main() -> None:
     if sys.argv[1:2] == ["--once"]:
         _once(Path(sys.argv[2]))
         return
-    # While loading, nothing polls the pipe: the kernel tells of the parent's end.
-    die_with_parent(signal.SIGTERM)
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         setup = Setup.from_line(stdin.readline())
     directory = Path(setup.directory)
     line = take_line(directory / "server.log")
     try:
-        worker, ready = _start(setup)
-    except LoadError as error:
-        line.write(Ready(error.reason, error.subject, error.advice))
-        return
-    die_with_parent(0)
-    line.write(ready)
-    try:
+        try:
+            worker, ready = _start(setup)
+        except LoadError as error:
+            line.write(Ready(error.reason, error.subject, error.advice))
+            return
+        line.write(ready)
         serve(line, lambda request: _work(worker, request), directory)
     except ParentGone:
         return

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from shrinkfx.failure.transcript import name_frame
 from shrinkfx.program.messages import Ending, Request
 
 Note = Callable[[str], None]
@@ -215,10 +216,8 @@ def write_answer(folder: Path, answer: dict[str, Any]) -> None:
 
 def describe_error(error: BaseException) -> dict[str, Any]:
     """Turn an exception into data: type, message, and frames from the outside in."""
-    frames = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        _, _, inside = frame.filename.rpartition("site-packages/")
-        frames.append(f"{inside or Path(frame.filename).name}:{frame.name}")
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [name_frame(frame.filename, frame.name) for frame in stack]
     name = type(error).__name__
     return {"type": name, "message": str(error), "frames": frames[-30:]}
 

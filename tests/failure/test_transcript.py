@@ -1,0 +1,91 @@
+"""A repro's end, read off what it printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.failure.transcript import as_check, name_frame
+from shrinkfx.program.messages import Ending
+
+SCRIPT = """\
+import torch
+model = Repro().eval()
+with torch.no_grad():
+    program = torch.export.export(model, args)
+    expected = model(*args)
+    package = torch._inductor.aoti_compile_and_package(program)
+    compiled = torch._inductor.aoti_load_package(package)
+    actual = compiled(*args)
+torch.testing.assert_close(actual, expected)
+print("no longer fails")
+"""
+
+
+def died(line: int, error: str, code: int = 1) -> Ending:
+    """The end of a script that raised in a line."""
+    trace = (
+        "noise\nTraceback (most recent call last):\n"
+        f'  File "/x/repro.py", line {line}, in <module>\n    some code\n'
+        '  File "/lib/site-packages/torch/_inductor/ir.py", line 9, in freeze\n'
+        f"    more\n{error}\n"
+    )
+    return as_check(Ending("exit", code, log=trace), SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("line", "stage"),
+    [(4, "rebuild"), (5, "eager"), (6, "compile"), (7, "load"), (8, "run")],
+)
+def test_stage_is_that_of_the_line(line: int, stage: str) -> None:
+    assert died(line, "RuntimeError: no").stage == stage
+
+
+def test_exception_has_its_type_message_and_frames() -> None:
+    ending = died(
+        6, "torch._inductor.exc.InductorError: LoweringException: x\n  target: y"
+    )
+    error = ending.answer["error"]
+    assert error["type"] == "InductorError"
+    assert error["message"] == "LoweringException: x\n  target: y\n".rstrip()
+    assert error["frames"][-1] == "torch/_inductor/ir.py:freeze"
+
+
+def test_export_that_fails_is_no_failure_of_the_compiler() -> None:
+    assert observe(died(4, "RuntimeError: cannot export")).signature is None
+
+
+def test_failed_comparison_is_a_mismatch() -> None:
+    seen = observe(died(9, "AssertionError: Tensor-likes are not close!")).signature
+    assert seen is not None
+    assert (seen.kind, seen.stage) == (Kind.MISMATCH, Stage.COMPARE)
+
+
+def test_failed_check_for_nan_is_a_nan() -> None:
+    error = "AssertionError: not finite where eager is finite"
+    seen = observe(died(9, error)).signature
+    assert seen is not None
+    assert seen.kind is Kind.NAN
+
+
+def test_segfault_takes_its_stage_from_faulthandler() -> None:
+    log = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent "
+        'call first):\n  File "/lib/torch/x.py", line 3 in call\n'
+        '  File "/tmp/repro.py", line 8 in <module>\n'
+    )
+    seen = observe(as_check(Ending("signal", 11, log=log), SCRIPT)).signature
+    assert seen is not None
+    assert (seen.kind, seen.stage) == (Kind.CRASH, Stage.RUN)
+
+
+def test_script_that_passes_has_no_signature() -> None:
+    ending = as_check(Ending("exit", 0, log="no longer fails\n"), SCRIPT)
+    assert observe(ending).signature is None
+    assert ending.stage == "done"
+
+
+def test_frames_are_named_as_on_any_machine() -> None:
+    assert name_frame("/a/site-packages/torch/x.py", "f") == "torch/x.py:f"
+    assert name_frame("/home/me/model.py", "g") == "model.py:g"
