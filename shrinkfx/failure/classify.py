@@ -42,6 +42,7 @@ _COMPILER = re.compile(r"[^\n]*?(?:fatal )?error: ([^\n]+)")
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 # g++ quotes with U+2018 and U+2019, Python and Inductor with ' and ".
 _QUOTED = re.compile("['\"`\u2018][^'\"`\u2018\u2019]*['\"`\u2019]")
+_KEPT_CHARACTERS = 16_000
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 
@@ -79,7 +80,7 @@ def observe(ending: Ending) -> Observation:
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         peak_rss_bytes=ending.peak_rss_bytes,
-        log=ending.log,
+        log=ending.log[-_KEPT_CHARACTERS:],
     )
 
 

@@ -35,7 +35,8 @@ def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
     stage = _stage(ending.log, script, name)
     answer: dict[str, Any] = {}
     if ending.how == "exit" and (ending.code or "error" in ending.answer):
-        error = _error(ending.log)
+        # A fork knows its exception; a bare Python has only printed it.
+        error = ending.answer.get("error") or _error(ending.log)
         if stage is Stage.COMPARE:
             message = str(error["message"])
             what = "nan" if "not finite" in message else "values"

@@ -111,7 +111,11 @@ class Worker:
         program, home = self._cut_from(arguments)
         skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
         candidate = Candidate.from_json(skeleton, arguments["candidate"])
-        return rebuild(program, candidate, Values(home, program))
+        built = rebuild(program, candidate, Values(home, program))
+        if not built.stale:
+            return built
+        exported = run_source(print_program(built), built)
+        return Rebuilt(exported, built.example, built.failing)
 
     def _try(
         self, run: Rebuilt, arguments: Mapping[str, Any], note: Note, folder: Path

@@ -31,7 +31,7 @@ from shrinkfx.errors import ShrinkfxError
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.values import Sizes, Values, bind, evaluate, restride
+from shrinkfx.worker.values import Scalar, Sizes, Values, bind, evaluate, restride
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,
@@ -47,11 +47,17 @@ class CannotRebuild(ShrinkfxError):
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A candidate made real, with what it is called with."""
+    """A candidate made real, with what it is called with.
+
+    Attributes:
+        stale: sizes that depended on data come from inputs now, so the metadata
+            is of another program: it must be exported again, as source.
+    """
 
     exported: ExportedProgram
     example: Inputs
     failing: Inputs
+    stale: bool = False
 
 
 def rebuild(program: Program, candidate: Candidate, values: Values) -> Rebuilt:
@@ -80,6 +86,8 @@ class _Builder:
         self._inputs: list[InputSpec] = []
         self._fed: list[str] = []
         self._binders: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
+        self._literals: dict[str, Scalar] = {}
+        self._stale = False
 
     def build(self) -> Rebuilt:
         feeds = self._feeds_in_order()
@@ -93,7 +101,7 @@ class _Builder:
 
     def _feeds_in_order(self) -> list[str]:
         """Weights first, as every exported program has them, then inputs."""
-        feeds = self._candidate.feeds
+        feeds = [n for n in self._candidate.feeds if not self._is_literal(n)]
         skeleton = self._candidate.skeleton
         inputs = [n for n in feeds if skeleton.node(n).role not in _WEIGHTS]
         for name in inputs:
@@ -104,6 +112,16 @@ class _Builder:
         ]
         return weights + inputs + self._carriers(inputs)
 
+    def _is_literal(self, name: str) -> bool:
+        """Take a number read off data as the number that it was."""
+        if self._candidate.skeleton.node(name).value is not None:
+            return False
+        number = self._values.scalar(name)
+        if number is not None:
+            self._literals[name] = number
+            self._stale = True
+        return number is not None
+
     def _carriers(self, inputs: Iterable[str]) -> list[str]:
         """Choose program inputs that bring in the symbols nothing else binds."""
         bound: set[Any] = set()
@@ -112,14 +130,16 @@ class _Builder:
             value = self._nodes[name].meta.get("val")
             if not isinstance(value, torch.Tensor):
                 raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
-            if free_unbacked_symbols(value):
-                raise CannotRebuild(f"the size of {name} depends on data")
+            self._stale |= bool(free_unbacked_symbols(value))
             bound |= set(_plain_dims(value))
             needed |= _symbols(value.shape)
         for name in self._candidate.operators:
             for size in self._sizes_of(name):
-                if not self._is_within_reach(size):
-                    needed |= _symbols([self._nodes[size].meta["val"]])
+                value = self._nodes[size].meta["val"]
+                if self._is_within_reach(size):
+                    continue
+                if not free_unbacked_symbols(value) or not self._is_literal(size):
+                    needed |= _symbols([value])
         carriers = []
         for symbol in sorted(needed - bound, key=str):
             carrier = self._find_carrier(symbol)
@@ -153,6 +173,7 @@ class _Builder:
             elif (
                 skeleton.producer(name) not in self._candidate.keep
                 and name not in self._candidate.feeds
+                and name not in self._literals
             ):
                 return False
         return bool(operands)
@@ -185,8 +206,10 @@ class _Builder:
         for projection in self._candidate.skeleton.projections(name):
             self._copy(projection)
 
-    def _operand(self, old: fx.Node) -> fx.Node:
+    def _operand(self, old: fx.Node) -> Any:
         name = self._candidate.resolve(old.name)
+        if name in self._literals:
+            return self._literals[name]
         if name not in self._new:
             node = self._nodes[name]
             if node.op == "get_attr":
@@ -289,8 +312,10 @@ class _Builder:
             constants={k: v for k, v in old.constants.items() if k in targets},
             verifiers=old.verifiers,
         )
-        rebuilt.validate()
-        return Rebuilt(rebuilt, Inputs(example, {}), Inputs(failing, {}))
+        if not self._stale:
+            rebuilt.validate()
+        inputs = Inputs(example, {}), Inputs(failing, {})
+        return Rebuilt(rebuilt, *inputs, stale=self._stale)
 
     def _arguments(
         self, value: Callable[[str], torch.Tensor], inputs: Inputs

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.worker.literals import Written, write_tensor
@@ -349,7 +350,7 @@ def _dynamic_shapes(exported: ExportedProgram) -> tuple[list[str], str]:
 
 def _dim(size: torch.SymInt, exported: ExportedProgram, symbols: dict[str, str]) -> str:
     expression = size.node.expr
-    if not isinstance(expression, sympy.Symbol):
+    if not isinstance(expression, sympy.Symbol) or free_unbacked_symbols(size):
         return "torch.export.Dim.AUTO"
     name = str(expression)
     if name not in symbols:

@@ -26,7 +26,9 @@ from shrinkfx.program.messages import Ending, Request
 Note = Callable[[str], None]
 Work = Callable[[Note, Path], dict[str, Any]]
 
-_LOG_BYTES = 16_000
+_LOG_BYTES = 512_000
+"""g++ prints its first error before hundreds of kilobytes of what follows from it."""
+
 _KILL_S = 10.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

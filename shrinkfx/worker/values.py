@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from shrinkfx.worker.load import Inputs, Program
 
 SEED = 0
 _EXAMPLE, _FAILING = "example", "failing"
+_SCALARS = "scalars.json"
+
+Scalar = bool | int | float
+"""A number that an operator such as ``item`` read off a tensor."""
 
 
 class Values:
@@ -47,6 +52,13 @@ class Values:
     def failing(self, name: str) -> torch.Tensor:
         return _load(self._folder / (_FAILING if self.two_sets else _EXAMPLE), name)
 
+    def scalar(self, name: str) -> Scalar | None:
+        """Fetch a number that both runs agree on, or None."""
+        example = _scalars(self._folder / _EXAMPLE).get(name)
+        failing = _scalars(self._folder / _FAILING) if self.two_sets else None
+        agree = failing is None or failing.get(name) == example
+        return example if agree else None
+
     def why_not(self, name: str) -> str:
         """Say why a value may not be cut at, or ''.
 
@@ -69,6 +81,7 @@ class _Recorder(fx.Interpreter):
         self._exported = exported
         self._folder = folder
         self._sizes: Sizes = {}
+        self._scalars: dict[str, Scalar] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> str:
@@ -80,6 +93,8 @@ class _Recorder(fx.Interpreter):
                 self.run(*(copy_of(v) for v in flat))
         except Exception as error:  # noqa: BLE001 - whatever the user's program raises
             return f"{type(error).__name__}: {error}"
+        finally:
+            (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
         return ""
 
     def run_node(self, n: fx.Node) -> Any:
@@ -89,6 +104,8 @@ class _Recorder(fx.Interpreter):
             torch.save(compact(value.detach()), self._folder / f"{n.name}.pt")
             if isinstance(fake, torch.Tensor) and (lie := self._lie(n, fake, value)):
                 (self._folder / f"{n.name}.lie").write_text(lie)
+        elif isinstance(value, (bool, int, float)):
+            self._scalars[n.name] = value
         return value
 
     def _lie(self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor) -> str:
@@ -132,6 +149,11 @@ def evaluate(size: int | torch.SymInt, sizes: Sizes) -> int | None:
         return size
     value = size.node.expr.xreplace(sizes)
     return int(value) if value.is_number else None
+
+
+def _scalars(folder: Path) -> dict[str, Scalar]:
+    numbers: dict[str, Scalar] = json.loads((folder / _SCALARS).read_text())
+    return numbers
 
 
 def _load(folder: Path, name: str) -> torch.Tensor:

@@ -52,6 +52,15 @@ def test_exception_has_its_type_message_and_frames() -> None:
     assert error["frames"][-1] == "torch/_inductor/ir.py:freeze"
 
 
+def test_first_error_of_a_long_compiler_output_is_found() -> None:
+    output = "k.cpp:9:1: error: 'foo' was not declared\n" + "k.cpp: note: more\n" * 9000
+    text = f"InductorError: CppCompileError: C++ compile error\n\nOutput:\n{output}"
+    seen = observe(died(6, text)).signature
+    assert seen is not None
+    assert seen.detail == "C++: '_' was not declared"
+    assert len(observe(died(6, text)).log) < 20_000
+
+
 def test_export_that_fails_is_no_failure_of_the_compiler() -> None:
     assert observe(died(4, "RuntimeError: cannot export")).signature is None
 

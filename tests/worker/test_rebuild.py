@@ -46,6 +46,15 @@ def eager(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
     return run_eager(exported, inputs, seed=SEED)
 
 
+def real(program: Program, candidate: Candidate, values: Values) -> Rebuilt:
+    """Rebuild as the worker does, exported again where that is needed."""
+    built = rebuild(program, candidate, values)
+    if not built.stale:
+        return built
+    exported = run_source(print_program(built), built)
+    return Rebuilt(exported, built.example, built.failing)
+
+
 def expected(loaded: Loaded, candidate: Candidate) -> list[torch.Tensor]:
     """What the candidate must return: the original's values at its outputs."""
     _, skeleton, values = loaded
@@ -64,7 +73,7 @@ def test_rebuild_computes_what_the_original_computed(
     dropped = data.draw(st.sets(st.sampled_from(skeleton.operators)))
     try:
         candidate = whole.edit([Drop(frozenset(dropped))])
-        built = rebuild(program, candidate, values)
+        built = real(program, candidate, values)
     except (InvalidEdit, CannotRebuild):
         return
     actual = eager(built.exported, built.failing)
@@ -77,12 +86,14 @@ def test_rebuild_of_each_single_operator_is_possible(name: str) -> None:
     program, skeleton, values = loaded(name)
     whole = Candidate.whole(skeleton, Outputs.SINKS)
     for operator in skeleton.operators:
+        if skeleton.node(operator).impure:
+            continue  # an assertion alone returns nothing
         others = frozenset(skeleton.operators) - {operator}
         try:
             candidate = whole.edit([Drop(others)])
         except InvalidEdit:
             continue
-        built = rebuild(program, candidate, values)
+        built = real(program, candidate, values)
         assert built.exported.graph_module.graph.find_nodes(op="output")
 
 

@@ -121,8 +121,24 @@ def in_place() -> Made:
     return InPlace(), (torch.randn(3, 2),), {}, None
 
 
+class DataDependent(nn.Module):
+    """Sizes and numbers that are read off data."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = torch.nonzero(x > 0)
+        picked = x[found[:, 0], found[:, 1]].sin()
+        total = x.sum().item()
+        return picked.cos() * 2, x.relu() + total
+
+
+def data_dependent() -> Made:
+    torch.manual_seed(0)
+    return DataDependent(), (torch.randn(5, 4),), {}, None
+
+
 ZOO: dict[str, Callable[[], Made]] = {
-    f.__name__: f for f in (weights, nested, dynamic, several, branches, in_place)
+    f.__name__: f
+    for f in (weights, nested, dynamic, several, branches, in_place, data_dependent)
 }
 
 
