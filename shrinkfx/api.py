@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from shrinkfx.errors import (
@@ -49,6 +50,10 @@ def _check(options: Options) -> None:
     """Refuse what cannot work before anything is started."""
     if options.until is not None and options.until not in UNTIL:
         raise UsageError(f"no kind '{options.until}': one of {', '.join(UNTIL)}")
+    try:
+        re.compile(options.match)
+    except re.error as error:
+        raise UsageError(f"--match {options.match!r}: {error}") from error
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     if not options.model.is_file():

@@ -71,6 +71,7 @@ def _reduce(options: argparse.Namespace, command: str) -> int:
             options.model,
             listener=listener,
             until=options.until,
+            match=options.match,
             inputs=Path(options.inputs) if options.inputs else None,
             preload=tuple(options.preload),
             device=options.device,
@@ -156,6 +157,12 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         "--until",
         metavar="KIND",
         help="the kind of failure (below); default: what the baseline shows",
+    )
+    group.add_argument(
+        "--match",
+        default="",
+        metavar="REGEX",
+        help="only a failure whose text holds this",
     )
     group.add_argument(
         "--timeout", type=float, metavar="S", help="seconds per check, compile and run"

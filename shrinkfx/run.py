@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import ANY, Signature
-from shrinkfx.failure.verdict import Oracle
+from shrinkfx.failure.verdict import Oracle, Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Ending, Task
 from shrinkfx.program.skeleton import Skeleton
@@ -56,6 +57,7 @@ class Options:
 
     Attributes:
         until: a kind of failure, ``any``, or None for whatever the baseline shows.
+        match: a regular expression that the failure's text must hold.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
         timeout_s: seconds per check; None means ten times the baseline.
@@ -64,6 +66,7 @@ class Options:
 
     model: Path
     until: str | None = None
+    match: str = ""
     inputs: Path | None = None
     preload: tuple[str, ...] = ()
     device: str | None = None
@@ -162,7 +165,8 @@ class Run:
         limits = self._limits(self._options.timeout_s or BASELINE_TIMEOUT_S)
         compiler = Compiler(server, limits, meter=self._meters["baseline"])
         compiler, described, skeleton = self._describe(compiler)
-        base = baseline(compiler, self._options.until, self._note)
+        options = self._options
+        base = baseline(compiler, options.until, options.match, self._note)
         limits = self._limits(self._options.timeout_s or _timeout(base.seconds))
         compiler = compiler.with_limits(limits, self._meters["baseline"])
         compiler = compiler.with_options(fallback_random=base.fallback_random)
@@ -195,6 +199,8 @@ class Run:
             raise LoadError(str(self._options.model), *_why_undescribed(ending))
         with open(ending.answer["skeleton"], encoding="utf-8") as file:
             skeleton = Skeleton.from_json(json.load(file))
+        for lie in ending.answer["lies"]:
+            self._note(f"lying operator: {lie}")
         if eager_error := ending.answer["eager_error"]:
             line = first_line(eager_error)
             self._note(f"eager fails too ({line}): going on without comparing")
@@ -263,8 +269,9 @@ class Run:
         options, checks = self._options, subject.compiler.options
         environment = {**server.ready.environment, **options.environment}
         random = {"fallback_random": True} if checks.get("fallback_random") else {}
+        seen = search.reducer.seen or subject.target
         about = About(
-            signature=search.reducer.seen or subject.target,
+            signature=replace(seen, match=subject.target.match),
             command=options.command or f"shrinkfx.minify({options.model.name!r})",
             versions=server.ready.versions,
             operators=(subject.before.operators, printed["operators"]),
@@ -298,6 +305,11 @@ class Run:
         reducer, verdicts = search.reducer, search.verdicts()
         spent = Spent(
             outcomes=[str(verdict.outcome) for verdict in verdicts],
+            by_catch=Counter(
+                str(verdict.observation.signature)
+                for verdict in verdicts
+                if verdict.outcome is Outcome.DIFFERENT
+            ),
             cached=search.cached,
             seconds=self._budget.seconds,
             cpu_seconds={k: m.cpu_seconds for k, m in self._meters.items()},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import FlakyFailure, NotReproducible
-from shrinkfx.failure.signature import ANY, Kind, Signature, asked_for
+from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 
 _FORKS = 2
@@ -28,9 +28,12 @@ class Baseline:
 
 
 def baseline(
-    compiler: Compiler, until: str | None, note: Callable[[str], None]
+    compiler: Compiler, until: str | None, match: str, note: Callable[[str], None]
 ) -> Baseline:
     """Run the program once in a fresh interpreter and twice in forks.
+
+    Args:
+        match: a regular expression that the failure's text must hold.
 
     Raises:
         NotReproducible: it passes, or fails in another way than asked.
@@ -46,17 +49,31 @@ def baseline(
     seen = [first]
     seen += [compiler.original()[0] for _ in range(_FORKS)]
     found = [
-        s.signature for s in seen if s.signature and asked_for(wanted, s.signature)
+        s.signature
+        for s in seen
+        if s.signature and asked_for(wanted, s.signature) and s.signature.says(match)
     ]
     described = [describe(s) for s in seen]
     if not found:
         raise NotReproducible(wanted, described, _advice(seen))
-    target = found[0]
+    target = replace(found[0], match=match)
     if not all(target.admits(s.signature) for s in seen):
         advice = "a flaky failure: fix its cause of randomness, or raise --timeout"
         raise FlakyFailure(wanted, described, advice)
     note(f"baseline: {target}")
+    if target.stage in (Stage.RUN, Stage.COMPARE):
+        _check_sanity(compiler, note)
     return Baseline(target, random, max(s.seconds for s in seen))
+
+
+def _check_sanity(compiler: Compiler, note: Callable[[str], None]) -> None:
+    """Say if the inputs break the program's own guards: the guide's first step."""
+    seen, _ = compiler.with_options(sanity=True).original()
+    if seen.signature and seen.signature.kind is Kind.CHECK_INPUTS:
+        note(
+            "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
+            f"({seen.signature.text}); the failure may be theirs"
+        )
 
 
 def describe(seen: Observation) -> str:

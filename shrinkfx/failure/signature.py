@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -67,16 +68,22 @@ class Signature:
     Attributes:
         detail: the normalised cause; part of the identity.
         text: what a person reads; numbers and names in it drift, so it is not.
+        match: a regular expression that the text of the same failure holds.
     """
 
     kind: Kind
     stage: Stage
     detail: str = ""
     text: str = field(default="", compare=False)
+    match: str = field(default="", compare=False)
+
+    def says(self, pattern: str) -> bool:
+        """Tell whether the text holds a regular expression."""
+        return bool(re.search(pattern, self.text))
 
     def admits(self, seen: Signature | None) -> bool:
         """Tell whether ``seen`` is the failure that this signature names."""
-        if seen is None:
+        if seen is None or not seen.says(self.match):
             return False
         if self.detail == MEMORY and seen.detail == MEMORY:
             return self.stage is seen.stage

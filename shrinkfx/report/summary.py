@@ -33,11 +33,13 @@ class Spent:
 
     Attributes:
         outcomes: of every check that was paid for.
+        by_catch: failures other than the target -> how many checks showed them.
         cached: questions answered without one.
         cpu_seconds: by part of the run, all processes together.
     """
 
     outcomes: Sequence[str]
+    by_catch: Mapping[str, int]
     cached: int
     seconds: float
     cpu_seconds: Mapping[str, float]
@@ -72,6 +74,7 @@ def summarise(
         },
         "seconds": round(spent.seconds, 1),
         "cpu_seconds": {k: round(v, 1) for k, v in spent.cpu_seconds.items()},
+        "by_catch": dict(spent.by_catch),
         "minimal": minimal,
         "verified": {"runs": verified[0], "failed": verified[1]},
         "repro": written.files[0].name,

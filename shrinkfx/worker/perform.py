@@ -72,7 +72,7 @@ class Worker:
     ) -> dict[str, Any]:
         program, home = self._cut_from(arguments)
         note(Stage.EAGER)
-        error = Values(home, program).record(program)
+        error, lies = Values(home, program).record(program)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )
@@ -83,6 +83,7 @@ class Worker:
         return {
             "skeleton": str(path),
             "eager_error": error,
+            "lies": lies,
             "inputs": count_inputs(program.original),
             "dynamic_dims": dynamic_dims(program.original),
         }
@@ -127,6 +128,9 @@ class Worker:
             judge.run_eager()
         note(Stage.COMPILE)
         options = dict(self.setup.inductor)
+        if arguments.get("sanity"):
+            os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+            options["nan_asserts"] = True
         if arguments.get("fallback_random"):
             options["fallback_random"] = True
         package = aoti.build(run.exported, folder, options)

@@ -18,6 +18,7 @@ from shrinkfx.worker.load import Inputs, Program
 SEED = 0
 _EXAMPLE, _FAILING = "example", "failing"
 _SCALARS = "scalars.json"
+_BUILT_IN = ("aten.", "prims.", "<built-in")
 
 Scalar = bool | int | float
 """A number that an operator such as ``item`` read off a tensor."""
@@ -34,17 +35,19 @@ class Values:
         self._folder = folder
         self.two_sets = program.failing is not program.example
 
-    def record(self, program: Program) -> str:
+    def record(self, program: Program) -> tuple[str, list[str]]:
         """Run the program and keep what each node yields.
 
         Returns:
-            '' or the error at which eager stopped; values up to there are kept.
+            '' or the error at which eager stopped (values up to there are kept),
+            and what operators' metadata says wrongly.
         """
-        error = _Recorder(program.graph, self._folder / _EXAMPLE).go(program.example)
+        recorder = _Recorder(program.graph, self._folder / _EXAMPLE)
+        error, lies = recorder.go(program.example), recorder.lies
         if self.two_sets and not error:
             recorder = _Recorder(program.graph, self._folder / _FAILING)
-            error = recorder.go(program.failing)
-        return error
+            error, lies = recorder.go(program.failing), lies + recorder.lies
+        return error, list(dict.fromkeys(lies))
 
     def example(self, name: str) -> torch.Tensor:
         return _load(self._folder / _EXAMPLE, name)
@@ -82,6 +85,7 @@ class _Recorder(fx.Interpreter):
         self._folder = folder
         self._sizes: Sizes = {}
         self._scalars: dict[str, Scalar] = {}
+        self.lies: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> str:
@@ -102,27 +106,42 @@ class _Recorder(fx.Interpreter):
         if isinstance(value, torch.Tensor) and n.op != "output":
             fake = n.meta.get("val")
             torch.save(compact(value.detach()), self._folder / f"{n.name}.pt")
-            if isinstance(fake, torch.Tensor) and (lie := self._lie(n, fake, value)):
-                (self._folder / f"{n.name}.lie").write_text(lie)
+            if isinstance(fake, torch.Tensor) and n.op != "placeholder":
+                self._compare(n, fake, value)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
         return value
 
-    def _lie(self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor) -> str:
-        """Compare metadata; sizes that depend on data cannot lie."""
+    def _compare(self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor) -> None:
+        """Note where metadata and value differ; sizes that depend on data cannot."""
         said = [evaluate(size, self._sizes) for size in fake.shape]
-        sizes = [
-            real_size if size is None else size
-            for size, real_size in zip(said, real.shape, strict=False)
-        ]
-        same_rank = fake.dim() == real.dim()
-        is_true = same_rank and sizes == list(real.shape) and fake.dtype == real.dtype
-        if is_true and fake.device.type == real.device.type:
-            return ""
-        return (
-            f"{n.name} ({n.target}) is {real.dtype}{list(real.shape)} on "
-            f"{real.device}, its metadata says {fake.dtype}{said} on {fake.device}"
+        is_true = (
+            fake.dtype == real.dtype
+            and fake.device.type == real.device.type
+            and fake.dim() == real.dim()
+            and all(a in (None, b) for a, b in zip(said, real.shape, strict=True))
         )
+        if not is_true:
+            lie = (
+                f"{n.name} ({n.target}) is {real.dtype}{list(real.shape)} on "
+                f"{real.device}, its metadata says {fake.dtype}{said} on {fake.device}"
+            )
+            (self._folder / f"{n.name}.lie").write_text(lie)
+            self.lies.append(lie)
+        elif not str(n.target).startswith(_BUILT_IN):
+            self._compare_strides(n, fake, real)
+
+    def _compare_strides(
+        self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor
+    ) -> None:
+        """Note wrong strides of custom operators; PyTorch's own guess some."""
+        said = [evaluate(step, self._sizes) for step in fake.stride()]
+        layout = zip(real.shape, real.stride(), said, strict=True)
+        if any(size > 1 and step != told for size, step, told in layout):
+            self.lies.append(
+                f"{n.name} ({n.target}) has strides {list(real.stride())}, "
+                f"its metadata says {said}"
+            )
 
 
 Sizes = dict[Any, sympy.Integer]

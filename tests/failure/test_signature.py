@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage, asked_for
@@ -42,6 +44,12 @@ def test_target_admits_itself_whatever_the_text() -> None:
 def test_target_does_not_admit_another_cause() -> None:
     assert not BOUNDS.admits(Signature(Kind.ASSERT, Stage.RUN, "size check"))
     assert not BOUNDS.admits(None)
+
+
+def test_match_narrows_what_is_admitted() -> None:
+    narrow = dataclasses.replace(BOUNDS, match="tmp[89]")
+    assert narrow.admits(dataclasses.replace(BOUNDS, text="0 <= tmp9 < 4L"))
+    assert not narrow.admits(dataclasses.replace(BOUNDS, text="0 <= tmp1 < 4L"))
 
 
 def test_mismatch_may_become_nan_but_not_the_other_way() -> None:

@@ -38,7 +38,7 @@ def loaded(name: str) -> Loaded:
     torch.export.save(export(name), folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
     values = Values(folder / "values", program)
-    assert values.record(program) == ""
+    assert values.record(program) == ("", [])
     return program, describe(program, ""), values
 
 
