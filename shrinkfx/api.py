@@ -58,7 +58,7 @@ def _check(options: Options) -> None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     if not options.model.is_file():
         raise LoadError(str(options.model), "no such file", "give the path of a .pt2")
-    for name in ("timeout_s", "max_checks", "max_minutes"):
+    for name in ("timeout_s", "max_checks", "max_minutes", "baseline_runs"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             raise UsageError(f"{name} must be above 0, not {value}")

@@ -72,6 +72,7 @@ def _reduce(options: argparse.Namespace, command: str) -> int:
             listener=listener,
             until=options.until,
             match=options.match,
+            baseline_runs=options.baseline_runs,
             inputs=Path(options.inputs) if options.inputs else None,
             preload=tuple(options.preload),
             device=options.device,
@@ -163,6 +164,13 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="REGEX",
         help="only a failure whose text holds this",
+    )
+    group.add_argument(
+        "--baseline-runs",
+        type=int,
+        default=100,
+        metavar="N",
+        help="runs of the original before it is said not to fail (default 100)",
     )
     group.add_argument(
         "--timeout", type=float, metavar="S", help="seconds per check, compile and run"

@@ -41,24 +41,22 @@ class NotReproducible(ShrinkfxError):
 
     Args:
         wanted: the kind of failure that was asked for.
-        seen: what the runs showed instead, one text a run.
+        runs: how often it was run.
+        seen: what the runs showed instead.
         advice: the next thing to try.
     """
 
     exit_code = 3
 
-    def __init__(self, wanted: str, seen: list[str], advice: str) -> None:
+    def __init__(self, wanted: str, runs: int, seen: list[str], advice: str) -> None:
         self.wanted = wanted
+        self.runs = runs
         self.seen = seen
-        runs = "\n".join(f"  run {i}: {text}" for i, text in enumerate(seen, 1))
+        texts = "\n".join(f"  {text}" for text in seen)
         super().__init__(
-            f"the program does not fail with '{wanted}'; what its runs did:\n"
-            f"{runs}\n{advice}"
+            f"the program does not fail with '{wanted}'; what {runs} runs did:\n"
+            f"{texts}\n{advice}"
         )
-
-
-class FlakyFailure(NotReproducible):
-    """Some runs of the unchanged program fail as asked and others do not."""
 
 
 class InvalidEdit(ShrinkfxError):

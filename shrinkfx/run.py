@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.baseline import baseline, describe
-from shrinkfx.check.oracle import Compiler, InductorOracle, Limits, Meter
+from shrinkfx.check.oracle import (
+    Compiler,
+    Limits,
+    Meter,
+    make_oracle,
+    runs_to_be_sure,
+)
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import Server
 from shrinkfx.errors import (
@@ -58,6 +64,7 @@ class Options:
     Attributes:
         until: a kind of failure, ``any``, or None for whatever the baseline shows.
         match: a regular expression that the failure's text must hold.
+        baseline_runs: how often the original may run before it is said not to fail.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
         timeout_s: seconds per check; None means ten times the baseline.
@@ -67,6 +74,7 @@ class Options:
     model: Path
     until: str | None = None
     match: str = ""
+    baseline_runs: int = 100
     inputs: Path | None = None
     preload: tuple[str, ...] = ()
     device: str | None = None
@@ -114,12 +122,14 @@ class _Subject:
         whole: the candidate that holds all of it.
         before: its size.
         compiler: set up so that the failure shows.
+        rate: the part of the original's runs that failed so.
     """
 
     whole: Candidate
     before: Sizes
     compiler: Compiler
     target: Signature
+    rate: float
 
 
 class Run:
@@ -166,21 +176,27 @@ class Run:
         compiler = Compiler(server, limits, meter=self._meters["baseline"])
         compiler, described, skeleton = self._describe(compiler)
         options = self._options
-        base = baseline(compiler, options.until, options.match, self._note)
+        base = baseline(
+            compiler,
+            options.until,
+            options.match,
+            options.baseline_runs,
+            self._note,
+        )
         limits = self._limits(self._options.timeout_s or _timeout(base.seconds))
         compiler = compiler.with_limits(limits, self._meters["baseline"])
         compiler = compiler.with_options(fallback_random=base.fallback_random)
         whole = Candidate.whole(skeleton)
-        seen = compiler.candidate(whole)
-        if not base.target.admits(seen.signature):
+        seen = make_oracle(compiler, base.target, base.rate).check(whole)
+        if not seen.reproduced:
             self._note("without in-place operators it does not fail: keeping those")
             compiler = compiler.with_options(in_place=True)
             compiler, described, skeleton = self._describe(compiler)
             whole = Candidate.whole(skeleton)
-            again = compiler.candidate(whole)
-            if not base.target.admits(again.signature):
-                runs = [describe(seen), describe(again)]
-                raise NotReproducible(base.target.kind, runs, _NOT_CUTTABLE)
+            again = make_oracle(compiler, base.target, base.rate).check(whole)
+            if not again.reproduced:
+                runs = [describe(v.observation) for v in (seen, again)]
+                raise NotReproducible(base.target.kind, 2, runs, _NOT_CUTTABLE)
         before = Sizes(
             operators=skeleton.original_operators,
             nodes=skeleton.original_nodes,
@@ -188,7 +204,7 @@ class Run:
             dynamic_dims=described["dynamic_dims"],
         )
         compiler = compiler.with_limits(limits, self._meters["search"])
-        return _Subject(whole, before, compiler, base.target)
+        return _Subject(whole, before, compiler, base.target, base.rate)
 
     def _describe(
         self, compiler: Compiler
@@ -223,9 +239,9 @@ class Run:
                 form=form,
             )
 
-        compiler = subject.compiler
-        program = InductorOracle(compiler, subject.target)
-        source = InductorOracle(compiler.with_options(form="source"), subject.target)
+        compiler, target, rate = subject.compiler, subject.target, subject.rate
+        program = make_oracle(compiler, target, rate)
+        source = make_oracle(compiler.with_options(form="source"), target, rate)
         search = FormSearch(subject.whole, program, source, make)
         self._listener(Started(subject.whole.cost[0], self._options.max_checks))
         try:
@@ -279,6 +295,7 @@ class Run:
             inductor={**options.inductor, **random},
             reference=bool(checks.get("reference", True)),
             random=printed["random"],
+            runs=runs_to_be_sure(subject.rate),
         )
         if not search.printable:
             printed = {**printed, "unprintable": "its source does not fail"}
@@ -319,6 +336,7 @@ class Run:
             stopped=self._stopped,
             until=self._options.until or ANY,
             signature=subject.target,
+            rate=subject.rate,
             sizes=(subject.before, after),
             spent=spent,
             minimal=reducer.minimal,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.errors import FlakyFailure, NotReproducible
+from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 
 _FORKS = 2
+_ENOUGH = 5
+"""Failures that make a rate to plan with."""
 
 
 @dataclass(frozen=True)
@@ -18,26 +21,34 @@ class Baseline:
     """The failure to look for.
 
     Attributes:
+        rate: the part of the runs that failed so.
         fallback_random: random numbers are eager's, so that values compare.
         seconds: the longest run.
     """
 
     target: Signature
+    rate: float
     fallback_random: bool
     seconds: float
 
 
 def baseline(
-    compiler: Compiler, until: str | None, match: str, note: Callable[[str], None]
+    compiler: Compiler,
+    until: str | None,
+    match: str,
+    max_runs: int,
+    note: Callable[[str], None],
 ) -> Baseline:
     """Run the program once in a fresh interpreter and twice in forks.
 
+    Where not all of them fail, it is compiled once more and run often.
+
     Args:
         match: a regular expression that the failure's text must hold.
+        max_runs: how often it may run before it is said not to fail.
 
     Raises:
         NotReproducible: it passes, or fails in another way than asked.
-        FlakyFailure: some of the runs fail as asked and others do not.
     """
     wanted = until or ANY
     first, ending = compiler.original(fresh=True)
@@ -46,24 +57,60 @@ def baseline(
         note("random values: comparing them with eager's random numbers")
         compiler = compiler.with_options(fallback_random=True)
         first, _ = compiler.original(fresh=True)
-    seen = [first]
-    seen += [compiler.original()[0] for _ in range(_FORKS)]
-    found = [
-        s.signature
-        for s in seen
-        if s.signature and asked_for(wanted, s.signature) and s.signature.says(match)
-    ]
-    described = [describe(s) for s in seen]
-    if not found:
-        raise NotReproducible(wanted, described, _advice(seen))
-    target = replace(found[0], match=match)
-    if not all(target.admits(s.signature) for s in seen):
-        advice = "a flaky failure: fix its cause of randomness, or raise --timeout"
-        raise FlakyFailure(wanted, described, advice)
+    seen = [first, *_again(compiler, _FORKS)]
+    target = _target(seen, wanted, match)
+    if target is None or not all(target.admits(s.signature) for s in seen):
+        seen += _until_it_shows(compiler, wanted, match, max_runs - len(seen), note)
+        target = target or _target(seen, wanted, match)
+    if target is None:
+        described = list(dict.fromkeys(describe(s) for s in seen))
+        raise NotReproducible(wanted, len(seen), described, _advice(seen))
+    failed = sum(target.admits(s.signature) for s in seen)
     note(f"baseline: {target}")
-    if target.stage in (Stage.RUN, Stage.COMPARE):
+    if failed < len(seen):
+        note(f"flaky: {failed} of {len(seen)} runs fail so; each check runs often")
+    elif target.stage in (Stage.RUN, Stage.COMPARE):
         _check_sanity(compiler, note)
-    return Baseline(target, random, max(s.seconds for s in seen))
+    seconds = max(s.seconds for s in seen)
+    return Baseline(target, failed / len(seen), random, seconds)
+
+
+def _again(compiler: Compiler, runs: int) -> Iterator[Observation]:
+    return (compiler.original()[0] for _ in range(runs))
+
+
+def _target(seen: list[Observation], wanted: str, match: str) -> Signature | None:
+    """Take the first failure that was asked for."""
+    for observation in seen:
+        signature = observation.signature
+        if signature and asked_for(wanted, signature) and signature.says(match):
+            return replace(signature, match=match)
+    return None
+
+
+def _until_it_shows(
+    compiler: Compiler,
+    wanted: str,
+    match: str,
+    max_runs: int,
+    note: Callable[[str], None],
+) -> list[Observation]:
+    """Compile once and run again, until there are failures enough for a rate."""
+    note(f"not every run fails: running the compiled program up to {max_runs} times")
+    seen: list[Observation] = []
+    found = 0
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        kept = compiler.with_options(package=f"{folder}/model.pt2")
+        for observation in _again(kept, max_runs):
+            seen.append(observation)
+            found += _target([observation], wanted, match) is not None
+            deterministic = observation.signature and observation.signature.stage in (
+                Stage.COMPILE,
+                Stage.LOAD,
+            )
+            if found >= _ENOUGH or deterministic or observation.invalid:
+                break
+    return seen
 
 
 def _check_sanity(compiler: Compiler, note: Callable[[str], None]) -> None:

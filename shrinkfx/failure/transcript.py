@@ -21,6 +21,7 @@ STAGE_OF_CALL = {
     "aoti_load_package(": Stage.LOAD,
     "actual = compiled(": Stage.RUN,
     "assert": Stage.COMPARE,
+    "raise failures[-1]": Stage.RUN,
     "print(": Stage.DONE,
 }
 """What a line of a repro must hold for its stage to be known."""

@@ -33,6 +33,7 @@ class About:
         signature: the failure of the result.
         command: the command line that made it, without paths of this machine.
         random: an operator draws random numbers, so both runs need the seed.
+        runs: how often the compiled program is run; above 1 for a flaky failure.
     """
 
     signature: Signature
@@ -43,7 +44,7 @@ class About:
     inductor: Mapping[str, Any]
     reference: bool
     random: bool
-    remarks: tuple[str, ...] = ()
+    runs: int = 1
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,6 @@ def _header(about: About, *remarks: str) -> str:
         '         once the bug is fixed it prints "no longer fails" and exits with 0.',
         f"Seen on: {versions}",
         f"Made by: {about.command}",
-        *about.remarks,
         *remarks,
     ]
     return "\n".join(f"# {line}".rstrip() for line in lines)
@@ -287,12 +287,28 @@ def _run_program(about: About, export: str, called_with: str) -> str:
     lines += [
         f"package = torch._inductor.aoti_compile_and_package(program{options})",
         "compiled = torch._inductor.aoti_load_package(package)",
-        *seed,
-        f"actual = compiled(*{called_with})",
     ]
-    body = "with torch.no_grad():\n" + textwrap.indent("\n".join(lines), "    ")
+    run = [*seed, f"actual = compiled(*{called_with})"]
     compare = _COMPARE.get(about.signature.kind, "") if about.reference else ""
-    return "\n".join(filter(None, [body, compare, 'print("no longer fails")']))
+    if about.runs > 1:
+        return "\n".join([_without_grad(lines), _loop([*run, compare], about.runs)])
+    checked = filter(None, [_without_grad(lines + run), compare])
+    return "\n".join([*checked, 'print("no longer fails")'])
+
+
+def _without_grad(lines: Sequence[str]) -> str:
+    return "with torch.no_grad():\n" + textwrap.indent("\n".join(lines), "    ")
+
+
+def _loop(lines: Sequence[str], runs: int) -> str:
+    """Run a flaky program often, and say how often it fails."""
+    body = textwrap.indent("\n".join(filter(None, lines)), " " * 8)
+    return (
+        f"failures = []\nfor attempt in range({runs}):\n    try:\n{body}\n"
+        "    except Exception as error:\n        failures.append(error)\n"
+        f'print(f"{{len(failures)}} of {runs} runs failed")\n'
+        'if failures:\n    raise failures[-1]\nprint("no longer fails")'
+    )
 
 
 _COMPARE = {

@@ -51,6 +51,7 @@ def summarise(
     stopped: str,
     until: str,
     signature: Signature,
+    rate: float,
     sizes: tuple[Sizes, Sizes],
     spent: Spent,
     minimal: bool,
@@ -66,6 +67,7 @@ def summarise(
         "until": until,
         "kind": signature.kind.value,
         "signature": asdict(signature),
+        "rate": round(rate, 3),
         **{name: {"before": before[name], "after": after[name]} for name in before},
         "checks": {
             "total": len(spent.outcomes),

@@ -133,7 +133,9 @@ class Worker:
             options["nan_asserts"] = True
         if arguments.get("fallback_random"):
             options["fallback_random"] = True
-        package = aoti.build(run.exported, folder, options)
+        package = aoti.build_once(
+            run.exported, folder, options, arguments.get("package")
+        )
         note(Stage.LOAD)
         compiled = aoti.load(package)
         note(Stage.RUN)

@@ -175,3 +175,11 @@ def test_embedded_program_is_carried_whole() -> None:
 def test_crash_says_that_the_process_dies() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
     assert "process dies" in script(signature=crash)
+
+
+def test_flaky_failure_is_run_often_and_counted() -> None:
+    text = script(runs=29)
+    ast.parse(text)
+    assert "for attempt in range(29):" in text
+    assert "of 29 runs failed" in text
+    assert text.rstrip().endswith('print("no longer fails")')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,26 @@ def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -
     )
     assert isinstance(path, str)
     return path
+
+
+def build_once(
+    exported: ExportedProgram,
+    folder: Path,
+    options: Mapping[str, Any],
+    kept: str | None,
+) -> str:
+    """Compile, or take the package that an earlier check left at ``kept``.
+
+    A program that fails in some runs only is compiled once and run often.
+    """
+    package = folder / "model.pt2"
+    if kept and Path(kept).exists():
+        shutil.copy(kept, package)
+        return str(package)
+    built = build(exported, folder, options)
+    if kept:
+        shutil.copy(built, kept)
+    return built
 
 
 def load(package: str) -> Callable[..., Any]:
