@@ -19,6 +19,9 @@ _TINY = 8
 _TEXT_BYTES = 16 * 1024
 """Compressed text that a file may hold and still be pasted into an issue."""
 
+_WORTH_PACKING_BYTES = 512 * 1024
+"""Above this not even zeros compress into so little text."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -38,19 +41,17 @@ def write_tensor(value: Any, seed: int) -> Written:
     """Write a tensor; its place in the file's order is what ``seed`` stands for."""
     if not isinstance(value, torch.Tensor):
         return Written(repr(value), repr(value))
-    device = f'.to("{value.device}")' if value.device.type != "cpu" else ""
-    view = ""
+    view = f'.to("{value.device}")' if value.device.type != "cpu" else ""
     flat = value.detach()
     if not flat.is_contiguous():
         # The memory behind the view, then the view: strides are kept exactly.
         shape, stride = tuple(flat.shape), tuple(flat.stride())
-        view = f".as_strided({shape}, {stride})"
+        view += f".as_strided({shape}, {stride})"
         flat = flat.as_strided((_span(flat),), (1,))
     flat = flat.cpu().contiguous()
     exact = _short(flat) or _listed(flat) or _packed(flat)
     seeded = _short(flat) or (exact if flat.numel() <= _TINY else _seeded(flat))
-    end = view + device
-    return Written(seeded + end, exact + end if exact else "")
+    return Written(seeded + view, exact + view if exact else "")
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -66,13 +67,14 @@ def _short(tensor: torch.Tensor) -> str:
     shape, dtype = tuple(tensor.shape), tensor.dtype
     if tensor.numel() == 0:
         return f"torch.empty({shape}, dtype={dtype})"
-    if not tensor.is_complex():
-        values = tensor.flatten().tolist()
-        if all(v == values[0] for v in values):
-            return f"torch.full({shape}, {_number(values[0])}, dtype={dtype})"
-        if dtype == torch.int64 and values == list(range(len(values))):
-            view = "" if len(shape) == 1 else f".reshape{shape}"
-            return f"torch.arange({len(values)}){view}"
+    flat = tensor.flatten()
+    # Half and quarter types have few operators; equal bytes are equal values.
+    raw = flat.view(torch.uint8).reshape(flat.numel(), -1)
+    if not dtype.is_complex and bool((raw == raw[0]).all()):
+        return f"torch.full({shape}, {_number(flat[0].item())}, dtype={dtype})"
+    if dtype == torch.int64 and torch.equal(flat, torch.arange(flat.numel())):
+        view = "" if len(shape) == 1 else f".reshape{shape}"
+        return f"torch.arange({flat.numel()}){view}"
     return ""
 
 
@@ -95,7 +97,10 @@ def _nested(value: Any) -> str:
 
 
 def _packed(tensor: torch.Tensor) -> str:
-    raw = bytes(tensor.reshape(-1).view(torch.uint8).tolist())
+    flat = tensor.reshape(-1).view(torch.uint8)
+    if flat.numel() > _WORTH_PACKING_BYTES:
+        return ""
+    raw = bytes(flat.tolist())
     text = base64.b85encode(zlib.compress(raw, 9)).decode()
     if len(text) > _TEXT_BYTES:
         return ""
@@ -114,8 +119,7 @@ def _seeded(tensor: torch.Tensor) -> str:
     if dtype.is_complex:
         return f"torch.randn({shape}, dtype={dtype})"
     plain = dtype in (torch.float32, torch.float64)
-    wide = tensor.to(torch.float64)
-    draw = "rand" if bool((wide >= 0).all()) else "randn"
+    draw = "rand" if bool((tensor.to(torch.float32) >= 0).all()) else "randn"
     kind = f", dtype={dtype}" if dtype is torch.float64 else ""
     cast = "" if plain else f".to({dtype})"
     return f"torch.{draw}({shape}{kind}){cast}"

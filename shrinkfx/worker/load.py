@@ -145,6 +145,9 @@ def load(setup: Setup) -> Program:
             torch.Tensor, lambda t: t.to(setup.device), (failing.args, failing.kwargs)
         )
         failing = Inputs(args, kwargs)
+    if failing is not example and set(failing.kwargs) == set(example.kwargs):
+        in_order = {name: failing.kwargs[name] for name in example.kwargs}
+        failing = replace(failing, kwargs=in_order)
     _require_same_structure(setup.inputs or setup.model, example, failing)
     return Program(original, _functional(original), example, failing)
 

@@ -123,36 +123,42 @@ class _Builder:
         return number is not None
 
     def _carriers(self, inputs: Iterable[str]) -> list[str]:
-        """Choose program inputs that bring in the symbols nothing else binds."""
+        """Choose program inputs that bring in the symbols nothing else binds.
+
+        A symbol that no input has as a size of its own gets a fresh one when the
+        program is exported again; a size computed from it becomes a literal.
+        """
         bound: set[Any] = set()
         needed: set[Any] = set()
         for name in inputs:
             value = self._nodes[name].meta.get("val")
             if not isinstance(value, torch.Tensor):
                 raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
-            self._stale |= bool(free_unbacked_symbols(value))
-            bound |= set(_plain_dims(value))
-            needed |= _symbols(value.shape)
+            bound |= set(_plain_dims(value)) - free_unbacked_symbols(value)
+            needed |= _symbols([*value.shape, *value.stride()])
         for name in self._candidate.operators:
             for size in self._sizes_of(name):
-                value = self._nodes[size].meta["val"]
+                symbols = _symbols([self._nodes[size].meta["val"]])
                 if self._is_within_reach(size):
                     continue
-                if not free_unbacked_symbols(value) or not self._is_literal(size):
-                    needed |= _symbols([value])
-        carriers = []
+                if all(s in bound or self._find_carrier(s) for s in symbols):
+                    needed |= symbols
+                elif not self._is_literal(size):
+                    raise CannotRebuild(f"nothing tells the size {size}")
+        carriers: list[str] = []
         for symbol in sorted(needed - bound, key=str):
             carrier = self._find_carrier(symbol)
-            if carrier not in carriers:
+            self._stale |= carrier is None
+            if carrier and carrier not in carriers:
                 carriers.append(carrier)
         return carriers
 
-    def _find_carrier(self, symbol: sympy.Symbol) -> str:
+    def _find_carrier(self, symbol: sympy.Symbol) -> str | None:
         for name in self._candidate.skeleton.inputs:
             value = self._nodes[name].meta.get("val")
             if isinstance(value, torch.Tensor) and symbol in _plain_dims(value):
                 return name
-        raise CannotRebuild(f"no input has the size {symbol}")
+        return None
 
     def _sizes_of(self, name: str) -> list[str]:
         skeleton = self._candidate.skeleton

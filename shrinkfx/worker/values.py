@@ -13,6 +13,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from shrinkfx.errors import LoadError
 from shrinkfx.worker.load import Inputs, Program
 
 SEED = 0
@@ -44,9 +45,9 @@ class Values:
         """
         recorder = _Recorder(program.graph, self._folder / _EXAMPLE)
         error, lies = recorder.go(program.example), recorder.lies
-        if self.two_sets and not error:
+        if self.two_sets:
             recorder = _Recorder(program.graph, self._folder / _FAILING)
-            error, lies = recorder.go(program.failing), lies + recorder.lies
+            error, lies = recorder.go(program.failing) or error, lies + recorder.lies
         return error, list(dict.fromkeys(lies))
 
     def example(self, name: str) -> torch.Tensor:
@@ -86,6 +87,12 @@ class _Recorder(fx.Interpreter):
         self._sizes: Sizes = {}
         self._scalars: dict[str, Scalar] = {}
         self.lies: list[str] = []
+        signature = exported.graph_signature
+        self._weights = {
+            *signature.inputs_to_parameters,
+            *signature.inputs_to_buffers,
+            *signature.inputs_to_lifted_tensor_constants,
+        }
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> str:
@@ -95,6 +102,8 @@ class _Recorder(fx.Interpreter):
         try:
             with torch.no_grad():
                 self.run(*(copy_of(v) for v in flat))
+        except LoadError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever the user's program raises
             return f"{type(error).__name__}: {error}"
         finally:
@@ -105,12 +114,22 @@ class _Recorder(fx.Interpreter):
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op != "output":
             fake = n.meta.get("val")
-            torch.save(compact(value.detach()), self._folder / f"{n.name}.pt")
+            if n.name not in self._weights:
+                self._store(n.name, value)
             if isinstance(fake, torch.Tensor) and n.op != "placeholder":
                 self._compare(n, fake, value)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
         return value
+
+    def _store(self, name: str, value: torch.Tensor) -> None:
+        path = self._folder / f"{name}.pt"
+        try:
+            torch.save(compact(value.detach()), path)
+        except (OSError, RuntimeError) as error:
+            advice = "free some space, or set TMPDIR to a folder that has more"
+            reason = f"the eager values cannot be stored: {error}"
+            raise LoadError(str(path.parent), reason, advice) from error
 
     def _compare(self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor) -> None:
         """Note where metadata and value differ; sizes that depend on data cannot."""

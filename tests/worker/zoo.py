@@ -121,6 +121,21 @@ def in_place() -> Made:
     return InPlace(), (torch.randn(3, 2),), {}, None
 
 
+class SizesAsInputs(nn.Module):
+    """A dynamic integer argument, and a dim computed from another one."""
+
+    def forward(self, x: Tensor, y: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        wide = x.sin().expand(k, *x.shape).cos()
+        return wide.sum(0), (y[1:] * 2).exp() + y[:-1]
+
+
+def sizes_as_inputs() -> Made:
+    torch.manual_seed(0)
+    t = Dim("t", min=2, max=20)
+    shapes = ({0: t}, {0: 2 * t + 1}, Dim.DYNAMIC)
+    return SizesAsInputs(), (torch.randn(4, 3), torch.randn(9, 3), 5), {}, shapes
+
+
 class DataDependent(nn.Module):
     """Sizes and numbers that are read off data."""
 
@@ -137,8 +152,11 @@ def data_dependent() -> Made:
 
 
 ZOO: dict[str, Callable[[], Made]] = {
-    f.__name__: f
-    for f in (weights, nested, dynamic, several, branches, in_place, data_dependent)
+    made.__name__: made
+    for made in (
+        *(weights, nested, dynamic, several, branches),
+        *(in_place, data_dependent, sizes_as_inputs),
+    )
 }
 
 
