@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shrinkfx.errors import (
@@ -22,14 +23,43 @@ __all__ = ["Options", "Reduction", "minify"]
 
 
 def minify(
-    path: str | Path, *, listener: Listener = ignore, **options: object
+    path: str | Path,
+    *,
+    until: str | None = None,
+    match: str = "",
+    inputs: str | Path | None = None,
+    preload: Sequence[str | Path] = (),
+    device: str | None = None,
+    inductor: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    baseline_runs: int = 100,
+    max_checks: int | None = None,
+    max_minutes: float | None = None,
+    out: str | Path | None = None,
+    strategies: Sequence[str] | None = None,
+    command: str = "",
+    listener: Listener = ignore,
 ) -> Reduction:
     """Reduce the program in ``path`` to the smallest that fails in the same way.
 
     Args:
         path: a ``.pt2`` as ``torch.export.save`` writes it.
+        until: a kind of failure, ``any``, or None for whatever the program shows.
+        match: a regular expression that the failure's text must hold.
+        inputs: the failing inputs, where they differ from those in the ``.pt2``.
+        preload: modules, ``.py`` or ``.so`` files that register custom operators.
+        device: where to move the program: ``cpu``, ``cuda`` or ``cuda:N``.
+        inductor: Inductor options of the failing run.
+        environment: environment variables of the failing run.
+        timeout_s: seconds per check; None means ten times the baseline.
+        baseline_runs: how often the original may run before it is said not to fail.
+        max_checks: stop after so many.
+        max_minutes: stop after so many.
+        out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
+        strategies: names, in order; None means all.
+        command: how the run was started, for the repro's header.
         listener: told of every check and step (``shrinkfx.search.events``).
-        **options: the other fields of ``shrinkfx.run.Options``.
 
     Raises:
         UsageError: an option makes no sense.
@@ -37,13 +67,30 @@ def minify(
         NotReproducible: the program does not fail as asked.
         WorkerError: the process that holds torch died.
     """
-    chosen = Options(model=Path(path), **options)  # type: ignore[arg-type]
-    _check(chosen)
-    out = output_folder(chosen.out, chosen.model)
+    names = [preload] if isinstance(preload, (str, Path)) else preload
+    options = Options(
+        model=Path(path),
+        until=until,
+        match=match,
+        inputs=Path(inputs) if inputs else None,
+        preload=tuple(str(name) for name in names),
+        device=device,
+        inductor=dict(inductor or {}),
+        environment=dict(environment or {}),
+        timeout_s=timeout_s,
+        baseline_runs=baseline_runs,
+        max_checks=max_checks,
+        max_minutes=max_minutes,
+        out=Path(out) if out else None,
+        strategies=tuple(strategies) if strategies else None,
+        command=command,
+    )
+    _check(options)
+    folder = output_folder(options.out, options.model)
     try:
-        return Run(chosen, out, listener).go()
+        return Run(options, folder, listener).go()
     finally:
-        remove_if_empty(out)
+        remove_if_empty(folder)
 
 
 def _check(options: Options) -> None:
@@ -54,6 +101,8 @@ def _check(options: Options) -> None:
         re.compile(options.match)
     except re.error as error:
         raise UsageError(f"--match {options.match!r}: {error}") from error
+    if options.device and not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
+        raise UsageError(f"--device {options.device}: cpu, cuda or cuda:N")
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     if not options.model.is_file():

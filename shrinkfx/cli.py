@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     if options.list_strategies:
         for name, strategy in available().items():
-            print(f"{name:20} {(strategy.__doc__ or '').strip().splitlines()[0]}")
+            print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
         return 0
     if options.model is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
@@ -73,18 +73,16 @@ def _reduce(options: argparse.Namespace, command: str) -> int:
             until=options.until,
             match=options.match,
             baseline_runs=options.baseline_runs,
-            inputs=Path(options.inputs) if options.inputs else None,
-            preload=tuple(options.preload),
+            inputs=options.inputs,
+            preload=options.preload,
             device=options.device,
             inductor=dict(map(_setting, options.inductor_config)),
             environment=dict(map(_variable, options.env)),
             timeout_s=options.timeout,
             max_checks=options.max_checks,
             max_minutes=options.max_minutes,
-            out=Path(options.out) if options.out else None,
-            strategies=tuple(options.strategies.split(","))
-            if options.strategies
-            else None,
+            out=options.out,
+            strategies=options.strategies.split(",") if options.strategies else None,
             command=command,
         )
     finally:
@@ -130,7 +128,11 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _without_folders(arguments: Sequence[str]) -> list[str]:
     """Keep file names only: a repro may not name a path of this machine."""
-    return [Path(a).name if "/" in a and "=" not in a else a for a in arguments]
+    kept = []
+    for argument in arguments:
+        option, separator, value = argument.rpartition("=")
+        kept.append(option + separator + Path(value).name if "/" in value else argument)
+    return kept
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from shrinkfx.check.oracle import (
     runs_to_be_sure,
 )
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server
+from shrinkfx.check.server import Server, tuning
 from shrinkfx.errors import (
     BudgetExhausted,
     LoadError,
@@ -32,13 +33,13 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.failure.classify import first_line
-from shrinkfx.failure.signature import ANY, Signature
+from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.failure.verdict import Oracle, Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Ending, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.output import (
-    Preloads,
+    Preload,
     Written,
     write_smallest_repro,
 )
@@ -157,7 +158,7 @@ class Run:
             self._meters["baseline"].cpu_seconds += server.ready.cpu_seconds
             subject = self._baseline(server)
             search = self._search(subject)
-            printed = self._write(subject, search.reducer.best)
+            printed = self._write(subject, search.reducer.best, search.reducer.form)
             written, verified = self._report(server, subject, search, printed)
             after = Sizes.from_json(printed)
             versions = server.ready.versions
@@ -260,9 +261,11 @@ class Run:
         self._stopped = why
         self._note(f"{why}: writing and verifying the smallest program so far")
 
-    def _write(self, subject: _Subject, best: Candidate) -> Mapping[str, Any]:
+    def _write(
+        self, subject: _Subject, best: Candidate, form: str
+    ) -> Mapping[str, Any]:
         """Have the best candidate saved and printed, in the output folder."""
-        compiler = subject.compiler
+        compiler = subject.compiler.with_options(form=form)
         compiler = compiler.with_limits(compiler.limits, self._meters["verify"])
         ending = compiler.ask(
             Task.WRITE,
@@ -283,11 +286,18 @@ class Run:
     ) -> tuple[Written, tuple[int, int]]:
         """Write the repro and run it as a stranger would."""
         options, checks = self._options, subject.compiler.options
-        environment = {**server.ready.environment, **options.environment}
+        environment = {
+            **tuning(os.environ),
+            **server.ready.environment,
+            **options.environment,
+        }
         random = {"fallback_random": True} if checks.get("fallback_random") else {}
         seen = search.reducer.seen or subject.target
         about = About(
-            signature=replace(seen, match=subject.target.match),
+            # A script's comparison has words of its own.
+            signature=replace(
+                seen, match="" if seen.stage is Stage.COMPARE else subject.target.match
+            ),
             command=options.command or f"shrinkfx.minify({options.model.name!r})",
             versions=server.ready.versions,
             operators=(subject.before.operators, printed["operators"]),
@@ -296,17 +306,24 @@ class Run:
             reference=bool(checks.get("reference", True)),
             random=printed["random"],
             runs=runs_to_be_sure(subject.rate),
+            own_error=printed["own_error"],
+            copies=bool(checks.get("in_place")),
         )
         if not search.printable:
             printed = {**printed, "unprintable": "its source does not fail"}
         self._note("writing repro.py and running it in an empty folder")
-        with Server(environment=environment) as bare:
+        # A stranger's environment: the script must set what matters itself.
+        with Server(environment=None) as bare:
             meter = self._meters["verify"]
             meter.cpu_seconds += bare.ready.cpu_seconds
             runner = ScriptRunner(bare, subject.compiler.limits, meter)
-            preloads = _preloads(options.preload, server.ready.preload_files)
+            files = server.ready.preload_files
+            preloads = [
+                Preload(name, Path(files[name]) if files.get(name) else None)
+                for name in options.preload
+            ]
             written = write_smallest_repro(self._out, printed, about, preloads, runner)
-            return written, runner.verify(written.files, subject.target)
+            return written, runner.verify(written.files, about.signature)
 
     def _conclude(
         self,
@@ -318,7 +335,9 @@ class Run:
         versions: Mapping[str, str],
     ) -> Reduction:
         good = verified[0] == verified[1]
-        status = "stopped" if self._stopped else "reduced" if good else "unverified"
+        status = "unverified"
+        if good:
+            status = "stopped" if self._stopped else "reduced"
         reducer, verdicts = search.reducer, search.verdicts()
         spent = Spent(
             outcomes=[str(verdict.outcome) for verdict in verdicts],
@@ -374,19 +393,6 @@ def _why_undescribed(ending: Ending) -> tuple[str, str]:
         return reason, ""
     how = error["message"] if error else f"{ending.how} {ending.code}"
     return f"eager could not be run ({how})", f"its last lines:\n{ending.log[-1500:]}"
-
-
-def _pair(values: tuple[int, int]) -> dict[str, int]:
-    return {"before": values[0], "after": values[1]}
-
-
-def _preloads(names: Sequence[str], files: Mapping[str, str]) -> Preloads:
-    """Sort preloads by how a repro can carry them."""
-    return Preloads(
-        files=tuple(Path(files[n]) for n in names if files.get(n)),
-        modules=tuple(n for n in names if not files.get(n) and not n.endswith(".so")),
-        libraries=tuple(Path(n) for n in names if n.endswith(".so")),
-    )
 
 
 def _timeout(baseline_seconds: float) -> float:

@@ -36,6 +36,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--until", "hang"], "--timeout"),
         (["--env", "NOVALUE"], "KEY=VALUE"),
         (["--inductor-config", "=1"], "KEY=VALUE"),
+        (["--device", "gpu"], "--device gpu"),
         (["--match", "(unclosed"], "--match"),
         (["--max-checks", "0"], "max_checks must be above 0"),
         (["--max-minutes", "-1"], "max_minutes must be above 0"),

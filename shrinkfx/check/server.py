@@ -15,12 +15,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.program.messages import Ending, Message, Ready, Request, Setup
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S = 30.0
 _GLANCE_S = 0.1
 _LOG = "server.log"
@@ -35,6 +36,10 @@ class Server:
 
     Use it as a context manager; leaving it kills whatever it started. All that
     it writes lies in ``directory``, which goes with it.
+
+    Args:
+        environment: variables on top of this process's own. None starts from a
+            stranger's: without those by which a shell tunes PyTorch.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class Server:
         preloads: Sequence[str] = (),
         device: str | None = None,
         inductor: Mapping[str, object] | None = None,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = _NOTHING,
         command: Sequence[str] = _WORKER,
         start_timeout_s: float = 600.0,
     ) -> None:
@@ -61,7 +66,7 @@ class Server:
             inductor=dict(inductor or {}),
         )
         with _held_interrupt() as interrupted:
-            self._process = self._start(command, environment or {})
+            self._process = self._start(command, environment)
             try:
                 self._write(setup.to_line(), start_timeout_s)
                 if not self._wait(start_timeout_s, "loading", interrupted):
@@ -135,7 +140,7 @@ class Server:
             return ""
 
     def _start(
-        self, command: Sequence[str], environment: Mapping[str, str]
+        self, command: Sequence[str], environment: Mapping[str, str] | None
     ) -> subprocess.Popen[bytes]:
         try:
             with (self.directory / _LOG).open("ab") as log:
@@ -237,7 +242,20 @@ def _ready(descriptor: int, event: int, timeout_s: float) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
-def _environment(extra: Mapping[str, str], mark: str) -> dict[str, str]:
+TUNING = ("TORCH", "PYTORCH", "AOT", "TRITON", "OMP_", "MKL_", "GOMP_", "KMP_")
+"""Prefixes of the variables by which a shell changes what PyTorch does."""
+
+
+def tuning(environment: Mapping[str, str]) -> dict[str, str]:
+    """Pick the variables that may matter to a failure; folders never do."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(TUNING) and "/" not in value
+    }
+
+
+def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     """Set what must be there when the worker's process starts.
 
     Without PYTHONUNBUFFERED a crash loses what the compiled code printed; the
@@ -253,6 +271,9 @@ def _environment(extra: Mapping[str, str], mark: str) -> dict[str, str]:
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         _MARK: mark,
     }
+    if extra is None:
+        strange = {k: v for k, v in os.environ.items() if not k.startswith(TUNING)}
+        return {**strange, **fixed}
     return {**os.environ, **fixed, **extra}
 
 

@@ -39,10 +39,13 @@ _OUT_OF_MEMORY = re.compile(
 )
 _WHAT = re.compile(r"what\(\):\s+([^\n]+)")
 _COMPILER = re.compile(r"[^\n]*?(?:fatal )?error: ([^\n]+)")
+_LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 # g++ quotes with U+2018 and U+2019, Python and Inductor with ' and ".
 _QUOTED = re.compile("['\"`\u2018][^'\"`\u2018\u2019]*['\"`\u2019]")
 _KEPT_CHARACTERS = 16_000
+# The C++ runner may raise no more than "API call failed" and print why before.
+_SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 
@@ -148,6 +151,8 @@ def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
             return known
     kind = Kind.LOAD_ERROR if stage is Stage.LOAD else Kind.EXCEPTION
     line = first_line(text)
+    if "API call failed" in line and (said := _SAID.findall(log)):
+        line = said[-1].strip()
     detail = f"{error['type']}: {normalise(line) or _innermost(error)}"
     return Signature(kind, stage, detail, f"{error['type']}: {line}")
 
@@ -156,7 +161,8 @@ def _compile_error(error: Mapping[str, Any]) -> Signature:
     """Name a compile error: g++'s first ``error:``, else Inductor's own words."""
     message, stage = str(error["message"]), Stage.COMPILE
     if "CppCompileError" in message or error["type"] == "CppCompileError":
-        found = _COMPILER.search(message.partition("Output:")[2] or message)
+        output = message.partition("Output:")[2] or message
+        found = _LINKER.search(output) or _COMPILER.search(output)
         text = found[1] if found else first_line(message)
         detail = f"C++: {normalise(text)}"
         return Signature(Kind.COMPILE_ERROR, stage, detail, text.strip())

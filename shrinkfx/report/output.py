@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from shrinkfx.report.definitions import Definitions, definitions, whole_file
 from shrinkfx.report.repro import DATA, About, Data, write_embedded, write_repro
 
 _EMBED_BYTES = 256 * 1024
+_FROM_FILE = f'torch.load("{DATA}", weights_only=True)["failing"]'
 
 
 class Runner(Protocol):
@@ -24,18 +25,20 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
-class Preloads:
+class Preload:
     """Where custom operators come from.
 
     Attributes:
-        files: Python files whose definitions may be embedded.
-        modules: installed modules, which a repro imports.
-        libraries: shared libraries, which are copied beside it.
+        name: as given: a file, or the name of a module.
+        file: the Python file whose definitions may be embedded, or None.
     """
 
-    files: tuple[Path, ...] = ()
-    modules: tuple[str, ...] = ()
-    libraries: tuple[Path, ...] = ()
+    name: str
+    file: Path | None = None
+
+    @property
+    def is_library(self) -> bool:
+        return self.name.endswith(".so")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def write_smallest_repro(
     folder: Path,
     printed: Mapping[str, Any],
     about: About,
-    preloads: Preloads,
+    preloads: Sequence[Preload],
     runner: Runner,
 ) -> Written:
     """Write the simplest script that fails in the same way.
@@ -98,16 +101,15 @@ def write_smallest_repro(
 
 
 def _attempts(
-    folder: Path, printed: Mapping[str, Any], about: About, preloads: Preloads
+    folder: Path, printed: Mapping[str, Any], about: About, preloads: Sequence[Preload]
 ) -> Iterator[Written]:
-    libraries = [_copy(library, folder) for library in preloads.libraries]
-    names = [library.name for library in libraries]
+    libraries = [_copy(Path(p.name), folder) for p in preloads if p.is_library]
     path, seen = folder / "repro.py", set()
     choices = _choices(preloads, [_qualified(t) for t in printed["targets"]])
     for parts, data in itertools.product(choices, Data):
         if printed["unprintable"]:
             break
-        script = write_repro(printed["source"], about, parts.definitions, names, data)
+        script = write_repro(printed["source"], about, parts.definitions, data)
         if script.text in seen:
             continue
         seen.add(script.text)
@@ -118,9 +120,11 @@ def _attempts(
     for parts in choices:
         program = folder / "minimal.pt2"
         small = program.stat().st_size <= _EMBED_BYTES
-        text = program.read_bytes() if small else program.name
-        path.write_text(write_embedded(text, about, parts.definitions, names))
-        beside = [*([] if small else [program]), folder / DATA, *libraries]
+        carried = program.read_bytes() if small else program.name
+        values = [folder / DATA] if printed["two_sets"] else []
+        failing = _FROM_FILE if values else "exported.example_inputs[0]"
+        path.write_text(write_embedded(carried, about, parts.definitions, failing))
+        beside = [*([] if small else [program]), *values, *libraries]
         beside += [_copy(m, folder) for m in parts.modules]
         yield Written((path, *beside), "the program itself")
 
@@ -133,25 +137,31 @@ class _Parts:
     modules: tuple[Path, ...]
 
 
-def _choices(preloads: Preloads, operators: Sequence[str]) -> list[_Parts]:
+def _choices(preloads: Sequence[Preload], operators: Sequence[str]) -> list[_Parts]:
     """Slices first; whole files only where they hold more."""
-    installed = [
-        Definitions(f"import {name}", True, "", (), ()) for name in preloads.modules
-    ]
     choices: list[_Parts] = []
     for take in (lambda file: definitions(file, operators), whole_file):
-        taken = [(file, take(file)) for file in preloads.files]
+        taken = [_take(preload, take) for preload in preloads]
         modules = tuple(
             module
-            for file, part in taken
+            for preload, part in zip(preloads, taken, strict=True)
             for name in part.local_imports
-            if (module := file.parent / f"{name}.py").is_file()
+            if preload.file and (module := preload.file.parent / f"{name}.py").is_file()
         )
-        parts = _Parts((*installed, *(part for _, part in taken)), modules)
-        texts = [part.text for part in parts.definitions]
+        texts = [part.text for part in taken]
         if texts not in [[p.text for p in c.definitions] for c in choices]:
-            choices.append(parts)
+            choices.append(_Parts(tuple(taken), modules))
     return choices
+
+
+def _take(preload: Preload, take: Callable[[Path], Definitions]) -> Definitions:
+    """Turn a preload into lines of the script; their order is kept."""
+    if preload.is_library:
+        line = f'torch.ops.load_library("./{Path(preload.name).name}")'
+        return Definitions(line, True, "", (), ())
+    if preload.file is None:
+        return Definitions(f"import {preload.name}", True, "", (), ())
+    return take(preload.file)
 
 
 def _qualified(target: str) -> str:

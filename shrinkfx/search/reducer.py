@@ -38,6 +38,7 @@ class Reducer:
         best: the smallest candidate so far.
         history: every accepted candidate, the starting one first.
         cached: questions that were answered without asking.
+        form: the form its candidates are asked about in, for the journal.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Reducer:
         self._budget = budget or Budget()
         self._journal = journal
         self._listener = listener
-        self._form = form
+        self.form = form
         self._answers: dict[str, Verdict] = {}
         self.cached = 0
         self.restart(best)
@@ -187,7 +188,7 @@ class Reducer:
         """Ask the oracle, with the question written down before the answer."""
         if self._journal is None:
             return self._oracle.check(candidate)
-        number = self._journal.asked(strategy, self._form, candidate)
+        number = self._journal.asked(strategy, self.form, candidate)
         verdict = self._oracle.check(candidate)
         self._journal.answered(number, verdict)
         return verdict

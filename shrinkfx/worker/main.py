@@ -26,6 +26,9 @@ CUDA_ENVIRONMENT = {
 }
 """What makes a CUDA failure deterministic, and shows it where it happens."""
 
+OWN_VARIABLES = ("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_COMPILE_THREADS")
+"""What ``check/server.py`` sets for every server."""
+
 
 def main() -> None:
     if sys.argv[1:2] == ["--once"]:
@@ -113,6 +116,9 @@ def _work(worker: Any, request: Request) -> Work:
     def script(note: Note, folder: Path) -> dict[str, Any]:
         os.chdir(request.arguments["cwd"])
         note("run")
+        # What the server needed and a stranger does not have.
+        for name in ("PYTHONPATH", *OWN_VARIABLES):
+            os.environ.pop(name, None)
         _exec("-X", "faulthandler", request.arguments["path"])
         return {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import runpy
 import sys
@@ -20,7 +21,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.backends import aoti
-from shrinkfx.worker.compare import compare, in_float64, unstable
+from shrinkfx.worker.compare import compare, in_float64, own_error, unstable
 from shrinkfx.worker.describe import content_digest, count_operators, describe
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
@@ -155,6 +156,10 @@ class Worker:
     ) -> dict[str, Any]:
         note(Stage.REBUILD)
         built = self._rebuild(arguments)
+        if arguments.get("form") == "source":
+            # The search's last steps were of the source's program.
+            exported = run_source(print_program(built), built)
+            built = Rebuilt(exported, built.example, built.failing)
         exported = built.exported
         torch.export.save(exported, arguments["path"])
         try:
@@ -166,6 +171,8 @@ class Worker:
         return {
             "source": source,
             "unprintable": unprintable,
+            "two_sets": self._loaded().failing is not self._loaded().example,
+            "own_error": self._own_error(built),
             "operators": count_operators(exported.graph_module),
             "nodes": len(exported.graph.nodes),
             "inputs": count_inputs(exported),
@@ -176,6 +183,20 @@ class Worker:
             ),
         }
 
+    def _own_error(self, built: Rebuilt) -> float:
+        """Measure how far eager's results are from a float64 run, at most."""
+        try:
+            results = run_eager(built.exported, built.failing, seed=SEED)
+        except Exception:  # noqa: BLE001 - eager may fail where the original does
+            return 0.0
+        exact = in_float64(built.exported, built.failing) or results
+        errors = [
+            own_error(r, e).max().item()
+            for r, e in zip(results, exact, strict=True)
+            if isinstance(r, torch.Tensor) and r.numel() and r.shape == e.shape
+        ]
+        return max((e for e in errors if math.isfinite(e)), default=0.0)
+
     def _script(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
@@ -183,6 +204,7 @@ class Worker:
         os.chdir(home)
         note(Stage.RUN)
         sys.argv = [path]
+        sys.path[0] = home  # as for any script
         runpy.run_path(path, run_name="__main__")
         note(Stage.DONE)
         return {}

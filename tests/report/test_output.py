@@ -12,7 +12,7 @@ from test_repro import PRINTED, about
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.report.output import (
-    Preloads,
+    Preload,
     Written,
     output_folder,
     remove_if_empty,
@@ -47,7 +47,7 @@ class FakeRunner:
 def write(
     folder: Path,
     fails: Callable[[str], bool],
-    preloads: Preloads | None = None,
+    preloads: Sequence[Preload] = (),
     **changes: object,
 ) -> tuple[Written, FakeRunner]:
     """Write a repro as the worker's answer would have it."""
@@ -56,10 +56,10 @@ def write(
     answer: dict[str, Any] = {
         "source": PRINTED,
         "unprintable": "",
+        "two_sets": False,
         "targets": ["mylib.mix.default"],
     }
     runner = FakeRunner(fails)
-    preloads = preloads or Preloads()
     answer |= changes
     return write_smallest_repro(folder, answer, about(), preloads, runner), runner
 
@@ -94,7 +94,7 @@ def test_program_that_cannot_be_printed_is_embedded_at_once(tmp_path: Path) -> N
 def test_slice_of_a_preload_comes_before_the_whole_file(tmp_path: Path) -> None:
     file = tmp_path / "ops.py"
     file.write_text(SLICED)
-    preloads = Preloads(files=(file,))
+    preloads = [Preload(file.name, file)]
     written, runner = write(tmp_path, lambda text: "unrelated" in text, preloads)
     assert "unrelated" not in runner.texts[0]
     assert "def mix" in runner.texts[0]
@@ -105,13 +105,13 @@ def test_library_lies_beside_the_repro(tmp_path: Path) -> None:
     library = tmp_path / "build" / "ops.so"
     library.parent.mkdir()
     library.write_bytes(b"elf")
-    written, runner = write(tmp_path, lambda _: True, Preloads(libraries=(library,)))
+    written, runner = write(tmp_path, lambda _: True, [Preload(str(library))])
     assert tmp_path / "ops.so" in written.files
     assert 'load_library("./ops.so")' in runner.texts[0]
 
 
 def test_installed_module_is_imported(tmp_path: Path) -> None:
-    _, runner = write(tmp_path, lambda _: True, Preloads(modules=("fbgemm_gpu",)))
+    _, runner = write(tmp_path, lambda _: True, [Preload("fbgemm_gpu")])
     assert "import fbgemm_gpu" in runner.texts[0]
 
 
@@ -122,7 +122,7 @@ def test_module_beside_a_preload_is_copied(tmp_path: Path) -> None:
     (home / "ops.py").write_text(
         f"import helper\n{SLICED.replace('x.clone()', 'x * helper.SCALE')}"
     )
-    written, _ = write(tmp_path, lambda _: True, Preloads(files=(home / "ops.py",)))
+    written, _ = write(tmp_path, lambda _: True, [Preload("ops.py", home / "ops.py")])
     assert tmp_path / "helper.py" in written.files
 
 

@@ -57,7 +57,7 @@ def about(kind: Kind = Kind.MISMATCH, **changes: Any) -> About:
 
 
 def script(data: Data = Data.SEEDED, **changes: Any) -> str:
-    return write_repro(PRINTED, about(**changes), [], [], data).text
+    return write_repro(PRINTED, about(**changes), [], data).text
 
 
 @pytest.mark.parametrize("data", Data)
@@ -101,14 +101,14 @@ def test_dynamic_dims_are_stated() -> None:
 
 
 def test_seeded_values_need_no_file_and_no_unpacking() -> None:
-    result = write_repro(PRINTED, about(), [], [], Data.SEEDED)
+    result = write_repro(PRINTED, about(), [], Data.SEEDED)
     assert not result.needs_data
     assert "unpack" not in result.text
     assert "torch.manual_seed(0)" in result.text
 
 
 def test_exact_values_that_are_too_long_come_from_the_file() -> None:
-    result = write_repro(PRINTED, about(), [], [], Data.EXACT)
+    result = write_repro(PRINTED, about(), [], Data.EXACT)
     assert result.needs_data
     assert 'data["weight_b"]' in result.text
     assert "def unpack(" in result.text
@@ -118,9 +118,7 @@ def test_exact_values_that_are_too_long_come_from_the_file() -> None:
 def test_failing_inputs_run_and_example_inputs_export() -> None:
     (one,) = PRINTED["inputs"]
     two_sets = {**one, "failing": written("torch.randn(9, 3)", "")}
-    text = write_repro(
-        {**PRINTED, "inputs": [two_sets]}, about(), [], [], Data.SEEDED
-    ).text
+    text = write_repro({**PRINTED, "inputs": [two_sets]}, about(), [], Data.SEEDED).text
     assert "torch.export.export(model, args" in text
     assert "failing = (torch.randn(9, 3),)" in text
     assert "compiled(*failing)" in text
@@ -149,17 +147,16 @@ def test_every_line_that_can_fail_tells_its_stage() -> None:
 
 def test_definitions_stand_before_the_module_and_futures_on_top() -> None:
     part = Definitions("def mix(x): ...\n", False, "", (), ("annotations",))
-    text = write_repro(PRINTED, about(), [part], ["ops.so"], Data.SEEDED).text
+    text = write_repro(PRINTED, about(), [part], Data.SEEDED).text
     ast.parse(text)
     compile(text, "repro.py", "exec")
     assert text.index("from __future__ import annotations") < text.index("import torch")
     assert text.index("def mix") < text.index("class Repro")
-    assert 'torch.ops.load_library("./ops.so")' in text
 
 
 def test_embedded_program_is_carried_whole() -> None:
     program = bytes(range(256)) * 40
-    text = write_embedded(program, about(), [], [])
+    text = write_embedded(program, about(), [], "exported.example_inputs[0]")
     tree = ast.parse(text)
     (value,) = [
         n.value.value
@@ -175,6 +172,30 @@ def test_embedded_program_is_carried_whole() -> None:
 def test_crash_says_that_the_process_dies() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
     assert "process dies" in script(signature=crash)
+
+
+def test_program_that_changes_its_inputs_gets_copies_and_is_compiled_first() -> None:
+    text = script(copies=True)
+    ast.parse(text)
+    assert "import copy" in text
+    assert "compiled(*copy.deepcopy(args))" in text
+    assert text.index("aoti_compile_and_package") < text.index("expected = model(")
+
+
+def test_what_eager_itself_gets_wrong_is_tolerated() -> None:
+    assert "atol=1.0e-01" in script(own_error=0.01)
+    assert "atol" not in script(own_error=1e-8)
+
+
+def test_modules_that_the_body_names_are_imported() -> None:
+    body = ["n = operator.neg(x.shape[0])", "return (n,)"]
+    text = write_repro({**PRINTED, "body": body}, about(), [], Data.SEEDED).text
+    assert "import operator\n" in text
+
+
+def test_header_names_no_folder() -> None:
+    bad = Signature(Kind.LOAD_ERROR, Stage.LOAD, "", "in /tmp/a-1/b.so: undefined")
+    assert "# in b.so: undefined" in script(signature=bad)
 
 
 def test_flaky_failure_is_run_often_and_counted() -> None:
