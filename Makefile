@@ -1,5 +1,5 @@
 # make demo   install, build a failing model, reduce it, show the repro failing
-# make test   install, lint, type-check, test; two real AOTInductor reductions
+# make test   install, lint, type-check, test; two real AOTInductor reductions and more
 # make test-all   the same with every case of repros/ (half an hour)
 
 PYTHON ?= python3
@@ -33,7 +33,8 @@ lint: .venv/installed
 
 test: lint
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -m aoti -k "assert_roll_bound or compile_lowering_raises"
+	$(BIN)/python -m pytest -m aoti \
+		-k "assert_roll_bound or compile_lowering_raises or test_run"
 
 test-all: lint
 	$(BIN)/python -m pytest -m "not cuda"

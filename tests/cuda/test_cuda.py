@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -82,7 +84,21 @@ def test_illegal_access_is_classified_and_reduced(
     assert summary["verified"] == {"runs": 3, "failed": 3}
 
 
-def test_parent_and_server_hold_no_context(haystack: Path) -> None:
+def test_parent_holds_no_context(haystack: Path, tmp_path: Path) -> None:
+    options = ["--preload", str(PRELOAD), "--max-checks", "2"]
+    command = [sys.executable, "-m", "shrinkfx", str(haystack), *options]
+    parent = subprocess.Popen([*command, "--out", str(tmp_path / "out")], cwd=ROOT)
+    try:
+        while parent.poll() is None:
+            assert not holds_context(parent.pid)
+            time.sleep(0.2)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert parent.returncode == 4
+
+
+def test_server_holds_no_context(haystack: Path) -> None:
     with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
         for task in (Task.DESCRIBE, Task.ORIGINAL):
             ending = server.ask(Request(task))
@@ -110,6 +126,8 @@ def test_healthy_cpu_program_moved_to_cuda_does_not_fail(tmp_path: Path) -> None
 
 def holds_context(pid: int) -> bool:
     """CUDA opens the unified-memory device when it makes a context."""
-    folder = Path(f"/proc/{pid}/fd")
-    targets = [os.readlink(entry) for entry in folder.iterdir()]
+    targets = []
+    with contextlib.suppress(FileNotFoundError):  # it may close them, or end
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            targets.append(os.readlink(entry))
     return any("nvidia-uvm" in target for target in targets)

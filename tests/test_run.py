@@ -1,0 +1,105 @@
+"""Whole runs through the command line, with real compiles that end early."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CASE = ROOT / "repros" / "compile_lowering_raises"
+
+pytestmark = pytest.mark.aoti
+
+
+@pytest.fixture(name="model", scope="module")
+def _model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = tmp_path_factory.mktemp("model") / "model.pt2"
+    export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
+    subprocess.run([*export, CASE.name, str(model)], check=True, timeout=300)
+    return model
+
+
+def command(model: Path, out: Path, *options: str) -> Sequence[str]:
+    preload = ["--preload", str(CASE / "planted.py")]
+    start = [sys.executable, "-m", "shrinkfx", str(model), "--out", str(out)]
+    return [*start, *preload, *options]
+
+
+def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments, cwd=ROOT, timeout=900, check=False, capture_output=True, text=True
+    )
+
+
+def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
+    model: Path, tmp_path: Path
+) -> None:
+    done = run(command(model, tmp_path / "out", "--max-checks", "2"))
+    assert done.returncode == 4, done.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["status"] == "stopped"
+    assert summary["checks"]["total"] == 2
+    assert summary["operators"]["after"] < summary["operators"]["before"]
+    assert summary["verified"] == {"runs": 3, "failed": 3}
+    assert not summary["minimal"]
+
+
+def test_other_kind_of_failure_is_told_and_leaves_no_folder(
+    model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = run(command(model, out, "--until", "assert"))
+    assert done.returncode == 3
+    assert "cannot scan a padded layout" in done.stderr
+    assert "--until compile-error" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not out.exists()
+
+
+def test_interrupt_leaves_a_verified_repro_and_no_process(
+    model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    started = subprocess.Popen(
+        command(model, out, "--no-progress"),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "RUN_MARK": str(tmp_path)},
+        # A shell that runs tests in the background has SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert started.stderr is not None
+    for line in started.stderr:
+        if " -> " in line:
+            break
+    os.killpg(started.pid, signal.SIGINT)
+    _, said = started.communicate(timeout=600)
+    assert started.returncode == 4, said
+    assert json.loads((out / "summary.json").read_text())["verified"]["failed"] == 3
+    deadline = time.monotonic() + 2
+    while carrying(f"RUN_MARK={tmp_path}") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not carrying(f"RUN_MARK={tmp_path}")
+
+
+def carrying(mark: str) -> list[str]:
+    """List the processes that have a variable in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
