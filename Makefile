@@ -16,6 +16,7 @@ CASE ?= assert_roll_bound
 
 demo: .venv/installed
 	rm -rf demo
+	@echo "the bug of this demo is planted: repros/$(CASE)/planted.py; some minutes"
 	$(BIN)/python -W ignore repros/export.py $(CASE) demo/model.pt2
 	$(BIN)/shrinkfx demo/model.pt2 --preload repros/$(CASE)/planted.py --out demo/out
 	@echo; echo "--- demo/out/repro.py"; cat demo/out/repro.py

@@ -110,5 +110,6 @@ def _check(options: Options) -> None:
     for name in ("timeout_s", "max_checks", "max_minutes", "baseline_runs"):
         value = getattr(options, name)
         if value is not None and value <= 0:
-            raise UsageError(f"{name} must be above 0, not {value}")
+            option = name.removesuffix("_s").replace("_", "-")
+            raise UsageError(f"--{option} must be above 0, not {value}")
     choose(options.strategies)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ast
-import logging
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from shrinkfx import api
 from shrinkfx.errors import ShrinkfxError, UsageError
 from shrinkfx.failure.signature import ANY, MEANING
-from shrinkfx.progress import Plain, Progress, Quiet
+from shrinkfx.progress import Plain, Progress, Quiet, Verbose
 from shrinkfx.search.strategy import available
 
 EXIT_CODES = {
@@ -50,13 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.model is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
-    level = logging.DEBUG if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     try:
         return _reduce(options, "shrinkfx " + shlex.join(_without_folders(given)))
     except ShrinkfxError as error:
         if options.verbose:
-            logging.exception("the error below was raised here")
+            traceback.print_exc()
         print(f"shrinkfx: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
@@ -105,6 +103,8 @@ def _print_result(reduction: api.Reduction) -> None:
 def _listener(options: argparse.Namespace) -> Quiet:
     if options.quiet:
         return Quiet()
+    if options.verbose:
+        return Verbose(sys.stderr)
     if options.no_progress or not sys.stderr.isatty():
         return Plain(sys.stderr)
     return Progress(sys.stderr)
@@ -138,6 +138,7 @@ def _without_folders(arguments: Sequence[str]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shrinkfx",
+        allow_abbrev=False,
         usage="shrinkfx MODEL.pt2 [options]",
         description="Reduce an exported program that fails under AOTInductor to the "
         "smallest program that fails in the same way, as one repro.py.",
@@ -175,7 +176,10 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         help="runs of the original before it is said not to fail (default 100)",
     )
     group.add_argument(
-        "--timeout", type=float, metavar="S", help="seconds per check, compile and run"
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="seconds per check; default: ten times the original, 1 to 10 minutes",
     )
 
 
@@ -219,7 +223,10 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--max-checks", type=int, metavar="N", help="stop after N checks"
     )
     group.add_argument(
-        "--max-minutes", type=float, metavar="M", help="stop after M minutes"
+        "--max-minutes",
+        type=float,
+        metavar="M",
+        help="search no longer than M minutes after the start",
     )
     group.add_argument("--strategies", metavar="NAME,...", help="only these, in order")
     group.add_argument(
@@ -233,7 +240,9 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", help="default: shrinkfx-out/<model>-<number>"
     )
     loudness = group.add_mutually_exclusive_group()
-    loudness.add_argument("-v", "--verbose", action="store_true", help="say more")
+    loudness.add_argument(
+        "-v", "--verbose", action="store_true", help="a line per check"
+    )
     loudness.add_argument("-q", "--quiet", action="store_true", help="only the result")
     group.add_argument(
         "--no-progress", action="store_true", help="plain lines instead of a bar"

@@ -22,12 +22,20 @@ class Quiet:
 class Plain(Quiet):
     """One line per accepted step, for logs and pipes."""
 
+    shown: tuple[type[Event], ...] = (Noted, Stepped)
+
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, (Noted, Stepped)):
+        if isinstance(event, self.shown):
             print(line(event), file=self._stream, flush=True)
+
+
+class Verbose(Plain):
+    """One line per check as well."""
+
+    shown = (Noted, Stepped, Checked)
 
 
 class Progress(Quiet):
@@ -66,11 +74,15 @@ class Progress(Quiet):
             self._bar.close()
 
 
-def line(event: Noted | Stepped) -> str:
+def line(event: Event) -> str:
     """Say in one line what happened."""
-    if isinstance(event, Noted):
-        return event.text
-    return (
-        f"{event.before} -> {event.after} operators  {event.strategy}  "
-        f"check {event.check}  {event.seconds:.0f} s"
-    )
+    match event:
+        case Noted(text):
+            return text
+        case Stepped(before, after, strategy, check, seconds):
+            step = f"{before} -> {after} operators"
+            return f"{step}  {strategy}  check {check}  {seconds:.0f} s"
+        case Checked(check, outcome, operators):
+            return f"check {check}: {outcome}; {operators} operators so far"
+        case Started(operators):
+            return f"searching among {operators} operators"

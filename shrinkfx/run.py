@@ -213,7 +213,8 @@ class Run:
         """Run the original in eager and fetch its graph."""
         ending = compiler.ask(Task.DESCRIBE)
         if "skeleton" not in ending.answer:
-            raise LoadError(str(self._options.model), *_why_undescribed(ending))
+            subject = self._options.inputs or self._options.model
+            raise LoadError(str(subject), *_why_undescribed(ending))
         with open(ending.answer["skeleton"], encoding="utf-8") as file:
             skeleton = Skeleton.from_json(json.load(file))
         for lie in ending.answer["lies"]:
@@ -386,13 +387,15 @@ _NOT_CUTTABLE = (
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:
-    """Say why there is no graph, and what the last words were."""
+    """Say why there is no graph, and what to look at."""
     error = ending.answer.get("error")
     if error and error["type"] == LoadError.__name__:
-        reason = str(error["message"]).partition(": ")[2]
-        return reason, ""
-    how = error["message"] if error else f"{ending.how} {ending.code}"
-    return f"eager could not be run ({how})", f"its last lines:\n{ending.log[-1500:]}"
+        return str(error["message"]).partition(": ")[2], ""
+    if error:
+        reason = f"eager could not be run ({first_line(error['message'])})"
+        return reason, "do the inputs fit the program's signature and ranges?"
+    reason = f"eager ended with {ending.how} {ending.code}"
+    return reason, f"its last lines:\n{ending.log[-1500:]}"
 
 
 def _timeout(baseline_seconds: float) -> float:

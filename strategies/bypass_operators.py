@@ -15,7 +15,7 @@ from shrinkfx.program.edits import Bypass
 
 
 class BypassOperators:
-    """Propose ``Bypass(node, operand)`` where both hold the same kind of value.
+    """Propose to hand on an operand that has the type of the operator's value.
 
     Last operators come first: an early success shortens the longest chain.
     Where several of a node's bypasses are bundled, the earliest value is taken.

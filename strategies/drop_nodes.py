@@ -15,7 +15,7 @@ from shrinkfx.program.edits import Drop
 
 
 class DropNodes:
-    """Propose ``Drop({node})`` for every operator, last first.
+    """Propose to drop each operator alone, last first.
 
     Last first because what follows the culprit is only there to return it.
     """

@@ -38,10 +38,11 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--inductor-config", "=1"], "KEY=VALUE"),
         (["--device", "gpu"], "--device gpu"),
         (["--match", "(unclosed"], "--match"),
-        (["--max-checks", "0"], "max_checks must be above 0"),
-        (["--max-minutes", "-1"], "max_minutes must be above 0"),
+        (["--max-checks", "0"], "--max-checks must be above 0"),
+        (["--max-minutes", "-1"], "--max-minutes must be above 0"),
         (["--max-checks", "many"], "--max-checks"),
         (["--strategies", "drop_node"], "did you mean drop_nodes"),
+        (["--unti", "assert"], "unrecognized arguments"),
         (["-v", "-q"], "not allowed with"),
     ],
 )

@@ -51,6 +51,7 @@ def baseline(
         NotReproducible: it passes, or fails in another way than asked.
     """
     wanted = until or ANY
+    note("baseline: running the program as it is, three times")
     first, ending = compiler.original(fresh=True)
     random = first.signature is None and ending.answer.get("values_skipped", 0) > 0
     if random and wanted in (ANY, Kind.MISMATCH, Kind.NAN):

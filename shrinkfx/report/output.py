@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,19 +93,27 @@ def write_smallest_repro(
         printed: the worker's answer to ``Task.WRITE``, run in ``folder``.
     """
     written = None
-    for written in _attempts(folder, printed, about, preloads):
-        if runner.fails(written.files, about.signature):
-            break
-    assert written is not None
+    with tempfile.TemporaryDirectory(prefix="draft-", dir=folder) as draft:
+        path = Path(draft) / "repro.py"
+        for written in _attempts(path, folder, printed, about, preloads):
+            if runner.fails(written.files, about.signature):
+                break
+        assert written is not None
+        # Nobody shall find a script there that has not been seen to fail.
+        final = path.rename(folder / path.name)
     _drop_unused(folder, written)
-    return written
+    return replace(written, files=(final, *written.files[1:]))
 
 
 def _attempts(
-    folder: Path, printed: Mapping[str, Any], about: About, preloads: Sequence[Preload]
+    path: Path,
+    folder: Path,
+    printed: Mapping[str, Any],
+    about: About,
+    preloads: Sequence[Preload],
 ) -> Iterator[Written]:
     libraries = [_copy(Path(p.name), folder) for p in preloads if p.is_library]
-    path, seen = folder / "repro.py", set()
+    seen = set()
     choices = _choices(preloads, [_qualified(t) for t in printed["targets"]])
     for parts, data in itertools.product(choices, Data):
         if printed["unprintable"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import re
 import textwrap
@@ -141,6 +142,11 @@ def _header(about: About, *remarks: str) -> str:
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
+        *(
+            []
+            if about.reference
+            else ["Eager fails on the original too; results are not compared."]
+        ),
     ]
     return "\n".join(f"# {line}".rstrip() for line in lines)
 
@@ -184,8 +190,16 @@ def _modules(printed: Mapping[str, Any]) -> list[str]:
 
 
 def _registrations(definitions: Sequence[Definitions]) -> list[str]:
-    # torch is imported already.
-    return [re.sub(r"^import torch\n", "", d.text) for d in definitions]
+    return [_as_part(d.text) for d in definitions]
+
+
+def _as_part(text: str) -> str:
+    """Take off what a file has at its top and a part of one need not have."""
+    text = re.sub(r"^import torch\n", "", text, count=1, flags=re.MULTILINE)
+    first = next(iter(ast.parse(text).body), None)
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        return "\n".join(text.splitlines()[first.end_lineno :])
+    return text
 
 
 class _Values:
@@ -199,6 +213,10 @@ class _Values:
     def weight(self, name: str, written: Mapping[str, str]) -> str:
         exact = self._data in (Data.EXACT_WEIGHTS, Data.EXACT)
         return self._choose(name, written, exact)
+
+    def example(self, name: str, written: Mapping[str, str]) -> str:
+        """Only export sees it: any values do."""
+        return self._choose(name, written, exact=False)
 
     def input(self, name: str, written: Mapping[str, str]) -> str:
         exact = self._data in (Data.EXACT_INPUTS, Data.EXACT)
@@ -262,9 +280,11 @@ def _weight_line(weight: Mapping[str, Any], values: _Values) -> str:
 
 def _inputs(printed: Mapping[str, Any], values: _Values) -> str:
     inputs = printed["inputs"]
-    example = [values.input(f"example_{i['name']}", i["example"]) for i in inputs]
+    two_sets = any(i["failing"] for i in inputs)
+    take = values.example if two_sets else values.input
+    example = [take(f"example_{i['name']}", i["example"]) for i in inputs]
     lines = [_tuple("args", example)]
-    if any(i["failing"] for i in inputs):
+    if two_sets:
         failing = [
             values.input(f"failing_{i['name']}", i["failing"] or i["example"])
             for i in inputs

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 import time
 from dataclasses import asdict
@@ -68,11 +69,10 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     aoti.warm_up()
     if setup.model and not environment:
         worker.program = load(setup)
-    versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
-    if triton := _version("triton"):
-        versions["triton"] = triton
+    versions = {"torch": torch.__version__, "Python": platform.python_version()}
     if environment:
-        versions["cuda"] = str(torch.version.cuda)
+        versions |= {"CUDA": str(torch.version.cuda), "triton": _version("triton")}
+    versions |= {"g++": aoti.compiler_version(), "on": platform.platform(terse=True)}
     return worker, Ready(
         versions=versions,
         preload_files=files,

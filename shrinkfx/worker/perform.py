@@ -124,9 +124,8 @@ class Worker:
     ) -> dict[str, Any]:
         """Compile, load, run and compare, noting each stage before it begins."""
         judge = _Judge(run, arguments)
-        if arguments.get("reference", True):
-            note(Stage.EAGER)
-            judge.run_eager()
+        note(Stage.EAGER)
+        judge.run_eager()
         note(Stage.COMPILE)
         options = dict(self.setup.inductor)
         if arguments.get("sanity"):
@@ -140,7 +139,12 @@ class Worker:
         note(Stage.LOAD)
         compiled = aoti.load(package)
         note(Stage.RUN)
-        actual = call(compiled, run.failing)
+        try:
+            actual = call(compiled, run.failing)
+        except Exception as error:
+            if judge.fails_alike(error):
+                return {"invalid": f"eager fails in the same way: {error}"}
+            raise
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         note(Stage.COMPARE)
@@ -218,16 +222,28 @@ class _Judge:
         # With another seed, the second run tells which values are random: the
         # compiled program draws other numbers, unless it was told to draw eager's.
         self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
+        self._must_run = bool(arguments.get("reference", True))
         self._expected: list[Any] | None = None
         self._again: list[Any] = []
+        self._error = ""
 
     def run_eager(self) -> None:
+        """Run eager twice; where the original fails in eager too, it may fail."""
         exported, inputs = self._run.exported, self._run.failing
-        self._expected = run_eager(exported, inputs, seed=SEED)
-        self._again = run_eager(exported, inputs, seed=self._second_seed)
+        try:
+            self._expected = run_eager(exported, inputs, seed=SEED)
+            self._again = run_eager(exported, inputs, seed=self._second_seed)
+        except Exception as error:
+            if self._must_run:
+                raise
+            self._error = f"{type(error).__name__}: {error}"
+
+    def fails_alike(self, error: Exception) -> bool:
+        """Tell whether eager raised the very same: that is no compiler's fault."""
+        return self._error == f"{type(error).__name__}: {error}"
 
     def compare(self, actual: list[Any]) -> dict[str, Any]:
-        if self._expected is None:
+        if self._expected is None or not self._must_run:
             return {}
         difference = compare(
             actual,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,18 @@ def warm_up() -> None:
     import torch._inductor.select_algorithm
 
     torch._inductor.cpu_vec_isa.pick_vec_isa()
+
+
+def compiler_version() -> str:
+    """Ask the C++ compiler that Inductor uses for its version, such as 12.2.0."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    command = [get_cpp_compiler(), "-dumpfullversion"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return "none found"
+    return done.stdout.strip()
 
 
 def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -> str:
