@@ -23,6 +23,11 @@ settings.register_profile(
 )
 settings.load_profile("shrinkfx")
 
+# A shell that starts tests in the background has SIGINT ignored, and everything
+# below it as well: then no Ctrl-C would reach what is tested with one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _NAME = "SHRINKFX_TEST"
 
 

@@ -76,8 +76,6 @@ def test_interrupt_leaves_a_verified_repro_and_no_process(
         text=True,
         start_new_session=True,
         env={**os.environ, "RUN_MARK": str(tmp_path)},
-        # A shell that runs tests in the background has SIGINT ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert started.stderr is not None
     for line in started.stderr:
