@@ -239,11 +239,8 @@ class _GraphPrinter:
             return f"{args[0]}.shape[{args[1]}]"
         if target in _INFIX:
             return f" {_INFIX[target]} ".join(args)
-        args += [
-            f"{name}={text}"
-            for name, value in node.kwargs.items()
-            if (name, text := self._literal(value)) not in _DEFAULTS
-        ]
+        # All of them, though most are defaults: pattern matchers look at them.
+        args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
         return f"{_callee(target)}({', '.join(args)})"
 
     def _literal(self, value: Any) -> str:
@@ -302,13 +299,6 @@ def _callee(target: Callable[..., Any] | str) -> str:
         return f"{module}.{name}"
     raise Unprintable(f"the function {target}")
 
-
-_DEFAULTS = {
-    ("device", 'torch.device("cpu")'),
-    ("layout", "torch.strided"),
-    ("pin_memory", "False"),
-}
-"""Keyword arguments that export writes out and that mean nothing on the CPU."""
 
 _INFIX = {
     operator.add: "+",

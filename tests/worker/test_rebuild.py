@@ -179,3 +179,14 @@ def test_only_needed_weights_are_carried() -> None:
     built = rebuild(program, dropping("weights", "aten.linear.default"), values)
     assert "linear.weight" not in built.exported.state_dict
     assert "scale" in built.exported.state_dict
+
+
+def test_printed_source_leaves_out_no_argument() -> None:
+    # pytorch#183988 needs randperm's pin_memory=False, a default, to fail.
+    program, skeleton, values = loaded("sizes_as_inputs")
+    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    text = "\n".join(print_program(built).body)
+    graph = built.exported.graph
+    for node in graph.nodes:
+        if node.op == "call_function":
+            assert all(f"{name}=" in text for name in node.kwargs)

@@ -125,7 +125,7 @@ class SizesAsInputs(nn.Module):
     """A dynamic integer argument, and a dim computed from another one."""
 
     def forward(self, x: Tensor, y: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        wide = x.sin().expand(k, *x.shape).cos()
+        wide = x.sin().expand(k, *x.shape).cos() + torch.arange(3, device="cpu")
         return wide.sum(0), (y[1:] * 2).exp() + y[:-1]
 
 
