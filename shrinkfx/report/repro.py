@@ -84,8 +84,7 @@ def write_repro(
         inputs,
         _run(printed, about),
     ]
-    text = "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
-    return Script(text, values.needs_data)
+    return Script(_join(parts), values.needs_data)
 
 
 def write_embedded(
@@ -123,7 +122,18 @@ def write_embedded(
         "\n".join(load),
         _run_program(about, "program = exported", "failing"),
     ]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return _join(parts)
+
+
+def _join(parts: Sequence[str]) -> str:
+    """Put parts below each other, two blank lines around definitions."""
+    text = ""
+    previous = ""
+    for part in (p.strip("\n") for p in parts if p.strip("\n")):
+        defines = any(p.startswith(("class ", "def ", "@")) for p in (part, previous))
+        text += part if not text else ("\n\n\n" if defines else "\n\n") + part
+        previous = part
+    return text + "\n"
 
 
 def _header(about: About, *remarks: str) -> str:

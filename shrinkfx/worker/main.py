@@ -72,7 +72,10 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
     if environment:
         versions |= {"CUDA": str(torch.version.cuda), "triton": _version("triton")}
-    versions |= {"g++": aoti.compiler_version(), "on": platform.platform(terse=True)}
+    versions |= {
+        "g++": aoti.compiler_version(),
+        "on": f"{platform.system()} {platform.machine()}",
+    }
     return worker, Ready(
         versions=versions,
         preload_files=files,
