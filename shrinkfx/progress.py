@@ -8,6 +8,11 @@ from tqdm import tqdm
 
 from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped
 
+_BAR = "{desc}, {n_fmt} checks [{elapsed}, {rate_fmt}{postfix}]"
+_BAR_WITH_TOTAL = (
+    "{desc}, {n_fmt} of {total_fmt} checks [{elapsed}, {rate_fmt}{postfix}]"
+)
+
 
 class Quiet:
     """Show nothing."""
@@ -52,9 +57,10 @@ class Progress(Quiet):
                     total=max_checks,
                     unit=" checks",
                     file=self._stream,
-                    desc=f"{operators} operators",
+                    bar_format=_BAR if max_checks is None else _BAR_WITH_TOTAL,
                     dynamic_ncols=True,
                 )
+                self._bar.set_description_str(f"{operators} operators")
             case Checked():
                 self._advance(event)
             case Noted() | Stepped():
@@ -63,7 +69,7 @@ class Progress(Quiet):
     def _advance(self, event: Checked) -> None:
         if self._bar is None:
             return
-        self._bar.set_description(f"{event.operators} operators", refresh=False)
+        self._bar.set_description_str(f"{event.operators} operators", refresh=False)
         if event.seconds_left is not None:
             left = f"{event.seconds_left / 60:.0f} min left"
             self._bar.set_postfix_str(left, refresh=False)
