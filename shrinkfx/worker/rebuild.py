@@ -6,12 +6,10 @@ are copied with their metadata, sizes are read again off whatever carries them.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -24,14 +22,13 @@ from torch.export.graph_signature import (
     OutputSpec,
     TensorArgument,
 )
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
-from shrinkfx.errors import ShrinkfxError
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.values import Scalar, Sizes, Values, bind, evaluate, restride
+from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
+from shrinkfx.worker.values import Sizes, Values, bind, evaluate, restride
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,
@@ -39,10 +36,6 @@ _WEIGHTS = {
     Role.CONSTANT: InputKind.CONSTANT_TENSOR,
 }
 _MUTATIONS = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION}
-
-
-class CannotRebuild(ShrinkfxError):
-    """The candidate is no program that can be fed; its message says why."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +78,7 @@ class _Builder:
         self._new: dict[str, fx.Node] = {}
         self._inputs: list[InputSpec] = []
         self._fed: list[str] = []
-        self._binders: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
-        self._literals: dict[str, Scalar] = {}
-        self._stale = False
+        self._symbols = Symbols(candidate, self._nodes, values)
 
     def build(self) -> Rebuilt:
         feeds = self._feeds_in_order()
@@ -101,7 +92,7 @@ class _Builder:
 
     def _feeds_in_order(self) -> list[str]:
         """Weights first, as every exported program has them, then inputs."""
-        feeds = [n for n in self._candidate.feeds if not self._is_literal(n)]
+        feeds = [n for n in self._candidate.feeds if not self._symbols.take_literal(n)]
         skeleton = self._candidate.skeleton
         inputs = [n for n in feeds if skeleton.node(n).role not in _WEIGHTS]
         for name in inputs:
@@ -110,79 +101,7 @@ class _Builder:
         weights = [
             n for role in _WEIGHTS for n in feeds if skeleton.node(n).role is role
         ]
-        return weights + inputs + self._carriers(inputs)
-
-    def _is_literal(self, name: str) -> bool:
-        """Take a number read off data as the number that it was."""
-        if self._candidate.skeleton.node(name).value is not None:
-            return False
-        number = self._values.scalar(name)
-        if number is not None:
-            self._literals[name] = number
-            self._stale = True
-        return number is not None
-
-    def _carriers(self, inputs: Iterable[str]) -> list[str]:
-        """Choose program inputs that bring in the symbols nothing else binds.
-
-        A symbol that no input has as a size of its own gets a fresh one when the
-        program is exported again; a size computed from it becomes a literal.
-        """
-        bound: set[Any] = set()
-        needed: set[Any] = set()
-        for name in inputs:
-            value = self._nodes[name].meta.get("val")
-            if not isinstance(value, torch.Tensor):
-                raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
-            bound |= set(_plain_dims(value)) - free_unbacked_symbols(value)
-            needed |= _symbols([*value.shape, *value.stride()])
-        for name in self._candidate.operators:
-            for size in self._sizes_of(name):
-                symbols = _symbols([self._nodes[size].meta["val"]])
-                if self._is_within_reach(size):
-                    continue
-                if all(s in bound or self._find_carrier(s) for s in symbols):
-                    needed |= symbols
-                elif not self._is_literal(size):
-                    raise CannotRebuild(f"nothing tells the size {size}")
-        carriers: list[str] = []
-        for symbol in sorted(needed - bound, key=str):
-            carrier = self._find_carrier(symbol)
-            self._stale |= carrier is None
-            if carrier and carrier not in carriers:
-                carriers.append(carrier)
-        return carriers
-
-    def _find_carrier(self, symbol: sympy.Symbol) -> str | None:
-        for name in self._candidate.skeleton.inputs:
-            value = self._nodes[name].meta.get("val")
-            if isinstance(value, torch.Tensor) and symbol in _plain_dims(value):
-                return name
-        return None
-
-    def _sizes_of(self, name: str) -> list[str]:
-        skeleton = self._candidate.skeleton
-        return [
-            v
-            for v in self._candidate.operands(name)
-            if skeleton.node(v).role is Role.SIZE
-        ]
-
-    def _is_within_reach(self, size: str) -> bool:
-        """Tell whether a size can be read off kept values and feeds."""
-        skeleton = self._candidate.skeleton
-        operands = skeleton.node(size).operands
-        for name in operands:
-            if skeleton.node(name).role is Role.SIZE:
-                if not self._is_within_reach(name):
-                    return False
-            elif (
-                skeleton.producer(name) not in self._candidate.keep
-                and name not in self._candidate.feeds
-                and name not in self._literals
-            ):
-                return False
-        return bool(operands)
+        return weights + inputs + self._symbols.carriers(inputs)
 
     def _feed(self, name: str) -> None:
         old = self._nodes[name]
@@ -198,9 +117,7 @@ class _Builder:
         else:
             kind, target, persistent = InputKind.USER_INPUT, None, None
             self._fed.append(name)
-            for dim, symbol in enumerate(_dims(node.meta["val"])):
-                if isinstance(symbol, sympy.Symbol):
-                    self._binders.setdefault(symbol, (node, dim))
+            self._symbols.bind(node)
         argument = TensorArgument(name=node.name)
         self._inputs.append(InputSpec(kind, argument, target, persistent))
 
@@ -214,8 +131,8 @@ class _Builder:
 
     def _operand(self, old: fx.Node) -> Any:
         name = self._candidate.resolve(old.name)
-        if name in self._literals:
-            return self._literals[name]
+        if name in self._symbols.literals:
+            return self._symbols.literals[name]
         if name not in self._new:
             node = self._nodes[name]
             if node.op == "get_attr":
@@ -227,39 +144,15 @@ class _Builder:
         return self._new[name]
 
     def _size(self, name: str) -> fx.Node:
-        if self._is_within_reach(name):
+        if self._symbols.is_within_reach(name):
             return self._graph.node_copy(self._nodes[name], self._operand)
         value = self._nodes[name].meta["val"]
         if not isinstance(value, torch.SymInt):
             raise CannotRebuild(f"{name} is a {type(value).__name__}")
-        found = self._compute(value.node.expr)
+        found = self._symbols.compute(self._graph, value.node.expr)
         if not isinstance(found, fx.Node):
             raise CannotRebuild(f"{name} is a constant")
         return found
-
-    def _compute(self, expression: sympy.Expr) -> fx.Node | int:
-        """Write the operators that compute a size from the inputs' dims."""
-        if expression.is_Integer:
-            return int(expression)
-        if isinstance(expression, sympy.Symbol):
-            if expression not in self._binders:
-                raise CannotRebuild(f"no input has the size {expression}")
-            node, dim = self._binders[expression]
-            size = torch.ops.aten.sym_size.int
-            return self._call(size, node, dim, value=node.meta["val"].shape[dim])
-        function = _ARITHMETIC.get(type(expression).__name__)
-        if function is None:
-            raise CannotRebuild(f"a size of the form {expression} cannot be computed")
-        result, *rest = [self._compute(part) for part in expression.args]
-        for part in rest:
-            value = function(_val(result), _val(part))
-            result = self._call(function, result, part, value=value)
-        return result
-
-    def _call(self, function: Any, *args: Any, value: Any) -> fx.Node:
-        node = self._graph.call_function(function, args)
-        node.meta["val"] = value
-        return node
 
     def _returned(self) -> list[tuple[OutputSpec, str]]:
         """List what the program returns; mutations come first, as in exports."""
@@ -318,10 +211,10 @@ class _Builder:
             constants={k: v for k, v in old.constants.items() if k in targets},
             verifiers=old.verifiers,
         )
-        if not self._stale:
+        if not self._symbols.stale:
             rebuilt.validate()
         inputs = Inputs(example, {}), Inputs(failing, {})
-        return Rebuilt(rebuilt, *inputs, stale=self._stale)
+        return Rebuilt(rebuilt, *inputs, stale=self._symbols.stale)
 
     def _arguments(
         self, value: Callable[[str], torch.Tensor], inputs: Inputs
@@ -357,43 +250,11 @@ class _Builder:
         for node in self._graph.nodes:
             for value in pytree.tree_leaves(node.meta.get("val")):
                 if isinstance(value, torch.Tensor):
-                    used |= _symbols([*value.shape, *value.stride()])
+                    used |= symbols_in([*value.shape, *value.stride()])
                 else:
-                    used |= _symbols([value])
+                    used |= symbols_in([value])
         ranges = self._exported.range_constraints
         return {s: r for s, r in ranges.items() if s in used}
-
-
-_ARITHMETIC = {
-    "Add": operator.add,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "PythonMod": operator.mod,
-    "Pow": operator.pow,
-    "PowByNatural": operator.pow,
-}
-
-
-def _val(part: fx.Node | int) -> Any:
-    return part.meta["val"] if isinstance(part, fx.Node) else part
-
-
-def _dims(value: torch.Tensor) -> list[Any]:
-    return [s.node.expr if isinstance(s, torch.SymInt) else s for s in value.shape]
-
-
-def _plain_dims(value: torch.Tensor) -> list[sympy.Symbol]:
-    return [s for s in _dims(value) if isinstance(s, sympy.Symbol)]
-
-
-def _symbols(sizes: Iterable[Any]) -> set[Any]:
-    found: set[Any] = set()
-    for size in sizes:
-        if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            found |= size.node.expr.free_symbols
-    return found
 
 
 def _is_tensor(node: fx.Node) -> bool:

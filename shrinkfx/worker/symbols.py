@@ -1,0 +1,180 @@
+"""Sizes in a candidate: what they are read off, once half the program is gone.
+
+A symbol such as ``s0`` is bound by an input that has it as a dim. Where the last
+such input is cut away, a program input that has it is carried along; a size that
+nothing tells any more becomes the number that it was.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from shrinkfx.errors import ShrinkfxError
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role
+from shrinkfx.worker.values import Scalar, Values
+
+
+class CannotRebuild(ShrinkfxError):
+    """The candidate is no program that can be fed; its message says why."""
+
+
+class Symbols:
+    """The symbols of one candidate.
+
+    Attributes:
+        literals: numbers that stand for values that nothing tells any more.
+        stale: the metadata of the kept nodes is of another program now.
+    """
+
+    def __init__(
+        self, candidate: Candidate, nodes: Mapping[str, fx.Node], values: Values
+    ) -> None:
+        self._candidate = candidate
+        self._nodes = nodes
+        self._values = values
+        self._binders: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
+        self.literals: dict[str, Scalar] = {}
+        self.stale = False
+
+    def bind(self, node: fx.Node) -> None:
+        """Take an input of the new graph as one to read sizes off."""
+        for dim, symbol in enumerate(_dims(node.meta["val"])):
+            if isinstance(symbol, sympy.Symbol):
+                self._binders.setdefault(symbol, (node, dim))
+
+    def take_literal(self, name: str) -> bool:
+        """Take a number read off data as the number that it was."""
+        if self._candidate.skeleton.node(name).value is not None:
+            return False
+        number = self._values.scalar(name)
+        if number is not None:
+            self.literals[name] = number
+            self.stale = True
+        return number is not None
+
+    def carriers(self, inputs: Iterable[str]) -> list[str]:
+        """Choose program inputs that bring in the symbols nothing else binds.
+
+        A symbol that no input has as a size of its own gets a fresh one when the
+        program is exported again; a size computed from it becomes a literal.
+        """
+        bound: set[Any] = set()
+        needed: set[Any] = set()
+        for name in inputs:
+            value = self._nodes[name].meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
+            bound |= set(_plain_dims(value)) - free_unbacked_symbols(value)
+            needed |= symbols_in([*value.shape, *value.stride()])
+        for name in self._candidate.operators:
+            for size in self._sizes_of(name):
+                symbols = symbols_in([self._nodes[size].meta["val"]])
+                if self.is_within_reach(size):
+                    continue
+                if all(s in bound or self._find_carrier(s) for s in symbols):
+                    needed |= symbols
+                elif not self.take_literal(size):
+                    raise CannotRebuild(f"nothing tells the size {size}")
+        carriers: list[str] = []
+        for symbol in sorted(needed - bound, key=str):
+            carrier = self._find_carrier(symbol)
+            self.stale |= carrier is None
+            if carrier and carrier not in carriers:
+                carriers.append(carrier)
+        return carriers
+
+    def _find_carrier(self, symbol: sympy.Symbol) -> str | None:
+        for name in self._candidate.skeleton.inputs:
+            value = self._nodes[name].meta.get("val")
+            if isinstance(value, torch.Tensor) and symbol in _plain_dims(value):
+                return name
+        return None
+
+    def _sizes_of(self, name: str) -> list[str]:
+        skeleton = self._candidate.skeleton
+        return [
+            v
+            for v in self._candidate.operands(name)
+            if skeleton.node(v).role is Role.SIZE
+        ]
+
+    def is_within_reach(self, size: str) -> bool:
+        """Tell whether a size can be read off kept values and feeds."""
+        skeleton = self._candidate.skeleton
+        operands = skeleton.node(size).operands
+        for name in operands:
+            if skeleton.node(name).role is Role.SIZE:
+                if not self.is_within_reach(name):
+                    return False
+            elif (
+                skeleton.producer(name) not in self._candidate.keep
+                and name not in self._candidate.feeds
+                and name not in self.literals
+            ):
+                return False
+        return bool(operands)
+
+    def compute(self, graph: fx.Graph, expression: sympy.Expr) -> fx.Node | int:
+        """Write the operators that compute a size from the inputs' dims."""
+        if expression.is_Integer:
+            return int(expression)
+        if isinstance(expression, sympy.Symbol):
+            if expression not in self._binders:
+                raise CannotRebuild(f"no input has the size {expression}")
+            node, dim = self._binders[expression]
+            size = torch.ops.aten.sym_size.int
+            return _call(graph, size, node, dim, value=node.meta["val"].shape[dim])
+        function = _ARITHMETIC.get(type(expression).__name__)
+        if function is None:
+            raise CannotRebuild(f"a size of the form {expression} cannot be computed")
+        result, *rest = [self.compute(graph, part) for part in expression.args]
+        for part in rest:
+            value = function(_val(result), _val(part))
+            result = _call(graph, function, result, part, value=value)
+        return result
+
+
+def _call(graph: fx.Graph, function: Any, *args: Any, value: Any) -> fx.Node:
+    node = graph.call_function(function, args)
+    node.meta["val"] = value
+    return node
+
+
+_ARITHMETIC = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Pow": operator.pow,
+    "PowByNatural": operator.pow,
+}
+
+
+def _val(part: fx.Node | int) -> Any:
+    return part.meta["val"] if isinstance(part, fx.Node) else part
+
+
+def _dims(value: torch.Tensor) -> list[Any]:
+    return [s.node.expr if isinstance(s, torch.SymInt) else s for s in value.shape]
+
+
+def _plain_dims(value: torch.Tensor) -> list[sympy.Symbol]:
+    return [s for s in _dims(value) if isinstance(s, sympy.Symbol)]
+
+
+def symbols_in(sizes: Iterable[Any]) -> set[Any]:
+    found: set[Any] = set()
+    for size in sizes:
+        if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            found |= size.node.expr.free_symbols
+    return found
