@@ -11,11 +11,12 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.failure.signature import UNTIL, Kind
+from shrinkfx.options import Options, Reduction
 from shrinkfx.report.output import (
     output_folder,
     remove_if_empty,
 )
-from shrinkfx.run import Options, Reduction, Run
+from shrinkfx.run import Run
 from shrinkfx.search.events import Listener, ignore
 from shrinkfx.search.strategy import choose
 

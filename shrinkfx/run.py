@@ -11,7 +11,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,17 @@ from shrinkfx.errors import (
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.failure.verdict import Oracle, Outcome
+from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Ending, Task
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.report.header import About
 from shrinkfx.report.output import (
     Preload,
     Written,
     write_smallest_repro,
 )
-from shrinkfx.report.repro import DATA, About
+from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import Sizes, Spent, summarise, write_summary
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Listener, Noted, Started
@@ -56,63 +58,6 @@ logger = logging.getLogger(__name__)
 
 BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to reduce, and how; the command line in one record.
-
-    Attributes:
-        until: a kind of failure, ``any``, or None for whatever the baseline shows.
-        match: a regular expression that the failure's text must hold.
-        baseline_runs: how often the original may run before it is said not to fail.
-        inductor: Inductor options for every compile.
-        environment: variables for the worker and for the repro.
-        timeout_s: seconds per check; None means ten times the baseline.
-        command: how the run was started, for the repro's header.
-    """
-
-    model: Path
-    until: str | None = None
-    match: str = ""
-    baseline_runs: int = 100
-    inputs: Path | None = None
-    preload: tuple[str, ...] = ()
-    device: str | None = None
-    inductor: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float | None = None
-    max_checks: int | None = None
-    max_minutes: float | None = None
-    out: Path | None = None
-    strategies: tuple[str, ...] | None = None
-    command: str = ""
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """What came of a run.
-
-    Attributes:
-        status: ``reduced``, ``stopped`` (budget or Ctrl-C) or ``unverified``.
-        candidate: the smallest program that failed as ``signature`` says.
-        minimal: no single operator of it can be dropped.
-        operators: of the original, and of the result.
-        verified: how often the repro was run, and how often it failed.
-        repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
-        summary: what ``summary.json`` holds.
-    """
-
-    status: str
-    candidate: Candidate = field(repr=False)
-    signature: Signature
-    minimal: bool
-    operators: tuple[int, int]
-    checks: int
-    seconds: float
-    verified: tuple[int, int]
-    repro: Path
-    summary: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ ALLOWED = {
     "strategies": {"errors", "program"},
     "testing": {"errors", "program", "failure", "search"},
     "progress": {"search"},
-    "run": {"errors", "program", "failure", "search", "check", "report"},
-    "api": {"errors", "failure", "search", "report", "run"},
+    "options": {"program", "failure"},
+    "run": {"errors", "options", "program", "failure", "search", "check", "report"},
+    "api": {"errors", "options", "failure", "search", "report", "run"},
     "cli": {"errors", "failure", "search", "api", "run", "progress"},
 }
 """What each room may import besides itself."""

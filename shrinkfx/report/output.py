@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.report.definitions import Definitions, definitions, whole_file
-from shrinkfx.report.repro import DATA, About, Data, write_embedded, write_repro
+from shrinkfx.report.header import About
+from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 
 _EMBED_BYTES = 256 * 1024
 _FROM_FILE = f'torch.load("{DATA}", weights_only=True)["failing"]'

@@ -11,7 +11,8 @@ import pytest
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.transcript import STAGE_OF_CALL
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.repro import About, Data, write_embedded, write_repro
+from shrinkfx.report.header import About
+from shrinkfx.report.repro import Data, write_embedded, write_repro
 
 
 def written(seeded: str, exact: str) -> dict[str, str]:

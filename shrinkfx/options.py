@@ -1,0 +1,68 @@
+"""What a run is asked for, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.failure.signature import Signature
+from shrinkfx.program.candidate import Candidate
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to reduce, and how; the command line in one record.
+
+    Attributes:
+        until: a kind of failure, ``any``, or None for whatever the baseline shows.
+        match: a regular expression that the failure's text must hold.
+        baseline_runs: how often the original may run before it is said not to fail.
+        inductor: Inductor options for every compile.
+        environment: variables for the worker and for the repro.
+        timeout_s: seconds per check; None means ten times the baseline.
+        command: how the run was started, for the repro's header.
+    """
+
+    model: Path
+    until: str | None = None
+    match: str = ""
+    baseline_runs: int = 100
+    inputs: Path | None = None
+    preload: tuple[str, ...] = ()
+    device: str | None = None
+    inductor: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+    max_checks: int | None = None
+    max_minutes: float | None = None
+    out: Path | None = None
+    strategies: tuple[str, ...] | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What came of a run.
+
+    Attributes:
+        status: ``reduced``, ``stopped`` (budget or Ctrl-C) or ``unverified``.
+        candidate: the smallest program that failed as ``signature`` says.
+        minimal: no single operator of it can be dropped.
+        operators: of the original, and of the result.
+        verified: how often the repro was run, and how often it failed.
+        repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
+        summary: what ``summary.json`` holds.
+    """
+
+    status: str
+    candidate: Candidate = field(repr=False)
+    signature: Signature
+    minimal: bool
+    operators: tuple[int, int]
+    checks: int
+    seconds: float
+    verified: tuple[int, int]
+    repro: Path
+    summary: Mapping[str, Any] = field(repr=False)
