@@ -190,3 +190,19 @@ def test_printed_source_leaves_out_no_argument() -> None:
     for node in graph.nodes:
         if node.op == "call_function":
             assert all(f"{name}=" in text for name in node.kwargs)
+
+
+@pytest.mark.parametrize("name", ["in_place", "weights", "dynamic", "branches"])
+def test_program_can_be_cut_with_its_in_place_operators(
+    name: str, tmp_path: Path
+) -> None:
+    program, _, _ = loaded(name)
+    program = program.as_exported()
+    values = Values(tmp_path, program)
+    assert values.record(program) == ("", [])
+    skeleton = describe(program, "")
+    built = rebuild(program, Candidate.whole(skeleton, Outputs.ORIGINAL), values)
+    wanted = eager(program.original, program.failing)
+    actual = eager(built.exported, built.failing)
+    shown = [a for a in actual if any(a.shape == w.shape for w in wanted)]
+    assert any(torch.equal(a, w) for a in shown for w in wanted)
