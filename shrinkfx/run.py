@@ -118,10 +118,10 @@ class Run:
 
     def _baseline(self, server: Server) -> _Subject:
         """See the failure, in the file's program and in the form that can be cut."""
-        limits = self._limits(self._options.timeout_s or BASELINE_TIMEOUT_S)
+        options = self._options
+        limits = self._limits(options.timeout_s or BASELINE_TIMEOUT_S)
         compiler = Compiler(server, limits, meter=self._meters["baseline"])
         compiler, described, skeleton = self._describe(compiler)
-        options = self._options
         base = baseline(
             compiler,
             options.until,
@@ -129,7 +129,7 @@ class Run:
             options.baseline_runs,
             self._note,
         )
-        limits = self._limits(self._options.timeout_s or _timeout(base.seconds))
+        limits = self._limits(options.timeout_s or _timeout(base.seconds))
         compiler = compiler.with_limits(limits, self._meters["baseline"])
         compiler = compiler.with_options(fallback_random=base.fallback_random)
         whole = Candidate.whole(skeleton)

@@ -133,9 +133,6 @@ class InFloat64(fx.Interpreter):
         args, kwargs = pytree.tree_map(_widen_dtype, (args, kwargs))
         return super().call_function(target, args, kwargs)
 
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return _to_float64(super().get_attr(target, args, kwargs))
-
 
 def in_float64(exported: ExportedProgram, inputs: Inputs) -> list[Any] | None:
     """Run a program in float64, or None where one of its operators refuses."""

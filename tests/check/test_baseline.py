@@ -132,6 +132,13 @@ def test_random_values_are_compared_under_eagers_random_numbers() -> None:
     assert all(r.arguments["fallback_random"] for r in server.asked[1:4])
 
 
+def test_random_values_do_not_matter_to_an_assertion() -> None:
+    server = FakeServer(SKIPS, CRASHES, SKIPS)
+    base, _ = found(server, until="crash", max_runs=6)
+    assert not base.fallback_random
+    assert not any(r.arguments.get("fallback_random") for r in server.asked)
+
+
 @pytest.mark.parametrize("rate", [0.9, 0.3, 0.05])
 def test_runs_to_be_sure_keep_their_promise(rate: float) -> None:
     runs = runs_to_be_sure(rate)

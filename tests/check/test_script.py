@@ -1,0 +1,72 @@
+"""A repro runs as it would for a stranger, fresh and in forks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.check.server import Server
+from shrinkfx.failure.signature import Kind, Signature, Stage
+
+ASSERTION = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+SCRIPT = """
+import os
+import helper
+
+assert helper.VALUE == 1
+print("saw", sorted(k for k in os.environ if k.startswith("TORCH_TEST_")))
+def compiled(): raise RuntimeError("index out of bounds: 0 <= tmp1 < 4L")
+actual = compiled()
+print("no longer fails")
+"""
+
+
+@pytest.fixture(name="runner", scope="module")
+def _runner() -> Iterator[ScriptRunner]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_TEST_OF_MAKER", "1")
+        with Server(environment=None) as bare:
+            yield ScriptRunner(bare, Limits(120.0, 8 << 30), Meter())
+
+
+@pytest.fixture(name="files")
+def _files(tmp_path: Path) -> list[Path]:
+    script, helper = tmp_path / "repro.py", tmp_path / "helper.py"
+    script.write_text(SCRIPT)
+    helper.write_text("VALUE = 1\n")
+    return [script, helper]
+
+
+@pytest.mark.parametrize("how", ["fork", "fresh"])
+def test_script_finds_what_lies_beside_it(
+    runner: ScriptRunner, files: list[Path], how: str
+) -> None:
+    seen = runner.run(files, fresh=how == "fresh")
+    assert ASSERTION.admits(seen.signature), seen.log
+
+
+@pytest.mark.parametrize("how", ["fork", "fresh"])
+def test_script_does_not_see_its_makers_settings(
+    runner: ScriptRunner, files: list[Path], how: str
+) -> None:
+    seen = runner.run(files, fresh=how == "fresh")
+    assert "saw []" in seen.log
+
+
+def test_script_that_passes_is_counted_as_such(
+    runner: ScriptRunner, files: list[Path]
+) -> None:
+    files[0].write_text('print("no longer fails")')
+    assert runner.verify(files, ASSERTION) == (3, 0)
+    assert not runner.fails(files, ASSERTION)
+
+
+def test_script_that_fails_every_time_is_verified(
+    runner: ScriptRunner, files: list[Path]
+) -> None:
+    assert runner.verify(files, ASSERTION) == (3, 3)
+    assert runner.fails(files, ASSERTION)
