@@ -1,7 +1,6 @@
 """From how a child ended to the identity of its failure.
 
-The texts are those of PyTorch 2.11 to 2.13, g++ and glibc; numbers, names and
-paths in them change from candidate to candidate and are taken out.
+The texts are those of PyTorch 2.11 to 2.13, g++ and glibc.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.messages import Ending
@@ -20,48 +20,43 @@ _ILLEGAL_ACCESS = re.compile(
     r"|cudaErrorInvalidAddressSpace|an illegal instruction was encountered"
 )
 _HEAP = re.compile(
-    r"double free or corruption|malloc\(\): |malloc_consolidate|free\(\): invalid"
-    r"|corrupted (?:size|double-linked|unsorted)|munmap_chunk\(\): |invalid fastbin"
+    r"double free or corruption|(?:malloc|calloc|realloc|free|malloc_consolidate"
+    r"|munmap_chunk|mremap_chunk|unlink_chunk|tcache_\w+)\(\): "
+    r"|corrupted (?:size|double-linked|unsorted)|invalid fastbin"
+    r"|malloc: Assertion|\*\*\* (?:stack smashing|buffer overflow) detected"
 )
 _BOUNDS = re.compile(
     r"index out of bounds|index \S+ is out of bounds|device-side assert"
 )
+_LAYOUT = re.compile(
+    r"expected (?:size \d+==\d+|ndim \d+ but got)[^\n]*\nError in op: (\S+)"
+)
 _ASSERTION = re.compile(
     r"[^\n]*(?:AOTI_TORCH_CHECK|Runtime assertion|Assertion [`'\"]?[^\n]*failed"
-    r"|Expression [^\n]* is False|Expected [^\n]* to be True)[^\n]*"
+    r"|Expression [^\n]* is False|Expected [^\n]* to be True"
+    r"|Expected [^\n]* but received -?\d+$)[^\n]*",
+    re.MULTILINE,
 )
 _BAD_INPUT = re.compile(
-    r"input_handles\[\d+\]: ([\w ]+)|(At least one (?:NaN|INF)) in|dim value is too \w+"
+    r"put_handles\[\d+\]: ([a-z ]+?)(?: at \d+)?,|(At least one (?:NaN|INF)) in"
 )
 _OUT_OF_MEMORY = re.compile(
     r"CUDA out of memory|DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc"
-    r"|Tried to allocate"
+    r"|Tried to allocate|\bMemoryError\b"
+)
+_COMPILER_OUT_OF_MEMORY = re.compile(
+    r"out of memory allocating|memory exhausted|Cannot allocate memory"
+    r"|Killed signal terminated program"
 )
 _WHAT = re.compile(r"what\(\):\s+([^\n]+)")
 _COMPILER = re.compile(r"[^\n]*?(?:fatal )?error: ([^\n]+)")
 _LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
-# g++ quotes with U+2018 and U+2019, Python and Inductor with ' and ".
-_QUOTED = re.compile("['\"`\u2018][^'\"`\u2018\u2019]*['\"`\u2019]")
 _KEPT_CHARACTERS = 16_000
 # The C++ runner may raise no more than "API call failed" and print why before.
 _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
-
-
-def normalise(text: str) -> str:
-    """Take out of a message what drifts: paths, names in quotes, numbers.
-
-    ``/tmp/x/cab.kernel.cpp:22: 'tmp12' was not`` -> ``: '_' was not``
-    """
-    text = re.sub(r"(?:/[\w.+-]+)+/?(?::\d+)*", "", text)
-    text = _QUOTED.sub("'_'", text)
-    text = re.sub(r"\b0x[0-9a-f]+\b", "#", text)
-    text = re.sub(r"\b([A-Za-z_]+?)_?\d+\w*", r"\1#", text)
-    text = re.sub(r"-?\b\d[\d.]*L?\b", "#", text)
-    text = re.sub(r"(?:#, )+#", "#", text)
-    return re.sub(r"\s+", " ", text).strip()
 
 
 def observe(ending: Ending) -> Observation:
@@ -108,53 +103,78 @@ def _signature(ending: Ending, stage: Stage) -> Signature | None:
 def _death(number: int, log: str, stage: Stage) -> Signature:
     """Name a death by a signal; what the process wrote before comes first."""
     name = signal.Signals(number).name
-    # Freeing the result is still the run: that is where a corrupt heap shows.
-    stage = Stage.RUN if stage in (Stage.COMPARE, Stage.DONE) else stage
-    if known := _known_text(log, stage):
+    stage = _of_the_run(stage)
+    known = _known_text(log, stage) if stage is Stage.RUN else _memory_text(log, stage)
+    if known:
         return known
     if number in _FAULTS:
-        kind = Kind.CRASH
-        return Signature(kind, stage, MEMORY, name)
-    what = _WHAT.search(log)
-    text = what[1] if what else ""
-    return Signature(
-        Kind.CRASH, stage, f"{name} {normalise(text)}".strip(), text or name
-    )
+        return Signature(Kind.CRASH, stage, MEMORY, name)
+    if what := _WHAT.search(log):
+        # Thrown where nobody could catch it: in a thread of a larger program.
+        return _exception("RuntimeError", what[1].strip(), stage)
+    return Signature(Kind.CRASH, stage, name, name)
+
+
+def _of_the_run(stage: Stage) -> Stage:
+    """Count freeing the results as the run: there a corrupt heap may show."""
+    return Stage.RUN if stage in (Stage.COMPARE, Stage.DONE) else stage
 
 
 def _known_text(text: str, stage: Stage) -> Signature | None:
     """Recognise the run-time failures that say what they are."""
+    if memory := _memory_text(text, stage):
+        return memory
     if found := _BOUNDS.search(text):
         line = _line_of(text, found)
         return Signature(Kind.ASSERT, stage, "index out of bounds", line)
-    if found := _ILLEGAL_ACCESS.search(text) or _HEAP.search(text):
-        return Signature(Kind.IMA, stage, MEMORY, _line_of(text, found))
     if found := _BAD_INPUT.search(text):
-        detail = normalise(found[1] or found[2] or found[0])
+        detail = found[1] or found[2]
         return Signature(Kind.CHECK_INPUTS, stage, detail, _line_of(text, found))
+    if found := _LAYOUT.search(text):
+        line = _line_of(text, found).replace("\n", ": ")
+        kind = Kind.CHECK_INPUTS if found[1] == "input" else Kind.ASSERT
+        return Signature(kind, stage, f"layout of {found[1]}", line)
     if found := _ASSERTION.search(text):
         return Signature(Kind.ASSERT, stage, normalise(found[0]), found[0].strip())
+    return None
+
+
+def _memory_text(text: str, stage: Stage) -> Signature | None:
+    """Recognise what may be said at any stage; compiling may run kernels, too."""
+    if found := _ILLEGAL_ACCESS.search(text) or _HEAP.search(text):
+        return Signature(Kind.IMA, stage, MEMORY, _line_of(text, found))
     if found := _OUT_OF_MEMORY.search(text):
         return Signature(Kind.OOM, stage, "", _line_of(text, found))
     return None
 
 
 def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
+    stage, text = _of_the_run(stage), str(error["message"])
+    if error["type"] == MemoryError.__name__:
+        return Signature(Kind.OOM, stage, "", f"{error['type']}: {text}".strip(": "))
     if stage is Stage.COMPILE:
         return _compile_error(error)
-    text = str(error["message"])
-    if stage in (Stage.RUN, Stage.DONE):
-        # The C++ runner's exception only says that a call failed; the reason
-        # was printed before.
-        known = _known_text(text, Stage.RUN) or _known_text(log, Stage.RUN)
-        if known:
-            return known
-    kind = Kind.LOAD_ERROR if stage is Stage.LOAD else Kind.EXCEPTION
+    if stage is Stage.LOAD:
+        return _memory_text(text, stage) or _load_error(error)
+    # The C++ runner's exception may only say that a call failed; the reason was
+    # printed before.
+    if known := _known_text(text, stage) or _known_text(log, stage):
+        return known
     line = first_line(text)
     if "API call failed" in line and (said := _SAID.findall(log)):
         line = said[-1].strip()
-    detail = f"{error['type']}: {normalise(line) or _innermost(error)}"
-    return Signature(kind, stage, detail, f"{error['type']}: {line}")
+    return _exception(error["type"], line, stage, _innermost(error))
+
+
+def _exception(name: str, line: str, stage: Stage, where: str = "") -> Signature:
+    detail = f"{name}: {normalise(line) or where}"
+    return Signature(Kind.EXCEPTION, stage, detail, f"{name}: {line}")
+
+
+def _load_error(error: Mapping[str, Any]) -> Signature:
+    line = first_line(str(error["message"]))
+    detail = f"{error['type']}: {normalise_cpp(line) or _innermost(error)}"
+    return Signature(Kind.LOAD_ERROR, Stage.LOAD, detail, f"{error['type']}: {line}")
 
 
 def _compile_error(error: Mapping[str, Any]) -> Signature:
@@ -162,14 +182,21 @@ def _compile_error(error: Mapping[str, Any]) -> Signature:
     message, stage = str(error["message"]), Stage.COMPILE
     if "CppCompileError" in message or error["type"] == "CppCompileError":
         output = message.partition("Output:")[2] or message
+        if found := _COMPILER_OUT_OF_MEMORY.search(output):
+            return Signature(Kind.OOM, stage, "", _line_of(output, found))
         found = _LINKER.search(output) or _COMPILER.search(output)
         text = found[1] if found else first_line(message)
-        detail = f"C++: {normalise(text)}"
+        detail = f"C++: {normalise_cpp(text)}"
         return Signature(Kind.COMPILE_ERROR, stage, detail, text.strip())
     line = first_line(message)
-    # "AssertionError:" and nothing behind it tells nothing: where it was raised does.
-    says_nothing = not line or line.endswith(":")
-    cause = f"{line} {_innermost(error)}" if says_nothing else normalise(line)
+    if memory := _memory_text(line, stage):
+        return memory
+    # "AssertionError:" and nothing behind it, or the dump of a graph, tells
+    # nothing: where it was raised does.
+    says_nothing = not line or line.endswith((":", "(", "[", "{"))
+    cause = normalise(line)
+    if says_nothing:
+        cause = f"{line.partition(':')[0]}: {_innermost(error)}"
     target = _TARGET.search(message)
     parts = [error["type"], cause.strip(), *([target[1]] if target else [])]
     text = f"{error['type']}: {line}" + (f" ({target[1]})" if target else "")
@@ -189,10 +216,12 @@ def first_line(message: str) -> str:
 
 
 def _innermost(error: Mapping[str, Any]) -> str:
-    """Name the innermost frame inside torch: the identity of an empty message."""
-    frames = list(error.get("frames", []))
-    inside = [f for f in frames if f.startswith("torch/")]
-    return f"at {(inside or frames or ['?'])[-1]}"
+    """Name the innermost frame inside torch: the identity of an empty message.
+
+    A file of the user's has another name in a repro.
+    """
+    frames = [f for f in error.get("frames", []) if f.startswith("torch/")]
+    return f"at {frames[-1]}" if frames else ""
 
 
 def _line_of(text: str, found: re.Match[str]) -> str:

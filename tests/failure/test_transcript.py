@@ -57,7 +57,7 @@ def test_first_error_of_a_long_compiler_output_is_found() -> None:
     text = f"InductorError: CppCompileError: C++ compile error\n\nOutput:\n{output}"
     seen = observe(died(6, text)).signature
     assert seen is not None
-    assert seen.detail == "C++: '_' was not declared"
+    assert seen.detail == "C++: 'foo' was not declared"
     assert len(observe(died(6, text)).log) < 20_000
 
 
@@ -87,6 +87,18 @@ def test_segfault_takes_its_stage_from_faulthandler() -> None:
     seen = observe(as_check(Ending("signal", 11, log=log), SCRIPT)).signature
     assert seen is not None
     assert (seen.kind, seen.stage) == (Kind.CRASH, Stage.RUN)
+
+
+@pytest.mark.parametrize("how", ["timeout", "memory"])
+def test_script_that_was_killed_takes_its_stage_from_faulthandler(how: str) -> None:
+    log = (
+        "Fatal Python error: Aborted\n\nThread 0x7f (most recent call first):\n"
+        '  File "/lib/site-packages/torch/_inductor/ir.py", line 3 in freeze\n'
+        '  File "/tmp/repro.py", line 6 in <module>\n'
+    )
+    seen = observe(as_check(Ending(how, log=log), SCRIPT)).signature
+    assert seen is not None
+    assert seen.stage is Stage.COMPILE
 
 
 def test_script_that_passes_has_no_signature() -> None:

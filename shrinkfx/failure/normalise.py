@@ -1,0 +1,88 @@
+"""Take out of a message what drifts while a program shrinks.
+
+What is left is compared as it is, so it must hold nothing of this machine, of
+sizes, of positions, of how many neighbours there are, or of vectorisation.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FILE = re.compile(
+    r"(?:(?<![\w.)\]])~?/[\w.+@-]+|\b[\w+@-]+(?=/[\w.+@/-]*\.\w))(?:/[\w.+@-]*)*(?::\d+)*"
+    r"|\b[\w-]+\.(?:py|c|cc|cpp|cu|h|hpp|o|so|s|S|pt2?)\b(?:[:(]\d+\)?)*"
+)
+_QUOTED_FILE = re.compile(r"(['\"])[^'\"\n]*/[^'\"\n]*\1")
+_KERNEL = re.compile(r"\b(?:cpp|triton)_\w+")
+_DTYPE = re.compile(
+    r"\btorch\.(?:b?float|u?int|complex|bool|half|double|long|short)\w*"
+    r"|\b(?:at::)?k?(?:Float|Double|Half|BFloat16|Long|Int|Short|Char|Byte|Bool"
+    r"|ComplexFloat|ComplexDouble)\b"
+)
+_POSITION = re.compile(r"(?<=\w)[._]\d+(?=[._]|\b)")
+_NUMBERED = re.compile(r"\b([A-Za-z_](?:\w*[A-Za-z_])?)\d+\b")
+_NUMBER = re.compile(r"(?<![\w#])[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?\w*")
+_SIZES = re.compile(r"([\[(])(?:(?:s|u|ks|zuf)?#[-+*/%, ]*)+([\])])|(\[)(\])")
+# g++ quotes with U+2018 and U+2019, and the linker with ` and '.
+_QUOTED = re.compile("[\u2018`]([^\u2018\u2019`']*)[\u2019']")
+_SUGGESTION = re.compile("; did you mean [^\n]*| \\{aka [^}]*\\}| \\[-\\S+\\]$")
+_MANGLED = re.compile(r"\b_Z\w+")
+_TYPE = re.compile(
+    r"(?:float|double|int|long|short|char|bool|unsigned|signed|void|auto|half"
+    r"|u?int\d+_t|size_t|Half|BFloat16)"
+)
+
+
+def normalise(text: str) -> str:
+    """Normalise a message of PyTorch's.
+
+    >>> normalise("buf12 of [2, s7] in /tmp/x.cpp:3 is torch.half, not at -1e-5")
+    'buf# of [#] in is dtype, not at #'
+    """
+    text = _FILE.sub("", _QUOTED_FILE.sub("", text))
+    text = _KERNEL.sub("kernel", text)
+    text = _DTYPE.sub("dtype", text)
+    text = re.sub(r"\b0x[0-9a-f]+\b", "#", text)
+    text = _POSITION.sub("", text)
+    text = _NUMBERED.sub(r"\1#", text)
+    text = _NUMBER.sub("#", text)
+    text = _SIZES.sub(r"\1\3#\2\4", text)
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def normalise_cpp(text: str) -> str:
+    """Normalise a message of the C++ compiler's, the linker's or the loader's.
+
+    Names of functions and variables stay. Types don't: the same line of a kernel is
+    compiled for a vector in a large program and for a scalar in a small one.
+    """
+    text = _SUGGESTION.sub("", text)
+    text = _MANGLED.sub(lambda found: plain_name(found[0]), text)
+    return normalise(_QUOTED.sub(lambda found: f"'{_name(found[1])}'", text))
+
+
+def plain_name(mangled: str) -> str:
+    """Read the name out of a symbol, without the types of its parameters.
+
+    >>> plain_name("_ZN2at5emptyEl"), plain_name("_Z3logf")
+    ('at::empty', 'log')
+    """
+    parts, rest = [], re.sub(r"^_Z[NLK]*", "", mangled)
+    while length := re.match(r"\d+", rest):
+        end = length.end() + int(length[0])
+        parts.append(rest[length.end() : end])
+        rest = rest[end:]
+    return "::".join(parts) or mangled
+
+
+def _name(quoted: str) -> str:
+    """Keep what is a name, of a function without its parameters; drop types."""
+    head = re.sub(r"<.*", "", quoted.partition("(")[0])
+    name = head.split()[-1].rpartition("::")[2] if head.split() else ""
+    if "operator" in quoted:
+        found = re.search(r"operator\s*[^\s\w(]+", quoted)
+        return found[0] if found else "_"
+    is_call = "(" in quoted
+    if is_call or (re.fullmatch(r"\w+", quoted) and not _TYPE.fullmatch(quoted)):
+        return name
+    return "_"
