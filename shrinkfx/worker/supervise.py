@@ -11,17 +11,19 @@ import ctypes
 import faulthandler
 import json
 import os
+import resource
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from shrinkfx.failure.transcript import name_frame
 from shrinkfx.program.messages import Ending, Request
+from shrinkfx.worker.processes import descendants, kill, pss_bytes, rss_bytes
 
 Note = Callable[[str], None]
 Work = Callable[[Note, Path], dict[str, Any]]
@@ -30,6 +32,7 @@ _LOG_BYTES = 512_000
 """g++ prints its first error before hundreds of kilobytes of what follows from it."""
 
 _KILL_S = 10.0
+_LAST_WORDS_S = 1.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -73,6 +76,8 @@ def supervise(
     watch = _Watch(child)
     try:
         how, code = _wait(watch, request, started, cancelled)
+        if how in ("timeout", "memory"):
+            watch.abort()
     finally:
         watch.kill_all()
     seconds = time.monotonic() - started
@@ -118,18 +123,27 @@ class _Watch:
         where that makes a difference is it worth asking for the exact share.
         """
         below = list(descendants(os.getpid()))
-        total = sum(map(_rss_bytes, below))
+        total = sum(map(rss_bytes, below))
         if total > limit_bytes:
-            total = sum(map(_pss_bytes, below))
+            total = sum(map(pss_bytes, below))
         self.peak_rss_bytes = max(self.peak_rss_bytes, total)
         return total > limit_bytes
+
+    def abort(self) -> None:
+        """Have the child say where it is: faulthandler answers with its frames."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.child, signal.SIGABRT)
+        deadline = time.monotonic() + _LAST_WORDS_S
+        while self.status is None and time.monotonic() < deadline:
+            self.reap()
+            time.sleep(0.002)
 
     def kill_all(self) -> None:
         """Kill until nothing is left; what forks meanwhile is met next round."""
         deadline = time.monotonic() + _KILL_S
         while self.reap() and time.monotonic() < deadline:
             for pid in descendants(os.getpid()):
-                _kill(pid)
+                kill(pid)
             time.sleep(0.002)
 
 
@@ -190,6 +204,8 @@ def _settle(folder: Path, server: int) -> Note:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # many die, all on purpose
     faulthandler.enable(2)
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
@@ -222,57 +238,6 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     frames = [name_frame(frame.filename, frame.name) for frame in stack]
     name = type(error).__name__
     return {"type": name, "message": str(error), "frames": frames[-30:]}
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """Yield every process below ``pid``, dead ones that nobody waited for too."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            children.setdefault(_parent(entry), []).append(int(entry))
-    stack = [pid]
-    while stack:
-        for below in children.get(stack.pop(), ()):
-            yield below
-            stack.append(below)
-
-
-def _parent(pid: str) -> int:
-    try:
-        text = Path("/proc", pid, "stat").read_text(errors="replace")
-    except OSError:
-        return 0
-    return int(text.rpartition(")")[2].split()[1])
-
-
-def _rss_bytes(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGESIZE")
-
-
-def _pss_bytes(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    _, _, share = text.partition("\nPss:")
-    return int(share.split()[0]) * 1024 if share else 0
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and its group.
-
-    A group dies at once. One by one, a chain of processes that each fork the
-    next and end is never caught: its dead, not yet waited for, name the group.
-    """
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        group = os.getpgid(pid)
-        if group != os.getpgrp():
-            os.killpg(group, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
 
 
 def _answer(path: Path) -> dict[str, Any]:

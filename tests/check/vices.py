@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -31,6 +32,10 @@ def echo(request: Request, folder: Path) -> Answer:
 
 def answer_and_exit_5(request: Request, folder: Path) -> Answer:
     return {"still": "told", "exit": 5}
+
+
+def core_limit(request: Request, folder: Path) -> Answer:
+    return {"limit": resource.getrlimit(resource.RLIMIT_CORE)[0]}
 
 
 def list_pipes(request: Request, folder: Path) -> Answer:

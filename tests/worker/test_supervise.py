@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.program.messages import Ending, Request
-from shrinkfx.worker.supervise import descendants, describe_error, write_answer
+from shrinkfx.worker.processes import descendants
+from shrinkfx.worker.supervise import describe_error, write_answer
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -57,6 +58,25 @@ def test_supervise_ends_a_child_over_its_memory(once: Once) -> None:
     ending = once(Request("vice", {"vice": "allocate"}, max_rss_bytes=limit))
     assert ending.how == "memory"
     assert limit < ending.peak_rss_bytes < 4 * limit
+
+
+@pytest.mark.parametrize(
+    ("vice", "timeout_s", "how"),
+    [("hang_on_the_gil", 0.7, "timeout"), ("allocate", 60.0, "memory")],
+)
+def test_supervise_has_a_child_over_its_limits_say_where_it_is(
+    once: Once, tmp_path: Path, vice: str, timeout_s: float, how: str
+) -> None:
+    asked = {"vice": vice, "ready": str(tmp_path / "ready")}
+    limited = Request("vice", asked, timeout_s=timeout_s, max_rss_bytes=200 << 20)
+    ending = once(limited)
+    assert (ending.how, ending.code) == (how, 0)
+    assert f"in {vice}\n" in ending.log
+
+
+def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:
+    ending = once(Request("vice", {"vice": "core_limit"}))
+    assert ending.answer == {"limit": 0}
 
 
 @pytest.mark.parametrize("vice", ["daemonise", "storm", "runaways"])
