@@ -22,6 +22,11 @@ from shrinkfx.search.strategy import choose
 
 __all__ = ["Options", "Reduction", "minify"]
 
+_SHOWN_BY: Mapping[str | None, Mapping[str, str]] = {
+    Kind.CHECK_INPUTS: {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
+}
+"""Variables without which a kind of failure never shows."""
+
 
 def minify(
     path: str | Path,
@@ -52,7 +57,8 @@ def minify(
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
         device: where to move the program: ``cpu``, ``cuda`` or ``cuda:N``.
         inductor: Inductor options of the failing run.
-        environment: environment variables of the failing run.
+        environment: environment variables of the failing run; ``until``
+            ``check-inputs`` adds the one that has inputs checked.
         timeout_s: seconds per check; None means ten times the baseline.
         baseline_runs: how often the original may run before it is said not to fail.
         max_checks: stop after so many.
@@ -77,7 +83,7 @@ def minify(
         preload=tuple(str(name) for name in names),
         device=device,
         inductor=dict(inductor or {}),
-        environment=dict(environment or {}),
+        environment={**_SHOWN_BY.get(until, {}), **(environment or {})},
         timeout_s=timeout_s,
         baseline_runs=baseline_runs,
         max_checks=max_checks,

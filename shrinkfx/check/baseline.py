@@ -71,7 +71,7 @@ def baseline(
     note(f"baseline: {target}")
     if failed < len(seen):
         note(f"flaky: {failed} of {len(seen)} runs fail so; each check runs often")
-    elif target.stage in (Stage.RUN, Stage.COMPARE):
+    elif _may_be_the_inputs(target):
         _check_sanity(compiler, note)
     seconds = max(s.seconds for s in seen)
     return Baseline(target, failed / len(seen), random, seconds)
@@ -123,6 +123,11 @@ def _until_it_shows(
             if found >= _ENOUGH or observation.invalid or observation.unresolved:
                 break
     return seen
+
+
+def _may_be_the_inputs(target: Signature) -> bool:
+    ran = target.stage in (Stage.RUN, Stage.COMPARE)
+    return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
 
 
 def _check_sanity(compiler: Compiler, note: Callable[[str], None]) -> None:

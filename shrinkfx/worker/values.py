@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -96,7 +97,8 @@ class _Recorder(fx.Interpreter):
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> str:
-        flat = self._exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+        refused = _refusal(self._exported, inputs)
+        flat = flat_inputs(self._exported, inputs)
         self._sizes = bind(self._exported, flat)
         torch.manual_seed(SEED)
         try:
@@ -108,7 +110,9 @@ class _Recorder(fx.Interpreter):
             return f"{type(error).__name__}: {error}"
         finally:
             (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
-        return ""
+            if refused:
+                self.lies.clear()  # no operator's fault: the inputs are of another kind
+        return refused
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
@@ -161,6 +165,28 @@ class _Recorder(fx.Interpreter):
                 f"{n.name} ({n.target}) has strides {list(real.stride())}, "
                 f"its metadata says {said}"
             )
+
+
+def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> Sequence[Any]:
+    """List what the graph is called with, weights and constants included.
+
+    Inputs that the program refuses are taken too: what follows may be the failure.
+    """
+    unchecked = copy.copy(exported)
+    unchecked._check_input_constraints = lambda *_: None  # type: ignore[method-assign]
+    flat: Sequence[Any] = unchecked._graph_module_flat_inputs(
+        inputs.args, inputs.kwargs
+    )
+    return flat
+
+
+def _refusal(exported: ExportedProgram, inputs: Inputs) -> str:
+    """Say in eager's words why the program refuses its inputs, or ''."""
+    try:
+        exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 Sizes = dict[Any, sympy.Integer]
