@@ -55,6 +55,8 @@ _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 _KEPT_CHARACTERS = 16_000
 # The C++ runner may raise no more than "API call failed" and print why before.
 _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
+# Where a Python operator that compiled code called has raised.
+_RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 
@@ -163,6 +165,8 @@ def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
     line = first_line(text)
     if "API call failed" in line and (said := _SAID.findall(log)):
         line = said[-1].strip()
+    if line.endswith(":") and (found := _RAISED_AT.search(text)):
+        line = f"{line} at {found[1]}"
     return _exception(error["type"], line, stage, _innermost(error))
 
 

@@ -1,0 +1,52 @@
+"""The library's front: what is asked for on the way to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shrinkfx
+from shrinkfx import api
+from shrinkfx.options import Options
+
+CHECKED = {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
+
+
+class NoRun(Exception):
+    """Holds what the run was asked for."""
+
+    def __init__(self, options: Options, *_: object) -> None:
+        super().__init__()
+        self.options = options
+
+    def go(self) -> None:
+        raise self
+
+
+@pytest.mark.parametrize(
+    ("until", "environment", "expected"),
+    [
+        (None, {"A": "1"}, {"A": "1"}),
+        ("assert", {}, {}),
+        ("check-inputs", {"A": "1"}, {"A": "1", **CHECKED}),
+        ("check-inputs", {"AOTI_RUNTIME_CHECK_INPUTS": "2"}, None),
+    ],
+)
+def test_check_inputs_has_inputs_checked(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    until: str | None,
+    environment: Mapping[str, str],
+    expected: Mapping[str, str] | None,
+) -> None:
+    monkeypatch.setattr(api, "Run", NoRun)
+    model = tmp_path / "model.pt2"
+    model.touch()
+    more: dict[str, Any] = {"until": until, "environment": environment}
+    with pytest.raises(NoRun) as raised:
+        shrinkfx.minify(model, out=tmp_path / "out", **more)
+    wanted = environment if expected is None else expected
+    assert raised.value.options.environment == wanted
