@@ -34,7 +34,7 @@ MEANING = {
     Kind.CRASH: "death by a signal with nothing more specific",
     Kind.NAN: "not finite where eager is finite",
     Kind.MISMATCH: "dtype, shape or values differ from eager",
-    Kind.CHECK_INPUTS: "the compiled program refuses its inputs",
+    Kind.CHECK_INPUTS: "the compiled program, told to check its inputs, refuses them",
     Kind.COMPILE_ERROR: "AOTInductor or the C++ compiler raises",
     Kind.LOAD_ERROR: "the compiled package does not load",
     Kind.EXCEPTION: "any other exception at run time",
