@@ -16,7 +16,7 @@ from shrinkfx.report.output import (
     output_folder,
     remove_if_empty,
 )
-from shrinkfx.run import Run
+from shrinkfx.run import run
 from shrinkfx.search.events import Listener, ignore
 from shrinkfx.search.strategy import choose
 
@@ -89,7 +89,7 @@ def minify(
     _check(options)
     folder = output_folder(options.out, options.model)
     try:
-        return Run(options, folder, listener).go()
+        return run(options, folder, listener)
     finally:
         remove_if_empty(folder)
 
