@@ -25,6 +25,9 @@ EXIT_CODES = {
     4: "stopped early by budget or Ctrl-C; the best so far is written and verified",
     5: "reduced, but the repro could not be verified",
 }
+_SHOWN = 3
+"""By-catch that is printed; ``summary.json`` has all."""
+
 _STATUS = {"reduced": 0, "stopped": 4, "unverified": 5}
 
 _EXAMPLES = """\
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.model is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
     try:
-        return _reduce(options, "shrinkfx " + shlex.join(_without_folders(given)))
+        return _run(options, "shrinkfx " + shlex.join(_without_folders(given)))
     except ShrinkfxError as error:
         if options.verbose:
             traceback.print_exc()
@@ -62,31 +65,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 4
 
 
-def _reduce(options: argparse.Namespace, command: str) -> int:
-    listener = _listener(options)
+def _run(arguments: argparse.Namespace, command: str) -> int:
+    options = _options(arguments, command)
+    listener = _listener(arguments)
     try:
-        reduction = api.minify(
-            options.model,
-            listener=listener,
-            until=options.until,
-            match=options.match,
-            baseline_runs=options.baseline_runs,
-            inputs=options.inputs,
-            preload=options.preload,
-            device=options.device,
-            inductor=dict(map(_setting, options.inductor_config)),
-            environment=dict(map(_variable, options.env)),
-            timeout_s=options.timeout,
-            max_checks=options.max_checks,
-            max_minutes=options.max_minutes,
-            out=options.out,
-            strategies=options.strategies.split(",") if options.strategies else None,
-            command=command,
-        )
+        if arguments.candidate:
+            retrieved = api.retrieve(options, arguments.candidate, listener)
+            return _print_candidate(retrieved)
+        reduction = api.reduce(options, listener)
     finally:
         listener.close()
     _print_result(reduction)
     return _STATUS[reduction.status]
+
+
+def _options(arguments: argparse.Namespace, command: str) -> api.Options:
+    names = arguments.strategies
+    return api.Options(
+        model=Path(arguments.model),
+        until=arguments.until,
+        match=arguments.match,
+        check=arguments.check,
+        baseline_runs=arguments.baseline_runs,
+        inputs=Path(arguments.inputs) if arguments.inputs else None,
+        preload=tuple(arguments.preload),
+        device=arguments.device,
+        inductor=dict(map(_setting, arguments.inductor_config)),
+        environment=dict(map(_variable, arguments.env)),
+        timeout_s=arguments.timeout,
+        max_checks=arguments.max_checks,
+        max_minutes=arguments.max_minutes,
+        out=Path(arguments.out) if arguments.out else None,
+        strategies=tuple(names.split(",")) if names else None,
+        command=command,
+    )
+
+
+def _print_candidate(retrieved: api.Retrieved) -> int:
+    print(f"candidate: {retrieved.operators} operators: {retrieved.seen}")
+    print(f"program:   {retrieved.program}")
+    verified = retrieved.verified
+    if verified is None:
+        return 3
+    print(f"repro:     {verified.written.files[0]}")
+    print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
+    return 0 if verified.failed == verified.runs else 5
 
 
 def _print_result(reduction: api.Reduction) -> None:
@@ -97,6 +120,11 @@ def _print_result(reduction: api.Reduction) -> None:
     print(f"failure:  {reduction.signature}")
     print(f"verified: {failed} of {runs} runs of the repro fail in the same way")
     print(f"spent:    {reduction.checks} checks, {reduction.seconds:.0f} s")
+    for caught in reduction.summary["by_catch"][:_SHOWN]:
+        print(
+            f"by-catch: {caught['kind']} in {caught['stage']}: {caught['text']:.80} "
+            f"({caught['operators']} operators, --candidate {caught['candidate']})"
+        )
     print(f"repro:    {reduction.repro}")
 
 
@@ -169,6 +197,12 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         help="only a failure whose text holds this",
     )
     group.add_argument(
+        "--check",
+        metavar="CMD",
+        help="a command of yours instead: run with {} replaced by the path of a .pt2, "
+        "it exits with 0 if that still fails, with 125 if it cannot tell",
+    )
+    group.add_argument(
         "--baseline-runs",
         type=int,
         default=100,
@@ -238,6 +272,11 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out", metavar="DIR", help="default: shrinkfx-out/<model>-<number>"
+    )
+    group.add_argument(
+        "--candidate",
+        metavar="DIGEST",
+        help="write a candidate that the run in --out DIR has met, its by-catch say",
     )
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument(

@@ -25,7 +25,7 @@ ALLOWED = {
     "progress": {"search"},
     "options": {"program", "failure"},
     "run": {"errors", "options", "program", "failure", "search", "check", "report"},
-    "api": {"errors", "options", "failure", "search", "report", "run"},
+    "api": {"errors", "options", "failure", "search", "check", "report", "run"},
     "cli": {"errors", "failure", "search", "api", "run", "progress"},
 }
 """What each room may import besides itself."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shrinkfx.check.server import Server
 from shrinkfx.options import Options, Reduction
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.job import Job
+from shrinkfx.run.by_command import verify_by_command
+from shrinkfx.run.job import Job, server_for
 from shrinkfx.run.reduction import reduce
-from shrinkfx.run.result import conclude, verify, write
+from shrinkfx.run.result import Result, conclude, verify, write
 from shrinkfx.run.subject import find_subject
 from shrinkfx.search.events import Listener
 
@@ -21,17 +21,21 @@ from shrinkfx.search.events import Listener
 def run(options: Options, out: Path, listener: Listener) -> Reduction:
     """Take a program from its failure to a verified repro in ``out``."""
     job = Job(options, out, listener)
-    with Server(
-        model=options.model.resolve(),
-        inputs=options.inputs.resolve() if options.inputs else None,
-        preloads=options.preload,
-        device=options.device,
-        inductor=options.inductor,
-        environment=options.environment,
-    ) as server:
+    with server_for(options) as server:
         subject = find_subject(job, server)
         found = reduce(job, subject)
-        printed = write(job, subject, found.reducer.best, found.reducer.form)
-        verified = verify(job, server, subject, found, printed)
+        subject = subject.with_options(calls=found.calls)
+        reducer = found.reducer
+        result = Result(
+            candidate=reducer.best,
+            form=reducer.form,
+            seen=reducer.seen or subject.target,
+            printable=found.search.printable,
+        )
+        printed = write(job, subject.compiler, result)
+        if subject.command:
+            verified = verify_by_command(job, server, subject, result, printed)
+        else:
+            verified = verify(job, server, subject, result, printed)
         after, versions = Sizes.from_json(printed), server.ready.versions
     return conclude(job, subject, found, verified, after, versions)

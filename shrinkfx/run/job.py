@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.server import Server
 from shrinkfx.options import Options
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Listener, Noted
@@ -37,6 +38,18 @@ class Job:
         """Bound a check by the user's time limit, and by what memory is free."""
         timeout_s = self.options.timeout_s or default_s
         return Limits(timeout_s, _available_bytes() * 3 // 4)
+
+
+def server_for(options: Options) -> Server:
+    """Start the worker that holds the program."""
+    return Server(
+        model=options.model.resolve(),
+        inputs=options.inputs.resolve() if options.inputs else None,
+        preloads=options.preload,
+        device=options.device,
+        inductor=options.inductor,
+        environment=options.environment,
+    )
 
 
 def _available_bytes() -> int:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.oracle import runs_to_be_sure
+from shrinkfx.check.oracle import Compiler, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import Server, tuning
 from shrinkfx.errors import WorkerError
-from shrinkfx.failure.signature import ANY, Stage
-from shrinkfx.failure.verdict import Outcome
+from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Task
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Preload, Written, write_smallest_repro
 from shrinkfx.report.repro import DATA
-from shrinkfx.report.summary import Sizes, Spent, summarise, write_summary
+from shrinkfx.report.summary import (
+    Sizes,
+    Spent,
+    gather,
+    summarise,
+    write_summary,
+)
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.subject import Subject
@@ -36,50 +40,82 @@ class Verified:
     failed: int
 
 
-def write(job: Job, subject: Subject, best: Candidate, form: str) -> Mapping[str, Any]:
-    """Have a candidate saved and printed, in the output folder.
+@dataclass(frozen=True)
+class Result:
+    """The program to report.
+
+    Attributes:
+        form: what failed: the program, or its printed source.
+        seen: the failure in the candidate's own words, or None if it passes.
+        printable: its printed source is not known to pass.
+    """
+
+    candidate: Candidate
+    form: str
+    seen: Signature | None
+    printable: bool = True
+
+
+def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
+    """Have the result saved and printed, in the output folder.
 
     Raises:
         WorkerError: it could not be.
     """
-    compiler = subject.compiler.with_options(form=form)
-    compiler = compiler.with_limits(compiler.limits, job.meters["verify"])
+    compiler = compiler.with_options(form=result.form).with_limits(
+        compiler.limits, job.meters["verify"]
+    )
     ending = compiler.ask(
         Task.WRITE,
-        candidate=best.to_json(),
+        candidate=result.candidate.to_json(),
         path=str((job.out / "minimal.pt2").resolve()),
         data=str((job.out / DATA).resolve()),
     )
     if "operators" not in ending.answer:
         raise WorkerError("the result could not be written", ending.log[-2000:])
-    return ending.answer
+    if result.printable:
+        return ending.answer
+    return {**ending.answer, "unprintable": "its source does not fail"}
 
 
 def verify(
-    job: Job, server: Server, subject: Subject, found: Found, printed: Mapping[str, Any]
+    job: Job,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    printed: Mapping[str, Any],
 ) -> Verified:
     """Write the simplest repro that fails, and run it in empty folders."""
-    about = _about(job, server, subject, found, printed)
-    if not found.search.printable:
-        printed = {**printed, "unprintable": "its source does not fail"}
+    told = about(job, server, subject, result, printed)
     job.note("writing repro.py and running it in an empty folder")
     # A stranger's environment: the script must set what matters itself.
     with Server(environment=None) as bare:
         meter = job.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
         runner = ScriptRunner(bare, subject.compiler.limits, meter)
-        files = server.ready.preload_files
-        preloads = [
-            Preload(name, Path(files[name]) if files.get(name) else None)
-            for name in job.options.preload
-        ]
-        written = write_smallest_repro(job.out, printed, about, preloads, runner)
-        return Verified(written, *runner.verify(written.files, about.signature))
+        parts = preloads(job, server)
+        written = write_smallest_repro(job.out, printed, told, parts, runner)
+        return Verified(written, *runner.verify(written.files, told.signature))
 
 
-def _about(
-    job: Job, server: Server, subject: Subject, found: Found, printed: Mapping[str, Any]
+def preloads(job: Job, server: Server) -> list[Preload]:
+    """Say where custom operators come from."""
+    files = server.ready.preload_files
+    return [
+        Preload(name, Path(files[name]) if files.get(name) else None)
+        for name in job.options.preload
+    ]
+
+
+def about(
+    job: Job,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    printed: Mapping[str, Any],
 ) -> About:
+    """Gather what a repro says of itself."""
+    seen = result.seen or subject.target
     options, checks = job.options, subject.compiler.options
     environment = {
         **tuning(os.environ),
@@ -87,7 +123,6 @@ def _about(
         **options.environment,
     }
     random = {"fallback_random": True} if checks.get("fallback_random") else {}
-    seen = found.reducer.seen or subject.target
     return About(
         # A script's comparison has words of its own.
         signature=replace(
@@ -102,7 +137,8 @@ def _about(
         random=printed["random"],
         runs=runs_to_be_sure(subject.rate),
         own_error=printed["own_error"],
-        copies=bool(checks.get("in_place")),
+        keeps_state=printed["mutates"],
+        calls=subject.calls,
     )
 
 
@@ -121,11 +157,7 @@ def conclude(
     reducer, verdicts = found.reducer, found.search.verdicts()
     spent = Spent(
         outcomes=[str(verdict.outcome) for verdict in verdicts],
-        by_catch=Counter(
-            str(verdict.observation.signature)
-            for verdict in verdicts
-            if verdict.outcome is Outcome.DIFFERENT
-        ),
+        by_catch=gather(found.search.by_catch()),
         cached=found.search.cached,
         seconds=job.budget.seconds,
         cpu_seconds={k: m.cpu_seconds for k, m in job.meters.items()},
@@ -139,6 +171,8 @@ def conclude(
         sizes=(subject.before, after),
         spent=spent,
         minimal=reducer.minimal,
+        rest=found.rest,
+        calls=subject.calls,
         verified=(verified.runs, verified.failed),
         written=verified.written,
         versions=versions,
@@ -153,6 +187,6 @@ def conclude(
         checks=len(verdicts),
         seconds=job.budget.seconds,
         verified=(verified.runs, verified.failed),
-        repro=job.out / "repro.py",
+        repro=verified.written.files[0],
         summary=summary,
     )

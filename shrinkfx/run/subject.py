@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shrinkfx.check.baseline import baseline, describe
+from shrinkfx.check.baseline import Baseline, baseline, describe
+from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
 from shrinkfx.check.oracle import Compiler, make_oracle
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible
@@ -23,6 +24,9 @@ from shrinkfx.run.job import Job
 BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
 
+MAX_CALLS = 10
+"""Calls in one run of a program that changes its buffers, before it passes."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -33,6 +37,7 @@ class Subject:
         before: its size.
         compiler: set up so that the failure shows.
         rate: the part of the original's runs that failed so.
+        command: the user's own test, or None.
     """
 
     whole: Candidate
@@ -40,10 +45,22 @@ class Subject:
     compiler: Compiler
     target: Signature
     rate: float
+    command: Command | None = None
+
+    @property
+    def calls(self) -> int:
+        """How often a run must call the program before it fails."""
+        return int(self.compiler.options.get("calls", 1))
+
+    def with_options(self, **options: object) -> Subject:
+        """Set further options of the worker."""
+        return replace(self, compiler=self.compiler.with_options(**options))
 
     def oracle(self, **options: object) -> Oracle:
         """Make what answers questions, with further options for the worker."""
         compiler = self.compiler.with_options(**options)
+        if self.command:
+            return CommandOracle(compiler, self.command)
         return make_oracle(compiler, self.target, self.rate)
 
 
@@ -54,16 +71,16 @@ def find_subject(job: Job, server: Server) -> Subject:
         LoadError: eager cannot run it.
         NotReproducible: it does not fail as asked.
     """
-    options, meter = job.options, job.meters["baseline"]
+    meter = job.meters["baseline"]
     meter.cpu_seconds += server.ready.cpu_seconds
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
     compiler, described = describe_program(job, compiler)
-    base = baseline(
-        compiler, options.until, options.match, options.baseline_runs, job.note
-    )
+    command = Command.parse(job.options.check) if job.options.check else None
+    base = _run_unchanged(job, compiler, described, command)
     limits = job.limits(_timeout(base.seconds))
-    compiler = compiler.with_limits(limits, meter)
-    compiler = compiler.with_options(fallback_random=base.fallback_random)
+    compiler = compiler.with_limits(limits, meter).with_options(
+        fallback_random=base.fallback_random, calls=base.calls
+    )
     skeleton = described.skeleton
     before = Sizes(
         operators=skeleton.original_operators,
@@ -72,10 +89,26 @@ def find_subject(job: Job, server: Server) -> Subject:
         dynamic_dims=described.dynamic_dims,
     )
     whole = Candidate.whole(skeleton)
-    subject = Subject(whole, before, compiler, base.target, base.rate)
+    subject = Subject(whole, before, compiler, base.target, base.rate, command)
     subject = _in_a_form_that_fails(job, subject)
     compiler = subject.compiler.with_limits(limits, job.meters["search"])
     return replace(subject, compiler=compiler)
+
+
+def _run_unchanged(
+    job: Job, compiler: Compiler, described: Described, command: Command | None
+) -> Baseline:
+    """See the failure of the program as the file holds it."""
+    options = job.options
+    if command is None:
+        max_calls = MAX_CALLS if described.keeps_state else 1
+        asked = options.until, options.match, options.baseline_runs
+        return baseline(compiler, *asked, job.note, max_calls)
+    job.note(f"baseline: running --check on the program as it is, {RUNS} times")
+    # The command runs in the user's folder, and so may the paths be meant.
+    inputs = options.inputs.resolve() if options.inputs else None
+    seconds = see_it_fail(command, compiler, options.model.resolve(), inputs)
+    return Baseline(command.target, 1.0, False, seconds)
 
 
 def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:
@@ -110,6 +143,7 @@ class Described:
     skeleton: Skeleton
     inputs: int
     dynamic_dims: int
+    keeps_state: bool
 
 
 def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
@@ -131,7 +165,8 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
         line = first_line(eager_error)
         job.note(f"eager fails too ({line}): going on without comparing")
         compiler = compiler.with_options(reference=False)
-    return compiler, Described(skeleton, answer["inputs"], answer["dynamic_dims"])
+    sizes = (answer["inputs"], answer["dynamic_dims"])
+    return compiler, Described(skeleton, *sizes, answer["keeps_state"])
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:

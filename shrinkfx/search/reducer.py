@@ -38,6 +38,7 @@ class Reducer:
         best: the smallest candidate so far.
         history: every accepted candidate, the starting one first.
         cached: questions that were answered without asking.
+        by_catch: candidates that fail, but differently.
         form: the form its candidates are asked about in, for the journal.
     """
 
@@ -60,6 +61,7 @@ class Reducer:
         self.form = form
         self._answers: dict[str, Verdict] = {}
         self.cached = 0
+        self.by_catch: list[tuple[Candidate, Verdict]] = []
         self.restart(best)
 
     def restart(self, best: Candidate) -> None:
@@ -173,6 +175,8 @@ class Reducer:
         self._budget.spend()
         verdict = self._recorded(strategy, candidate)
         self._answers[candidate.digest] = verdict
+        if verdict.outcome is Outcome.DIFFERENT:
+            self.by_catch.append((candidate, verdict))
         self._listener(
             Checked(
                 self._budget.checks,

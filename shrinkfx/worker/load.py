@@ -16,10 +16,14 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Setup
+
+MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
+"""Kinds of outputs that are written back instead of returned; they come first."""
 
 
 @dataclass(frozen=True)

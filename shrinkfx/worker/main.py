@@ -125,6 +125,20 @@ def _work(worker: Any, request: Request) -> Work:
         _exec("-X", "faulthandler", request.arguments["path"])
         return {}
 
+    def command(note: Note, folder: Path) -> dict[str, Any]:
+        os.chdir(request.arguments["cwd"])
+        note("run")
+        # The server's PYTHONPATH is the user's with one folder before it.
+        own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
+        for name in OWN_VARIABLES:
+            os.environ.pop(name, None)
+        if own:
+            os.environ["PYTHONPATH"] = own
+        words = request.arguments["words"]
+        os.execvp(words[0], words)
+
+    if request.task == Task.COMMAND:
+        return command
     if not request.fresh:
         return here
     return script if request.task == Task.SCRIPT else fresh

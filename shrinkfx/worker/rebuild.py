@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.load import MUTATIONS, Inputs, Program
 from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
 from shrinkfx.worker.values import Sizes, Values, bind, evaluate, restride
 
@@ -35,7 +35,6 @@ _WEIGHTS = {
     Role.BUFFER: InputKind.BUFFER,
     Role.CONSTANT: InputKind.CONSTANT_TENSOR,
 }
-_MUTATIONS = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION}
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class _Builder:
         if not chosen:
             raise CannotRebuild("it would return nothing")
         pairs = [(spec, name) for name, spec in chosen.items()]
-        return sorted(pairs, key=lambda pair: pair[0].kind not in _MUTATIONS)
+        return sorted(pairs, key=lambda pair: pair[0].kind not in MUTATIONS)
 
     def _original_outputs(self) -> dict[str, OutputSpec]:
         chosen: dict[str, OutputSpec] = {}
@@ -178,7 +177,7 @@ class _Builder:
             if self._candidate.skeleton.producer(name) not in self._candidate.keep:
                 continue
             new = self._new[name]
-            if spec.kind in _MUTATIONS and spec.target in kept_targets:
+            if spec.kind in MUTATIONS and spec.target in kept_targets:
                 argument = TensorArgument(name=new.name)
                 chosen[name] = OutputSpec(spec.kind, argument, spec.target)
             else:

@@ -243,14 +243,30 @@ def call(
         return pytree.tree_leaves(function(*args, **kwargs))
 
 
-def run_eager(exported: ExportedProgram, inputs: Inputs, *, seed: int) -> list[Any]:
-    """Call a program in eager and leave its buffers as they were."""
+def call_often(
+    function: Callable[..., Any], inputs: Inputs, calls: int, *, seed: int = SEED
+) -> list[Any]:
+    """Call so often, each time as ``call`` does, and keep the last results."""
+    for _ in range(calls):
+        results = call(function, inputs, seed=seed)
+    return results
+
+
+def run_eager(
+    exported: ExportedProgram, inputs: Inputs, *, seed: int, calls: int = 1
+) -> list[Any]:
+    """Call a program in eager, and leave its buffers as they were before.
+
+    Returns:
+        What the last call gave: a program that changes its buffers may need several.
+    """
     names = exported.graph_signature.inputs_to_buffers.values()
     stores = (exported.state_dict, exported.constants)
     buffers = [store[name] for store in stores for name in names if name in store]
     before = [copy_of(buffer) for buffer in buffers]
     try:
-        return call(exported.module(check_guards=False), inputs, seed=seed)
+        module = exported.module(check_guards=False)
+        return call_often(module, inputs, calls, seed=seed)
     finally:
         with torch.no_grad():
             for buffer, value in zip(buffers, before, strict=True):
