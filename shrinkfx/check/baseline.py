@@ -166,7 +166,8 @@ def _check_sanity(compiler: Compiler, note: Callable[[str], None]) -> None:
     if seen.signature and seen.signature.kind is Kind.CHECK_INPUTS:
         note(
             "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
-            f"({seen.signature.text}); the failure may be theirs"
+            f"({seen.signature.text}); the failure may be theirs. Other inputs: "
+            "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
 
 

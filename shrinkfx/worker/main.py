@@ -61,11 +61,13 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     from shrinkfx.worker.backends import aoti
-    from shrinkfx.worker.load import load, preload
+    from shrinkfx.worker.load import load, preload, require_device
     from shrinkfx.worker.perform import Worker
 
     files = preload(setup.preloads)
     worker = Worker(setup, threads)
+    if setup.model:
+        require_device(setup)
     aoti.warm_up()
     if setup.model and not environment:
         worker.program = load(setup)
