@@ -100,6 +100,8 @@ class Signature:
         return self == seen
 
     def __str__(self) -> str:
+        if self.kind is Kind.CHECK:
+            return f"--check {self.text}"
         return f"{self.kind} in {self.stage}: {self.text or self.detail}"
 
 
