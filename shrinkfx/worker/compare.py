@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.load import MUTATIONS, Inputs
-from shrinkfx.worker.values import SEED, copy_of
+from shrinkfx.worker.values import SEED, copy_of, flat_inputs
 
 
 def compare(
@@ -143,7 +143,7 @@ def in_float64(
     Returns:
         What the last call gave; buffers go from call to call, inputs are copied.
     """
-    flat = exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+    flat = flat_inputs(exported, inputs)
     signature = exported.graph_signature
     names = [s.target or getattr(s.arg, "name", "") for s in signature.input_specs]
     given = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]

@@ -28,7 +28,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.load import MUTATIONS, Inputs, Program
 from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
-from shrinkfx.worker.values import Sizes, Values, bind, evaluate, restride
+from shrinkfx.worker.values import Sizes, Values, bind, evaluate, flat_inputs, restride
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,
@@ -219,7 +219,7 @@ class _Builder:
         self, value: Callable[[str], torch.Tensor], inputs: Inputs
     ) -> tuple[torch.Tensor, ...]:
         """Fetch what the inputs held in one of the original's runs."""
-        flat = self._exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+        flat = flat_inputs(self._exported, inputs)
         sizes = bind(self._exported, flat)
         return tuple(self._fit(name, value(name), sizes) for name in self._fed)
 

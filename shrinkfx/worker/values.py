@@ -96,7 +96,7 @@ class _Recorder(fx.Interpreter):
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> str:
-        flat = self._exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
+        flat = flat_inputs(self._exported, inputs)
         self._sizes = bind(self._exported, flat)
         torch.manual_seed(SEED)
         try:
@@ -161,6 +161,17 @@ class _Recorder(fx.Interpreter):
                 f"{n.name} ({n.target}) has strides {list(real.stride())}, "
                 f"its metadata says {said}"
             )
+
+
+def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
+    """List what a program's graph takes: its weights, then the inputs flattened.
+
+    The program's own way refuses sizes outside of its ranges; the example is inside.
+    """
+    assert exported.example_inputs is not None
+    example = exported._graph_module_flat_inputs(*exported.example_inputs)
+    given = pytree.tree_leaves((inputs.args, inputs.kwargs))
+    return [*example[: len(example) - len(given)], *given]
 
 
 Sizes = dict[Any, sympy.Integer]
@@ -259,13 +270,17 @@ def run_eager(
 
     Returns:
         What the last call gave: a program that changes its buffers may need several.
+
+    Sizes outside of its ranges are no reason to refuse: whether compiled code
+    refuses them may be the very question.
     """
     names = exported.graph_signature.inputs_to_buffers.values()
     stores = (exported.state_dict, exported.constants)
     buffers = [store[name] for store in stores for name in names if name in store]
     before = [copy_of(buffer) for buffer in buffers]
+    module = exported.module(check_guards=False)
+    module._forward_pre_hooks.clear()  # they compare inputs with the ranges
     try:
-        module = exported.module(check_guards=False)
         return call_often(module, inputs, calls, seed=seed)
     finally:
         with torch.no_grad():

@@ -1,0 +1,45 @@
+"""Eager runs of a program, on inputs that it may not even allow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import Dim, export
+
+from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.values import Values, run_eager
+
+
+class Scale(torch.nn.Module):
+    factor: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.full((2,), 3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+ROWS = {0: Dim("rows", min=2, max=8)}
+PROGRAM = export(Scale(), (torch.ones(4, 2),), dynamic_shapes=(ROWS,))
+EXAMPLE = Inputs((torch.ones(4, 2),), {})
+TOO_LONG = Inputs((torch.ones(9, 2),), {})
+
+
+def test_eager_runs_on_sizes_outside_of_the_ranges() -> None:
+    (result,) = run_eager(PROGRAM, TOO_LONG, seed=0)
+
+    assert result.tolist() == [[3.0, 3.0]] * 9
+
+
+def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None:
+    program = Program(PROGRAM, PROGRAM, EXAMPLE, TOO_LONG)
+    values = Values(tmp_path, program)
+
+    assert values.record(program)[0] == ""
+    (product,) = [n.name for n in PROGRAM.graph.nodes if n.op == "call_function"]
+    assert values.example(product).tolist() == [[3.0, 3.0]] * 4
+    assert values.failing(product).tolist() == [[3.0, 3.0]] * 9
