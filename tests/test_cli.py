@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.cli import EXIT_CODES, main
+from shrinkfx.arguments import EXIT_CODES
+from shrinkfx.cli import main
 from shrinkfx.failure.signature import MEANING
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
