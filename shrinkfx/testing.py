@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.program.candidate import Candidate, Outputs, View
+from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit
 from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
+from shrinkfx.program.view import View
 from shrinkfx.search.strategy import Strategy, broken, proposals
 
 PLANTED = Signature(Kind.ASSERT, Stage.RUN, "planted")

@@ -22,8 +22,9 @@ from itertools import islice
 from typing import Protocol, runtime_checkable
 
 from shrinkfx.errors import StrategyError
-from shrinkfx.program.candidate import Candidate, View
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit
+from shrinkfx.program.view import View
 
 ENTRY_POINTS = "shrinkfx.strategies"
 EDITS_PER_OPERATOR = 100

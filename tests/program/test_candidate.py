@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.candidate import Candidate, Outputs, View
+from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit
 from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.program.view import View
 from shrinkfx.testing import (
     HALVES,
     Nodes,

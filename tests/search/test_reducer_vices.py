@@ -11,8 +11,9 @@ import pytest
 
 from shrinkfx.errors import StrategyError
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.candidate import Candidate, View
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.view import View
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import Strategy, choose
 from shrinkfx.strategies.drop_nodes import DropNodes

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from shrinkfx.errors import StrategyError
-from shrinkfx.program.candidate import View
 from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.view import View
 from shrinkfx.search.strategy import (
     DEFAULT_ORDER,
     Strategy,
