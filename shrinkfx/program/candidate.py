@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.fit import require_fit
 from shrinkfx.program.skeleton import Role, Skeleton
 
 
@@ -60,13 +61,11 @@ class Candidate:
         keep = set(self.keep)
         handed: dict[str, str] = {}
         for edit in edits:
+            require_fit(self, edit)
             match edit:
                 case Drop(nodes):
-                    self._require(nodes)
                     keep -= nodes
                 case Bypass(node, operand):
-                    self._require({node})
-                    self._require_same_type(node, operand)
                     keep.discard(node)
                     rival = handed.get(node, operand)
                     handed[node] = min(rival, operand, key=self.skeleton.order)
@@ -75,20 +74,6 @@ class Candidate:
     def returning(self, outputs: Outputs) -> Self:
         """Choose another way to pick the returned values."""
         return self._normal(set(self.keep), self.bypass, outputs)
-
-    def _require(self, nodes: Iterable[str]) -> None:
-        missing = sorted(set(nodes) - self.keep)
-        if missing:
-            raise InvalidEdit(f"not in the candidate: {', '.join(missing)}")
-
-    def _require_same_type(self, node: str, operand: str) -> None:
-        types = [self.skeleton.node(v).value for v in self.skeleton.values(node)]
-        if operand not in self.skeleton or (
-            self.skeleton.node(operand).value not in types
-        ):
-            raise InvalidEdit(f"{operand} is no value of the type of {node}")
-        if self.skeleton.order(operand) >= self.skeleton.order(node):
-            raise InvalidEdit(f"{operand} does not come before {node}")
 
     def _normal(
         self, keep: set[str], bypass: Mapping[str, str], outputs: Outputs
