@@ -27,17 +27,24 @@ class View:
     def sinks(self) -> tuple[str, ...]:
         return self._candidate.sinks
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The values that are fed from outside and are no weights."""
+        return self._candidate.inputs
+
+    @property
+    def replaceable(self) -> tuple[str, ...]:
+        """The operators that a plain one could stand in for."""
+        candidate = self._candidate
+        return tuple(n for n in self.operators if candidate.is_replaceable(n))
+
     def operands(self, operator: str) -> list[str]:
-        """The values that an operator gets, bypasses followed."""
-        return self._candidate.operands(operator)
+        """The values that an operator gets, bypasses followed; never its own."""
+        return [v for v in self._candidate.operands(operator) if v != operator]
 
     def same_value_type(self, operator: str, operand: str) -> bool:
         """Tell whether one of the operator's values has the type of ``operand``."""
-        wanted = self.skeleton.node(operand).value
-        values = self.skeleton.values(operator)
-        return wanted is not None and any(
-            self.skeleton.node(v).value == wanted for v in values
-        )
+        return bool(self.skeleton.values_like(operator, operand))
 
     def only_for(self, sink: str) -> frozenset[str]:
         """The kept operators that would have no use if ``sink`` were not there."""
