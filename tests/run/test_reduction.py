@@ -11,6 +11,7 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Ending, Request
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
@@ -72,14 +73,8 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     found, notes = reduced(tmp_path, lambda c, _: has("cos")(c) or has("relu")(c))
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "reproduced"
-    rest = WHOLE.keep - found.reducer.best.keep
     assert any("--candidate" in note for note in notes)
-    assert found.reducer.has_reproduced(
-        Candidate.from_json(
-            WHOLE.skeleton,
-            {"keep": sorted(rest), "bypass": {}, "outputs": "sinks"},
-        )
-    )
+    assert found.reducer.has_reproduced(WHOLE.edit([Drop(found.reducer.best.keep)]))
 
 
 def test_failure_with_words_needs_no_such_question(tmp_path: Path) -> None:
