@@ -134,3 +134,141 @@ class Dlrm(nn.Module):
         features = torch.stack([dense, *pooled], dim=1)
         pairs = torch.bmm(features, features.transpose(1, 2)).flatten(1)
         return self.top(torch.cat([dense, pairs], dim=1)).squeeze(-1)
+
+
+class LstmTagger(nn.Module):
+    """Token ids ``(batch, steps)`` to tag scores, the recurrence written out.
+
+    The needle runs on the hidden state half-way through the sentence.
+    """
+
+    def __init__(
+        self, needle: nn.Module, *, dropout: float = 0.0, seed: int = 0
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        width, words, tags = 16, 50, 7
+        self.words = nn.Embedding(words, width)
+        self.from_input = nn.Linear(width, 4 * width)
+        self.from_hidden = nn.Linear(width, 4 * width, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.needle = needle
+        self.head = nn.Linear(width, tags)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        embedded = self.dropout(self.words(ids))
+        hidden = cell = torch.zeros_like(embedded[:, 0])
+        states = []
+        for step, word in enumerate(embedded.unbind(1)):
+            gates = self.from_input(word) + self.from_hidden(hidden)
+            enter, forget, update, leave = gates.chunk(4, -1)
+            cell = forget.sigmoid() * cell + enter.sigmoid() * update.tanh()
+            hidden = leave.sigmoid() * cell.tanh()
+            if step == ids.shape[1] // 2:
+                hidden = self.needle(hidden)
+            states.append(hidden)
+        return self.head(self.dropout(torch.stack(states, 1)))
+
+
+class CrossBlock(nn.Module):
+    """A transformer block whose middle reads ``memory``, of a length of its own."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.block = TransformerBlock(width, heads)
+
+    def forward(self, hidden: Tensor, memory: Tensor) -> Tensor:
+        parts = [self.query(self.norm(hidden)), *self.key_value(memory).chunk(2, -1)]
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in parts)
+        read = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.block(hidden + read)
+
+
+class EncoderDecoder(nn.Module):
+    """``source`` and ``target``, each ``(batch, length, 16)``, to ``target``'s shape.
+
+    The needle maps ``(hidden, memory)`` to a hidden state, between the decoder's
+    two blocks.
+    """
+
+    def __init__(self, needle: nn.Module, *, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        width, heads = 16, 2
+        self.encoder = TransformerBlock(width, heads)
+        self.first = CrossBlock(width, heads)
+        self.needle = needle
+        self.second = CrossBlock(width, heads)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory = self.encoder(source)
+        hidden = self.needle(self.first(target, memory), memory)
+        return self.second(hidden, memory)
+
+
+class TemporalConv(nn.Module):
+    """Signals ``(batch, 4, time)`` to the same shape, through dilated convolutions.
+
+    The needle runs on 8 channels in the middle.
+    """
+
+    def __init__(self, needle: nn.Module, *, layers: int = 6, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        channels = 8
+        self.enter = nn.Conv1d(4, channels, 1)
+        self.filters = nn.ModuleList(
+            nn.Conv1d(channels, 2 * channels, 2, dilation=2 ** (i % 3))
+            for i in range(layers)
+        )
+        self.skips = nn.ModuleList(
+            nn.Conv1d(channels, channels, 1) for _ in range(layers)
+        )
+        self.needle = needle
+        self.leave = nn.Conv1d(channels, 4, 1)
+
+    def forward(self, signal: Tensor) -> Tensor:
+        hidden = self.enter(signal)
+        total = torch.zeros_like(hidden)
+        layers = zip(self.filters, self.skips, strict=True)
+        for number, (filtered, skip) in enumerate(layers):
+            if number == len(self.filters) // 2:
+                hidden = self.needle(hidden)
+            past = F.pad(hidden, (filtered.dilation[0], 0))
+            value, gate = filtered(past).chunk(2, 1)
+            update = value.tanh() * gate.sigmoid()
+            total = total + skip(update)
+            hidden = hidden + update
+        return self.leave(F.relu(total))
+
+
+class Experts(nn.Module):
+    """Tokens ``(rows, 16)`` to the same shape, each through the expert of its choice.
+
+    How many rows an expert gets depends on the data. The needle runs on the rows
+    of the middle one.
+    """
+
+    def __init__(self, needle: nn.Module, *, experts: int = 5, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        width = 16
+        self.router = nn.Linear(width, experts)
+        self.up = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(experts))
+        self.down = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(experts))
+        self.needle = needle
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        choice = self.router(tokens).argmax(-1)
+        mixed = tokens
+        for number, (up, down) in enumerate(zip(self.up, self.down, strict=True)):
+            rows = (choice == number).nonzero().squeeze(-1)
+            chosen = tokens.index_select(0, rows)
+            if number == len(self.up) // 2:
+                chosen = self.needle(chosen)
+            mixed = mixed.index_add(0, rows, down(F.gelu(up(chosen))))
+        return mixed

@@ -27,8 +27,11 @@ def main(slug: str, file: Path) -> None:
     """Export the case ``slug`` into ``file``."""
     case = load(slug)
     module, args, dynamic_shapes = case.make()
+    kwargs = case.kwargs() if hasattr(case, "kwargs") else None
     with torch.no_grad():
-        program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes)
+        program = torch.export.export(
+            module, args, kwargs, dynamic_shapes=dynamic_shapes
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     torch.export.save(program, file)
     if hasattr(case, "run_args"):

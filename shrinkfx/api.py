@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shrinkfx.check.command import Command
 from shrinkfx.errors import (
     LoadError,
     UsageError,
@@ -16,11 +17,13 @@ from shrinkfx.report.output import (
     output_folder,
     remove_if_empty,
 )
-from shrinkfx.run import Run
+from shrinkfx.run import run
+from shrinkfx.run.retrieval import Retrieved
+from shrinkfx.run.retrieval import retrieve as retrieve_from
 from shrinkfx.search.events import Listener, ignore
 from shrinkfx.search.strategy import choose
 
-__all__ = ["Options", "Reduction", "minify"]
+__all__ = ["Options", "Reduction", "Retrieved", "minify", "reduce", "retrieve"]
 
 _SHOWN_BY: Mapping[str | None, Mapping[str, str]] = {
     Kind.CHECK_INPUTS: {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
@@ -33,6 +36,7 @@ def minify(
     *,
     until: str | None = None,
     match: str = "",
+    check: str | None = None,
     inputs: str | Path | None = None,
     preload: Sequence[str | Path] = (),
     device: str | None = None,
@@ -53,6 +57,8 @@ def minify(
         path: a ``.pt2`` as ``torch.export.save`` writes it.
         until: a kind of failure, ``any``, or None for whatever the program shows.
         match: a regular expression that the failure's text must hold.
+        check: a command that exits with 0 where the ``.pt2`` at ``{}`` still fails,
+            and with 125 where it can't tell; it takes the place of ``until``.
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
         device: where to move the program: ``cpu``, ``cuda`` or ``cuda:N``.
@@ -79,6 +85,7 @@ def minify(
         model=Path(path),
         until=until,
         match=match,
+        check=check,
         inputs=Path(inputs) if inputs else None,
         preload=tuple(str(name) for name in names),
         device=device,
@@ -92,12 +99,34 @@ def minify(
         strategies=tuple(strategies) if strategies else None,
         command=command,
     )
+    return reduce(options, listener)
+
+
+def reduce(options: Options, listener: Listener = ignore) -> Reduction:
+    """Do what ``minify`` does, with its arguments in one record."""
     _check(options)
     folder = output_folder(options.out, options.model)
     try:
-        return Run(options, folder, listener).go()
+        return run(options, folder, listener)
     finally:
         remove_if_empty(folder)
+
+
+def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:
+    """Write a candidate that an earlier run has met, by-catch for example.
+
+    Args:
+        options: those of that run; ``out`` is its folder.
+        digest: the candidate's, or a unique beginning of it.
+
+    Raises:
+        UsageError: there is no such candidate, or the program is another one.
+        LoadError: the program, its inputs or a preload could not be read.
+    """
+    _check(options)
+    if options.out is None:
+        raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
+    return retrieve_from(options, digest, options.out, listener)
 
 
 def _check(options: Options) -> None:
@@ -108,6 +137,8 @@ def _check(options: Options) -> None:
         re.compile(options.match)
     except re.error as error:
         raise UsageError(f"--match {options.match!r}: {error}") from error
+    if options.check is not None:
+        _check_command(Command.parse(options.check), options)
     if options.device and not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
         raise UsageError(f"--device {options.device}: cpu, cuda or cuda:N")
     if options.until == Kind.HANG and options.timeout_s is None:
@@ -120,3 +151,10 @@ def _check(options: Options) -> None:
             option = name.removesuffix("_s").replace("_", "-")
             raise UsageError(f"--{option} must be above 0, not {value}")
     choose(options.strategies)
+
+
+def _check_command(command: Command, options: Options) -> None:
+    if options.until or options.match:
+        raise UsageError("--check takes the place of --until and --match: not both")
+    if command.takes_inputs and not options.inputs:
+        raise UsageError("--check with {inputs} needs --inputs FILE")

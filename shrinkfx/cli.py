@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import ast
+import re
 import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import metadata
-from pathlib import Path
 
 from shrinkfx import api
-from shrinkfx.errors import ShrinkfxError, UsageError
-from shrinkfx.failure.signature import ANY, MEANING
+from shrinkfx.arguments import make_parser, options_of
+from shrinkfx.errors import ShrinkfxError
 from shrinkfx.progress import Plain, Progress, Quiet, Verbose
 from shrinkfx.search.strategy import available
 
-EXIT_CODES = {
-    0: "reduced and verified",
-    1: "internal error",
-    2: "bad usage or input",
-    3: "the program does not fail as asked; says what it does instead",
-    4: "stopped early by budget or Ctrl-C; the best so far is written and verified",
-    5: "reduced, but the repro could not be verified",
-}
-_STATUS = {"reduced": 0, "stopped": 4, "unverified": 5}
+_SHOWN = 3
+"""By-catch that is printed; ``summary.json`` has all."""
 
-_EXAMPLES = """\
-examples:
-  shrinkfx model.pt2
-      reduce whatever failure the program shows
-  shrinkfx model.pt2 --until assert --inputs failing.pt --preload my_ops.py
-      reduce an assertion that only these inputs trigger, with custom operators
-  shrinkfx model.pt2 --until mismatch --inductor-config max_autotune=True \\
-      --max-minutes 30 --out report
-      reduce a wrong result under the failing run's own settings, for half an hour
-"""
+_STATUS = {"reduced": 0, "stopped": 4, "unverified": 5}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_args(given)
     if options.list_strategies:
         for name, strategy in available().items():
@@ -51,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.model is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
     try:
-        return _reduce(options, "shrinkfx " + shlex.join(_without_folders(given)))
+        return _run(options, "shrinkfx " + shlex.join(_without_folders(given)))
     except ShrinkfxError as error:
         if options.verbose:
             traceback.print_exc()
@@ -62,31 +44,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 4
 
 
-def _reduce(options: argparse.Namespace, command: str) -> int:
-    listener = _listener(options)
+def _run(arguments: argparse.Namespace, command: str) -> int:
+    options = options_of(arguments, command)
+    listener = _listener(arguments)
     try:
-        reduction = api.minify(
-            options.model,
-            listener=listener,
-            until=options.until,
-            match=options.match,
-            baseline_runs=options.baseline_runs,
-            inputs=options.inputs,
-            preload=options.preload,
-            device=options.device,
-            inductor=dict(map(_setting, options.inductor_config)),
-            environment=dict(map(_variable, options.env)),
-            timeout_s=options.timeout,
-            max_checks=options.max_checks,
-            max_minutes=options.max_minutes,
-            out=options.out,
-            strategies=options.strategies.split(",") if options.strategies else None,
-            command=command,
-        )
+        if arguments.candidate:
+            retrieved = api.retrieve(options, arguments.candidate, listener)
+            return _print_candidate(retrieved)
+        reduction = api.reduce(options, listener)
     finally:
         listener.close()
     _print_result(reduction)
     return _STATUS[reduction.status]
+
+
+def _print_candidate(retrieved: api.Retrieved) -> int:
+    print(f"candidate: {retrieved.operators} operators: {retrieved.seen}")
+    print(f"program:   {retrieved.program}")
+    verified = retrieved.verified
+    if verified is None:
+        return 3
+    print(f"repro:     {verified.written.files[0]}")
+    print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
+    return 0 if verified.failed == verified.runs else 5
 
 
 def _print_result(reduction: api.Reduction) -> None:
@@ -97,6 +77,12 @@ def _print_result(reduction: api.Reduction) -> None:
     print(f"failure:  {reduction.signature}")
     print(f"verified: {failed} of {runs} runs of the repro fail in the same way")
     print(f"spent:    {reduction.checks} checks, {reduction.seconds:.0f} s")
+    for caught in reduction.summary["by_catch"][:_SHOWN]:
+        text = caught["text"].partition("\n")[0]
+        print(
+            f"by-catch: {caught['kind']} in {caught['stage']}: {text:.80} "
+            f"({caught['operators']} operators, --candidate {caught['candidate']})"
+        )
     print(f"repro:    {reduction.repro}")
 
 
@@ -110,160 +96,6 @@ def _listener(options: argparse.Namespace) -> Quiet:
     return Progress(sys.stderr)
 
 
-def _setting(text: str) -> tuple[str, object]:
-    """Read ``max_autotune=True``; what is no Python literal is a string."""
-    name, value = _variable(text)
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UsageError(f"expected KEY=VALUE, not '{text}'")
-    return name, value
-
-
 def _without_folders(arguments: Sequence[str]) -> list[str]:
     """Keep file names only: a repro may not name a path of this machine."""
-    kept = []
-    for argument in arguments:
-        option, separator, value = argument.rpartition("=")
-        kept.append(option + separator + Path(value).name if "/" in value else argument)
-    return kept
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shrinkfx",
-        allow_abbrev=False,
-        usage="shrinkfx MODEL.pt2 [options]",
-        description="Reduce an exported program that fails under AOTInductor to the "
-        "smallest program that fails in the same way, as one repro.py.",
-        epilog=_EXAMPLES + "\n" + _tables(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    version = f"shrinkfx {metadata.version('shrinkfx')}" if _installed() else "shrinkfx"
-    parser.add_argument("model", nargs="?", metavar="MODEL.pt2", help="the program")
-    parser.add_argument("--version", action="version", version=version)
-    _add_failure_options(parser)
-    _add_program_options(parser)
-    _add_search_options(parser)
-    _add_output_options(parser)
-    return parser
-
-
-def _add_failure_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("which failure")
-    group.add_argument(
-        "--until",
-        metavar="KIND",
-        help="the kind of failure (below); default: what the baseline shows",
-    )
-    group.add_argument(
-        "--match",
-        default="",
-        metavar="REGEX",
-        help="only a failure whose text holds this",
-    )
-    group.add_argument(
-        "--baseline-runs",
-        type=int,
-        default=100,
-        metavar="N",
-        help="runs of the original before it is said not to fail (default 100)",
-    )
-    group.add_argument(
-        "--timeout",
-        type=float,
-        metavar="S",
-        help="seconds per check; default: ten times the original, 1 to 10 minutes",
-    )
-
-
-def _add_program_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the failing program")
-    group.add_argument(
-        "--inputs",
-        metavar="FILE",
-        help="failing inputs, where they differ from those in the .pt2: a torch.saved "
-        "tuple, or a dict with args and kwargs",
-    )
-    group.add_argument(
-        "--preload",
-        action="append",
-        default=[],
-        metavar="MODULE|FILE",
-        help="module, .py or .so that registers custom operators; may be repeated",
-    )
-    group.add_argument(
-        "--device", metavar="cpu|cuda[:N]", help="move the program there"
-    )
-    group.add_argument(
-        "--inductor-config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an Inductor option of the failing run; may be repeated",
-    )
-    group.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an environment variable of the failing run; may be repeated",
-    )
-
-
-def _add_search_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the search")
-    group.add_argument(
-        "--max-checks", type=int, metavar="N", help="stop after N checks"
-    )
-    group.add_argument(
-        "--max-minutes",
-        type=float,
-        metavar="M",
-        help="search no longer than M minutes after the start",
-    )
-    group.add_argument("--strategies", metavar="NAME,...", help="only these, in order")
-    group.add_argument(
-        "--list-strategies", action="store_true", help="list the strategies and leave"
-    )
-
-
-def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--out", metavar="DIR", help="default: shrinkfx-out/<model>-<number>"
-    )
-    loudness = group.add_mutually_exclusive_group()
-    loudness.add_argument(
-        "-v", "--verbose", action="store_true", help="a line per check"
-    )
-    loudness.add_argument("-q", "--quiet", action="store_true", help="only the result")
-    group.add_argument(
-        "--no-progress", action="store_true", help="plain lines instead of a bar"
-    )
-
-
-def _tables() -> str:
-    kinds = {
-        **{kind.value: text for kind, text in MEANING.items()},
-        ANY: "the first seen",
-    }
-    lines = ["kinds of failure:"]
-    lines += [f"  {kind:14} {text}" for kind, text in kinds.items()]
-    lines += ["", "exit codes:"]
-    lines += [f"  {code}  {text}" for code, text in EXIT_CODES.items()]
-    return "\n".join(lines)
-
-
-def _installed() -> bool:
-    try:
-        metadata.version("shrinkfx")
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    return [re.sub(r"[^\s=]*/", "", argument) for argument in arguments]

@@ -18,6 +18,7 @@ class Options:
     Attributes:
         until: a kind of failure, ``any``, or None for whatever the baseline shows.
         match: a regular expression that the failure's text must hold.
+        check: a command that says whether a ``.pt2`` still fails, or None.
         baseline_runs: how often the original may run before it is said not to fail.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
@@ -28,6 +29,7 @@ class Options:
     model: Path
     until: str | None = None
     match: str = ""
+    check: str | None = None
     baseline_runs: int = 100
     inputs: Path | None = None
     preload: tuple[str, ...] = ()

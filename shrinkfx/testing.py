@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.program.candidate import Candidate, Outputs, View
-from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
+from shrinkfx.program.view import View
 from shrinkfx.search.strategy import Strategy, broken, proposals
 
 PLANTED = Signature(Kind.ASSERT, Stage.RUN, "planted")
@@ -144,14 +145,17 @@ Answer = Callable[[Candidate], bool | Outcome]
 
 
 def needs(*operators: str) -> Callable[[Candidate], bool]:
-    """Fail as long as all these operators are kept, by name."""
-    return lambda candidate: candidate.keep.issuperset(operators)
+    """Fail as long as all these operators are kept as they are, by name."""
+    return lambda candidate: (
+        candidate.keep.issuperset(operators)
+        and candidate.replace.keys().isdisjoint(operators)
+    )
 
 
 def calls(target: str) -> Callable[[Candidate], bool]:
     """Fail as long as an operator with this target is kept."""
     return lambda candidate: any(
-        candidate.skeleton.node(name).target == target for name in candidate.keep
+        candidate.target(name) == target for name in candidate.keep
     )
 
 
@@ -279,7 +283,7 @@ def _is_value(node: str | Node) -> bool:
 
 @st.composite
 def candidates(draw: st.DrawFn, max_operators: int = 12) -> Candidate:
-    """Draw a candidate: a program with some operators dropped and bypassed."""
+    """Draw a candidate: a program after some edits of every kind."""
     candidate = whole(draw(skeletons(max_operators)))
     candidate = candidate.returning(draw(st.sampled_from(Outputs)))
     for edit in draw(edits_of(candidate)):
@@ -294,6 +298,13 @@ def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
     """Draw edits to a candidate; most of them apply."""
     nodes = st.sampled_from(candidate.operators)
     values = [n for n in candidate.skeleton.graph if candidate.skeleton.node(n).value]
-    drop = st.frozensets(nodes, min_size=1, max_size=3).map(Drop)
-    bypass = st.builds(Bypass, nodes, st.sampled_from(values))
-    return st.lists(drop | bypass, max_size=4)
+    kinds: list[st.SearchStrategy[Edit]] = [
+        st.frozensets(nodes, min_size=1, max_size=3).map(Drop),
+        st.builds(Bypass, nodes, st.sampled_from(values)),
+        st.builds(Replace, nodes, st.sampled_from(values)),
+        nodes.map(lambda node: Replace(node, node)),
+    ]
+    if len(candidate.inputs) > 1:
+        inputs = st.sampled_from(candidate.inputs)
+        kinds.append(st.frozensets(inputs, min_size=2, max_size=3).map(Merge))
+    return st.lists(st.one_of(kinds), max_size=4)

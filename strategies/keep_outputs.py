@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shrinkfx.program.candidate import View
 from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
 
 
 class KeepOutputs:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.cli import EXIT_CODES, main
+from shrinkfx.arguments import EXIT_CODES
+from shrinkfx.cli import main
 from shrinkfx.failure.signature import MEANING
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
@@ -38,6 +39,11 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--inductor-config", "=1"], "KEY=VALUE"),
         (["--device", "gpu"], "--device gpu"),
         (["--match", "(unclosed"], "--match"),
+        (["--check", "./fails.sh"], "no {} where"),
+        (["--check", "x {}", "--until", "crash"], "not both"),
+        (["--check", "x {} {inputs}"], "needs --inputs"),
+        (["--candidate", "1a2b"], "needs --out"),
+        (["--candidate", "1a2b", "--out", "nowhere"], "holds no run"),
         (["--max-checks", "0"], "--max-checks must be above 0"),
         (["--max-minutes", "-1"], "--max-minutes must be above 0"),
         (["--max-checks", "many"], "--max-checks"),

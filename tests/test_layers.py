@@ -25,8 +25,9 @@ ALLOWED = {
     "progress": {"search"},
     "options": {"program", "failure"},
     "run": {"errors", "options", "program", "failure", "search", "check", "report"},
-    "api": {"errors", "options", "failure", "search", "report", "run"},
-    "cli": {"errors", "failure", "search", "api", "run", "progress"},
+    "api": {"errors", "options", "failure", "search", "check", "report", "run"},
+    "arguments": {"errors", "failure", "options"},
+    "cli": {"errors", "search", "api", "arguments", "progress"},
 }
 """What each room may import besides itself."""
 

@@ -11,16 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.failure.signature import UNTIL, Signature, asked_for
+
 ROOT = Path(__file__).resolve().parents[1]
 CASES = sorted(p.parent for p in (ROOT / "repros").glob("*/expected.toml"))
 KEYS = {
     *("title", "url", "device", "torch", "stage", "kind", "message"),
-    *("preload", "max_operators", "max_checks", "operators"),
+    *("preload", "options", "notes"),
+    *("max_operators", "max_checks", "dynamic_dims", "operators"),
 }
 
 
 def test_there_are_cases() -> None:
-    assert len(CASES) >= 4
+    assert len(CASES) >= 14
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
@@ -30,6 +33,8 @@ def test_case_says_what_to_expect(case: Path) -> None:
     assert (case / "make.py").is_file()
     assert not expected["preload"] or (case / expected["preload"]).is_file()
     re.compile(expected["message"])
+    re.compile(expected["notes"])
+    assert expected["kind"] in UNTIL
 
 
 @pytest.mark.aoti
@@ -38,35 +43,37 @@ def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
     model, out = tmp_path / "model.pt2", tmp_path / "out"
     run("-W", "ignore", str(ROOT / "repros" / "export.py"), case.name, str(model))
-    options = ["--until", expected["kind"], "--out", str(out)]
+    options = ["--until", expected["kind"], "--out", str(out), *expected["options"]]
     if expected["preload"]:
         options += ["--preload", str(case / expected["preload"])]
     if (inputs := model.with_suffix(".inputs.pt")).exists():
         options += ["--inputs", str(inputs)]
-    run("-m", "shrinkfx", str(model), *options)
+    said = run("-m", "shrinkfx", str(model), *options)
 
+    assert re.search(expected["notes"], said)
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "reduced"
-    assert summary["kind"] == expected["kind"]
-    assert summary["signature"]["stage"] == expected["stage"]
-    assert re.search(expected["message"], summary["signature"]["text"])
+    signature = Signature(**summary["signature"])
+    assert asked_for(expected["kind"], signature)
+    assert signature.stage == expected["stage"]
+    assert signature.says(expected["message"])
     assert summary["operators"]["before"] == expected["operators"]
     assert summary["operators"]["after"] <= expected["max_operators"]
     assert summary["checks"]["total"] <= expected["max_checks"]
     assert summary["verified"] == {"runs": 3, "failed": 3}
     assert summary["minimal"]
-    dims = summary["dynamic_dims"]
-    assert bool(dims["before"]) == bool(dims["after"])
+    assert summary["dynamic_dims"]["after"] == expected["dynamic_dims"]
     script = (out / "repro.py").read_text()
     assert "shrinkfx." not in script
     assert str(tmp_path) not in script
     assert str(ROOT) not in script
 
 
-def run(*arguments: str) -> None:
-    """Run Python on ``arguments``, its output shown if the test fails."""
+def run(*arguments: str) -> str:
+    """Run Python on ``arguments`` and return what it says, shown if the test fails."""
     command = [sys.executable, *arguments]
     done = subprocess.run(
         command, cwd=ROOT, timeout=1500, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stderr

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,51 @@ def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
     assert summary["operators"]["after"] < summary["operators"]["before"]
     assert summary["verified"] == {"runs": 3, "failed": 3}
     assert not summary["minimal"]
+    fetch_a_candidate(model, tmp_path / "out")
+
+
+def fetch_a_candidate(model: Path, out: Path) -> None:
+    with closing(sqlite3.connect(out / "journal.sqlite")) as db:
+        ask = "SELECT digest, outcome FROM checks ORDER BY number LIMIT 1"
+        digest, outcome = db.execute(ask).fetchone()
+    done = run(command(model, out, "--candidate", digest[:10]))
+    fails = outcome == "reproduced"
+    assert done.returncode == (0 if fails else 3), done.stderr
+    folder = out / f"candidate-{digest[:12]}"
+    assert (folder / "minimal.pt2").is_file()
+    assert (folder / "repro.py").is_file() == fails
+    assert ("cannot scan a padded layout" in done.stdout) == fails
+    refused = run(command(model, out, "--candidate", digest, "--inputs", "x.pt"))
+    assert refused.returncode == 2
+
+
+HOLDS = """
+import sys
+import zipfile
+
+archive = zipfile.ZipFile(sys.argv[1])
+texts = [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
+sys.exit(b"aten.cumsum" not in b"".join(texts))
+"""
+
+
+def test_command_takes_the_place_of_compiles(model: Path, tmp_path: Path) -> None:
+    out, check = tmp_path / "out", tmp_path / "holds.py"
+    check.write_text(HOLDS)
+    done = run(command(model, out, "--check", f"{sys.executable} {check} {{}}"))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["kind"] == "check"
+    assert summary["operators"]["after"] == 1
+    assert summary["verified"] == {"runs": 3, "failed": 3}
+    made = subprocess.run(
+        [sys.executable, str(out / "repro.py")], cwd=tmp_path, timeout=300, check=False
+    )
+    assert made.returncode == 0
+    judged = subprocess.run(
+        [sys.executable, check, tmp_path / "repro.pt2"], check=False
+    )
+    assert judged.returncode == 0
 
 
 def test_other_kind_of_failure_is_told_and_leaves_no_folder(

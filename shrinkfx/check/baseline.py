@@ -24,12 +24,14 @@ class Baseline:
         rate: the part of the runs that failed so.
         fallback_random: random numbers are eager's, so that values compare.
         seconds: the longest run.
+        calls: how often a run must call the program before it fails.
     """
 
     target: Signature
     rate: float
     fallback_random: bool
     seconds: float
+    calls: int = 1
 
 
 def baseline(
@@ -38,14 +40,17 @@ def baseline(
     match: str,
     max_runs: int,
     note: Callable[[str], None],
+    max_calls: int = 1,
 ) -> Baseline:
     """Run the program once in a fresh interpreter and twice in forks.
 
-    Where not all of them fail, it is compiled once more and run often.
+    Where all of them pass, a program that changes its buffers is called several
+    times in each run. Where not all of them fail, it is run often.
 
     Args:
         match: a regular expression that the failure's text must hold.
         max_runs: how often it may run before it is said not to fail.
+        max_calls: how often it may be called in one run.
 
     Raises:
         NotReproducible: it passes, or fails in another way than asked.
@@ -61,6 +66,13 @@ def baseline(
         first, _ = compiler.original(fresh=True)
     seen = [first, *_again(compiler, _FORKS)]
     target = _target(seen, wanted, match)
+    calls = 1
+    if max_calls > 1 and all(_passes(s) for s in seen):
+        calls = _calls_needed(compiler, wanted, match, max_calls, note)
+        if calls > 1:
+            compiler = compiler.with_options(calls=calls)
+            seen = list(_again(compiler, 1 + _FORKS))
+            target = _target(seen, wanted, match)
     if _may_be_flaky(seen):
         seen += _until_it_shows(compiler, wanted, match, max_runs - len(seen), note)
         target = target or _target(seen, wanted, match)
@@ -74,7 +86,7 @@ def baseline(
     elif _may_be_the_inputs(target):
         _check_sanity(compiler, note)
     seconds = max(s.seconds for s in seen)
-    return Baseline(target, failed / len(seen), random, seconds)
+    return Baseline(target, failed / len(seen), random, seconds, calls)
 
 
 def _again(compiler: Compiler, runs: int) -> Iterator[Observation]:
@@ -88,6 +100,29 @@ def _target(seen: list[Observation], wanted: str, match: str) -> Signature | Non
         if signature and asked_for(wanted, signature) and signature.says(match):
             return replace(signature, match=match)
     return None
+
+
+def _passes(seen: Observation) -> bool:
+    return not (seen.signature or seen.invalid or seen.unresolved)
+
+
+def _calls_needed(
+    compiler: Compiler,
+    wanted: str,
+    match: str,
+    max_calls: int,
+    note: Callable[[str], None],
+) -> int:
+    """Find the fewest calls after which the program fails; 1 if it never does."""
+    note(f"it changes its buffers: calling it up to {max_calls} times in a run")
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        kept = compiler.with_options(package=f"{folder}/model.pt2")
+        for calls in range(2, max_calls + 1):
+            seen, _ = kept.with_options(calls=calls).original()
+            if _target([seen], wanted, match):
+                note(f"call {calls} of a run fails")
+                return calls
+    return 1
 
 
 def _may_be_flaky(seen: list[Observation]) -> bool:
@@ -136,7 +171,8 @@ def _check_sanity(compiler: Compiler, note: Callable[[str], None]) -> None:
     if seen.signature and seen.signature.kind is Kind.CHECK_INPUTS:
         note(
             "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
-            f"({seen.signature.text}); the failure may be theirs"
+            f"({seen.signature.text}); the failure may be theirs. Other inputs: "
+            "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
 
 
@@ -151,7 +187,7 @@ def _advice(seen: list[Observation]) -> str:
     kinds = {s.signature.kind.value for s in seen if s.signature}
     if kinds:
         return f"to reduce what it does: --until {sorted(kinds)[0]}"
-    if all(s.signature is None and not s.invalid and not s.unresolved for s in seen):
+    if all(_passes(s) for s in seen):
         return (
             "failing inputs other than the exported ones? --inputs FILE. "
             "settings of the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE"

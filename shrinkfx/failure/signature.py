@@ -21,12 +21,14 @@ class Kind(StrEnum):
     EXCEPTION = "exception"
     HANG = "hang"
     OOM = "oom"
+    CHECK = "check"
+    """Not a kind to ask for: a command of the user's says that it fails."""
 
 
 ANY = "any"
 """``--until any``: take whatever failure the baseline shows."""
 
-UNTIL = (*(kind.value for kind in Kind), ANY)
+UNTIL = (*(kind.value for kind in Kind if kind is not Kind.CHECK), ANY)
 
 MEANING = {
     Kind.IMA: "illegal memory access, heap corruption",
@@ -77,6 +79,12 @@ class Signature:
     text: str = field(default="", compare=False)
     match: str = field(default="", compare=False)
 
+    @property
+    def is_vague(self) -> bool:
+        """Tell whether other bugs may well have the same signature: it has no text
+        that is part of the identity."""
+        return self.kind is not Kind.CHECK and self.detail in ("", MEMORY)
+
     def says(self, pattern: str) -> bool:
         """Tell whether the text holds a regular expression."""
         return bool(re.search(pattern, self.text))
@@ -92,6 +100,8 @@ class Signature:
         return self == seen
 
     def __str__(self) -> str:
+        if self.kind is Kind.CHECK:
+            return f"--check {self.text}"
         return f"{self.kind} in {self.stage}: {self.text or self.detail}"
 
 

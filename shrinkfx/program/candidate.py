@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
+import networkx as nx
+
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.fit import require_fit
+from shrinkfx.program.plain import is_dear, stand_in
 from shrinkfx.program.skeleton import Role, Skeleton
 
 
@@ -32,84 +37,91 @@ class Outputs(StrEnum):
 class Candidate:
     """A program as data, in normal form: one meaning, one digest.
 
-    Invariant: ``keep`` is not empty; each entry of ``bypass`` goes from a removed
-    operator to the value that its users really get; ``outputs`` is ORIGINAL only
-    where that returns more than the sinks.
+    Invariant: ``keep`` is not empty; ``bypass`` goes from a wanted value that is
+    neither computed nor fed to the one that its users really get; ``replace`` from
+    a kept operator to the value that the plain one in its place really reads, or
+    to itself where that is its own value from outside; ``outputs`` is ORIGINAL
+    only where that returns more than the sinks.
     """
 
     skeleton: Skeleton = field(repr=False, compare=False)
     keep: frozenset[str]
     bypass: Mapping[str, str]
     outputs: Outputs
+    replace: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
-        keep = set(skeleton.operators)
-        return cls(skeleton, frozenset(keep), {}, outputs)._normal(keep, {}, outputs)
+        return cls(skeleton, frozenset(skeleton.operators), {}, outputs)._normal()
 
     def edit(self, edits: Iterable[Edit]) -> Self:
         """Apply ``edits`` as one; their order has no meaning.
 
-        Of several bypasses of one operator the value that comes first in the
-        program is taken: it leaves the most behind.
+        Of several values for one operator's users, or for the plain one in its
+        place, the first in the program is taken: it leaves the most behind.
 
         Raises:
-            InvalidEdit: an edit names what is not there, hands on a value of
-                another type, or nothing would be left.
+            InvalidEdit: an edit names what is not there, mixes types, replaces
+                what is plain, or nothing would be left.
         """
-        keep = set(self.keep)
-        handed: dict[str, str] = {}
+        keep, bypass, plain = set(self.keep), dict(self.bypass), dict(self.replace)
+        groups: list[frozenset[str]] = []
         for edit in edits:
+            require_fit(self, edit)
             match edit:
                 case Drop(nodes):
-                    self._require(nodes)
                     keep -= nodes
                 case Bypass(node, operand):
-                    self._require({node})
-                    self._require_same_type(node, operand)
                     keep.discard(node)
-                    rival = handed.get(node, operand)
-                    handed[node] = min(rival, operand, key=self.skeleton.order)
-        return self._normal(keep, {**self.bypass, **handed}, self.outputs)
+                    for value in self.skeleton.values_like(node, operand):
+                        self._note(bypass, value, operand)
+                case Replace(node, operand):
+                    self._note(plain, node, operand)
+                case Merge(inputs):
+                    groups.append(inputs)
+        for value, first in self._joined(groups).items():
+            (plain if value in self.keep else bypass)[value] = first
+        return dataclasses.replace(
+            self, keep=frozenset(keep), bypass=bypass, replace=plain
+        )._normal()
+
+    def _note(self, found: dict[str, str], value: str, operand: str) -> None:
+        rival = found.get(value, operand)
+        found[value] = min(rival, operand, key=self.skeleton.order)
 
     def returning(self, outputs: Outputs) -> Self:
         """Choose another way to pick the returned values."""
-        return self._normal(set(self.keep), self.bypass, outputs)
+        return dataclasses.replace(self, outputs=outputs)._normal()
 
-    def _require(self, nodes: Iterable[str]) -> None:
-        missing = sorted(set(nodes) - self.keep)
-        if missing:
-            raise InvalidEdit(f"not in the candidate: {', '.join(missing)}")
+    def _joined(self, groups: Iterable[frozenset[str]]) -> dict[str, str]:
+        """Map each input to the first one of all that overlapping groups hold.
 
-    def _require_same_type(self, node: str, operand: str) -> None:
-        types = [self.skeleton.node(v).value for v in self.skeleton.values(node)]
-        if operand not in self.skeleton or (
-            self.skeleton.node(operand).value not in types
-        ):
-            raise InvalidEdit(f"{operand} is no value of the type of {node}")
-        if self.skeleton.order(operand) >= self.skeleton.order(node):
-            raise InvalidEdit(f"{operand} does not come before {node}")
+        An input that holds a replaced operator's own value is never that one: to
+        all others its name stands for what the plain operator yields.
+        """
+        graph: nx.Graph[str] = nx.Graph()
+        for group in groups:
+            nx.add_path(graph, sorted(group))
+        joined: dict[str, str] = {}
+        for inputs in nx.connected_components(graph):
+            first = min(inputs - self.keep, key=self.skeleton.order)
+            joined.update(dict.fromkeys(inputs - {first}, first))
+        return joined
 
-    def _normal(
-        self, keep: set[str], bypass: Mapping[str, str], outputs: Outputs
-    ) -> Self:
-        """Forget what has no effect: dead sizes and bypasses that nobody takes."""
-        draft = replace(self, keep=frozenset(keep), bypass=bypass, outputs=outputs)
-        live = frozenset(n for n in keep if not draft._is_dead(n))
+    def _normal(self) -> Self:
+        """Forget what has no effect: dead sizes, and edits that nobody notices."""
+        live = frozenset(n for n in self.keep if not self._is_dead(n))
         if not live:
             raise InvalidEdit("nothing would be left")
-        draft = replace(draft, keep=live)
-        if live != frozenset(keep):
-            return draft._normal(set(live), bypass, outputs)
-        taken: dict[str, str] = {}
-        for name in draft.operators:
-            for operand in self.skeleton.node(name).operands:
-                producer = self.skeleton.producer(operand)
-                if draft.resolve(operand) != operand:
-                    taken[producer] = draft.resolve(operand)
-        draft = replace(draft, bypass=taken)
-        if outputs is Outputs.ORIGINAL and not draft._returns_inner_values():
-            return replace(draft, outputs=Outputs.SINKS)
+        if live != self.keep:
+            return dataclasses.replace(self, keep=live)._normal()
+        plain = {n: self.operands(n)[0] for n in self.operators if n in self.replace}
+        as_it_was = [n for n in self.operators if n not in plain]
+        wanted = {v for n in as_it_was for v in self.skeleton.node(n).operands}
+        taken = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
+        draft = dataclasses.replace(self, bypass=taken, replace=plain)
+        if self.outputs is Outputs.ORIGINAL and not draft._returns_inner_values():
+            return dataclasses.replace(draft, outputs=Outputs.SINKS)
         return draft
 
     def _returns_inner_values(self) -> bool:
@@ -124,16 +136,22 @@ class Candidate:
         return not self.used_by_kept(name)
 
     def resolve(self, value: str) -> str:
-        """Follow bypasses from ``value`` to the value that its users get."""
-        seen = self.skeleton.node(value).value
-        while True:
-            producer = self.skeleton.producer(value)
-            if producer in self.keep or producer not in self.bypass:
-                return value
-            handed = self.bypass[producer]
-            if self.skeleton.node(handed).value != seen:
-                return value
-            value = handed
+        """Follow bypasses and merges to the value that the users of one get."""
+        while value in self.bypass:
+            value = self.bypass[value]
+        return value
+
+    def target(self, name: str) -> str:
+        """Name what a kept operator calls: a plain one if it was replaced."""
+        node = self.skeleton.node(name)
+        if name in self.replace and node.value is not None:
+            return stand_in(node.value.dtype)
+        return node.target
+
+    def is_replaceable(self, name: str) -> bool:
+        """Tell whether a plain operator could stand in a kept one's place."""
+        has_value = self.skeleton.node(name).value is not None
+        return has_value and is_dear(self.target(name))
 
     @cached_property
     def operators(self) -> tuple[str, ...]:
@@ -149,7 +167,8 @@ class Candidate:
         needed: set[str] = set()
         for name in self.operators:
             for operand in self.operands(name):
-                if self.skeleton.producer(operand) not in self.keep:
+                own = operand == name  # a replaced operator's, from outside
+                if own or self.skeleton.producer(operand) not in self.keep:
                     needed.add(operand)
         fed = (v for v in needed if self.skeleton.node(v).role not in _CARRIED)
         return tuple(self.skeleton.in_order(fed))
@@ -161,14 +180,20 @@ class Candidate:
         return tuple(v for v in self.feeds if self.skeleton.node(v).role not in weights)
 
     def operands(self, name: str) -> list[str]:
-        """The values that a kept operator really gets: bypasses followed."""
-        return [self.resolve(v) for v in self.skeleton.node(name).operands]
+        """The values that a kept operator really gets: all edits followed.
+
+        A replaced operator may get its own, as it was in the original.
+        """
+        if name not in self.replace:
+            return [self.resolve(v) for v in self.skeleton.node(name).operands]
+        operand = self.replace[name]
+        return [operand if operand == name else self.resolve(operand)]
 
     def producers(self, name: str) -> set[str]:
         """The kept operators that a kept operator reads, through sizes as well."""
         found: set[str] = set()
         seen: set[str] = set()
-        stack = self.operands(name)
+        stack = [value for value in self.operands(name) if value != name]
         while stack:
             value = stack.pop()
             if value in seen:
@@ -195,10 +220,15 @@ class Candidate:
         return tuple(n for n in self.operators if not self.used_by_kept(n))
 
     @cached_property
-    def cost(self) -> tuple[int, int]:
-        """What an accepted step must strictly lower: operators, then inputs."""
-        operators = sum(self.skeleton.node(n).operators for n in self.keep)
-        return operators, len(self.inputs)
+    def cost(self) -> tuple[int, int, int]:
+        """What an accepted step must strictly lower: operators, dear ones, inputs.
+
+        Replacing makes one dear operator fewer, so nothing is replaced for ever.
+        """
+        nodes = (self.skeleton.node(n) for n in self.keep)
+        operators = sum(1 if n.name in self.replace else n.operators for n in nodes)
+        dear = sum(is_dear(self.target(n)) for n in self.keep)
+        return operators, dear, len(self.inputs)
 
     @cached_property
     def digest(self) -> str:
@@ -210,60 +240,18 @@ class Candidate:
             "keep": list(self.operators),
             "bypass": dict(sorted(self.bypass.items())),
             "outputs": self.outputs.value,
+            "replace": dict(sorted(self.replace.items())),
         }
 
     @classmethod
     def from_json(cls, skeleton: Skeleton, data: Mapping[str, Any]) -> Self:
-        keep, outputs = frozenset(data["keep"]), Outputs(data["outputs"])
-        return cls(skeleton, keep, dict(data["bypass"]), outputs)
+        return cls(
+            skeleton,
+            frozenset(data["keep"]),
+            dict(data["bypass"]),
+            Outputs(data["outputs"]),
+            dict(data["replace"]),
+        )
 
 
 _CARRIED = frozenset({Role.SIZE, Role.SUBGRAPH})
-
-
-class View:
-    """What a strategy sees: the candidate's graph and nothing that costs a check."""
-
-    def __init__(self, candidate: Candidate) -> None:
-        self._candidate = candidate
-
-    @property
-    def skeleton(self) -> Skeleton:
-        return self._candidate.skeleton
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        """The kept operators in program order."""
-        return self._candidate.operators
-
-    @property
-    def sinks(self) -> tuple[str, ...]:
-        return self._candidate.sinks
-
-    def operands(self, operator: str) -> list[str]:
-        """The values that an operator gets, bypasses followed."""
-        return self._candidate.operands(operator)
-
-    def same_value_type(self, operator: str, operand: str) -> bool:
-        """Tell whether one of the operator's values has the type of ``operand``."""
-        wanted = self.skeleton.node(operand).value
-        values = self.skeleton.values(operator)
-        return wanted is not None and any(
-            self.skeleton.node(v).value == wanted for v in values
-        )
-
-    def only_for(self, sink: str) -> frozenset[str]:
-        """The kept operators that would have no use if ``sink`` were not there."""
-        others = [s for s in self.sinks if s != sink]
-        return self._ancestors([sink]) - self._ancestors(others)
-
-    def _ancestors(self, names: Iterable[str]) -> frozenset[str]:
-        seen: set[str] = set()
-        stack = list(names)
-        while stack:
-            name = stack.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            stack += self._candidate.producers(name)
-        return frozenset(seen)

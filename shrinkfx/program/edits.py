@@ -23,4 +23,23 @@ class Bypass:
     operand: str
 
 
-Edit = Drop | Bypass
+@dataclass(frozen=True)
+class Replace:
+    """Put a plain operator in the place of a dear one.
+
+    It reads ``operand``, of the same type. If that is ``node`` itself, it reads
+    an input that holds the value ``node`` had in the original's eager run.
+    """
+
+    node: str
+    operand: str
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Feed inputs of one type with one value: the first one's."""
+
+    inputs: frozenset[str]
+
+
+Edit = Drop | Bypass | Replace | Merge

@@ -38,10 +38,14 @@ class Task(StrEnum):
     """Compile and run the program exactly as the file holds it."""
     CANDIDATE = "candidate"
     """Rebuild a candidate, compile it and run it."""
+    SAVE = "save"
+    """Rebuild a candidate, run it in eager and save it: for a user's command."""
     WRITE = "write"
     """Save a candidate as ``.pt2`` and print it as Python."""
     SCRIPT = "script"
     """Run a Python file as ``__main__``."""
+    COMMAND = "command"
+    """Become a command of the user's."""
 
 
 @dataclass(frozen=True)

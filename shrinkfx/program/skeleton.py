@@ -149,6 +149,11 @@ class Skeleton:
             found += self.values(projection)
         return found
 
+    def values_like(self, operator: str, value: str) -> list[str]:
+        """List an operator's tensors that are of the type of ``value``."""
+        wanted = self.node(value).value
+        return [v for v in self.values(operator) if self.node(v).value == wanted]
+
     @cached_property
     def digest(self) -> str:
         """Hash of graph, weights, inputs and preloads: names every cached answer."""

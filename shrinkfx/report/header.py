@@ -21,7 +21,9 @@ class About:
         random: an operator draws random numbers, so both runs need the seed.
         runs: how often the compiled program is run; above 1 for a flaky failure.
         own_error: eager's largest distance from a float64 run of the result.
-        copies: the program changes its inputs, so each run gets copies.
+        keeps_state: the program changes its buffers or inputs, so it must be
+            compiled before eager runs, and each run gets copies of the inputs.
+        calls: how often it must be called before it fails.
     """
 
     signature: Signature
@@ -34,22 +36,24 @@ class About:
     random: bool
     runs: int = 1
     own_error: float = 0.0
-    copies: bool = False
+    keeps_state: bool = False
+    calls: int = 1
 
 
 def header(about: About, *remarks: str) -> str:
     signature = about.signature
     before, after = about.operators
     versions = ", ".join(f"{k} {v}" for k, v in about.versions.items())
+    by_command = signature.kind is Kind.CHECK
+    name = "Program" if by_command else f"{signature.kind} in AOTInductor"
+    stage = "--check" if by_command else signature.stage
     lines = [
-        f"{signature.kind} in AOTInductor ({signature.stage}): reduced from "
-        f"{before} operators to {after}.",
+        f"{name} ({stage}): reduced from {before} operators to {after}.",
         "",
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
         "Run:     python repro.py",
-        f"Expect:  {_expectation(signature)};",
-        '         once the bug is fixed it prints "no longer fails" and exits with 0.',
+        "Expect:  " + f"\n{' ' * 9}".join(_expectation(signature)),
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
@@ -59,7 +63,8 @@ def header(about: About, *remarks: str) -> str:
             else ["Eager fails on the original too; results are not compared."]
         ),
     ]
-    return "\n".join(f"# {line}".rstrip() for line in lines)
+    rows = "\n".join(lines).splitlines()
+    return "\n".join(f"# {row}".rstrip() for row in rows)
 
 
 def _without_folders(text: str) -> str:
@@ -67,7 +72,14 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", text)
 
 
-def _expectation(signature: Signature) -> str:
+def _expectation(signature: Signature) -> list[str]:
+    if signature.kind is Kind.CHECK:
+        return ["it writes repro.pt2, for which the command above exits with 0."]
+    fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
+    return [f"{_failure(signature)};", fixed]
+
+
+def _failure(signature: Signature) -> str:
     match signature.kind:
         case Kind.CRASH | Kind.IMA:
             return "the process dies, or raises, with the failure above"

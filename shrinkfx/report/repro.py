@@ -17,6 +17,9 @@ from shrinkfx.report.header import About, header
 
 DATA = "repro_inputs.pt"
 
+SAVED = "repro.pt2"
+"""What a repro writes that only a user's own command can judge."""
+
 
 class Data(StrEnum):
     """Where the values of weights and inputs come from, simplest first."""
@@ -118,7 +121,7 @@ def _imports(about: About, definitions: Sequence[Definitions], *modules: str) ->
         variables = about.environment.items()
         settings = [f'os.environ["{name}"] = {value!r}' for name, value in variables]
         lines += ["import os", "", *settings, ""]
-    modules = (*modules, *(["copy"] if about.copies else []))
+    modules = (*modules, *(["copy"] if about.keeps_state else []))
     lines += [f"import {module}" for module in sorted(modules)]
     return "\n".join([*lines, "import torch"])
 
@@ -250,17 +253,28 @@ def _run(printed: Mapping[str, Any], about: About) -> str:
 
 
 def _run_program(about: About, export: str, called_with: str) -> str:
+    if about.signature.kind is Kind.CHECK:
+        save = f'torch.export.save(program, "{SAVED}")'
+        return "\n".join([_without_grad([export]), save])
     options = f", inductor_configs={dict(about.inductor)!r}" if about.inductor else ""
-    inputs = f"*copy.deepcopy({called_with})" if about.copies else f"*{called_with}"
+    copied = f"copy.deepcopy({called_with})" if about.keeps_state else called_with
+    inputs = f"*{copied}"
     seed = ["torch.manual_seed(0)"] if about.random else []
     expected = [*seed, f"expected = model({inputs})"] if about.reference else []
     build = [
         f"package = torch._inductor.aoti_compile_and_package(program{options})",
         "compiled = torch._inductor.aoti_load_package(package)",
     ]
-    # What changes its buffers must be compiled before eager has done so.
-    lines = [export, *build, *expected] if about.copies else [export, *expected, *build]
     run = [*seed, f"actual = compiled({inputs})"]
+    # What changes its buffers must be compiled before eager has done so.
+    lines = [export, *expected, *build]
+    if about.keeps_state:
+        lines, run = [export, *build], [*expected, *run]
+    if about.calls > 1:
+        run = [
+            f"for call in range({about.calls}):",
+            textwrap.indent("\n".join(run), "    "),
+        ]
     compare = _comparison(about) if about.reference else ""
     if about.runs > 1:
         return "\n".join([_without_grad(lines), _loop([*run, compare], about.runs)])

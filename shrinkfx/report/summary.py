@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Verdict
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.output import Written
 
 
@@ -28,18 +30,63 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class ByCatch:
+    """Another failure that the search has met.
+
+    Attributes:
+        checks: how many showed it.
+        operators: of the smallest candidate that did.
+        candidate: that one's digest, for ``--candidate``.
+    """
+
+    kind: str
+    stage: str
+    text: str
+    checks: int
+    operators: int
+    candidate: str
+
+
+def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
+    """Put candidates that show the same failure together, the most frequent first."""
+    groups: dict[Signature, list[Candidate]] = {}
+    for candidate, verdict in caught:
+        seen = verdict.observation.signature
+        if seen is not None:
+            groups.setdefault(seen, []).append(candidate)
+    found = []
+    for seen, candidates in groups.items():
+        smallest = min(candidates, key=lambda c: c.cost)
+        found.append(
+            ByCatch(
+                kind=seen.kind.value,
+                stage=seen.stage.value,
+                text=seen.text or seen.detail,
+                checks=len(candidates),
+                operators=smallest.cost[0],
+                candidate=smallest.digest[:DIGITS],
+            )
+        )
+    return sorted(found, key=lambda caught: -caught.checks)
+
+
+DIGITS = 12
+"""How much of a digest is shown; any unique beginning will do."""
+
+
+@dataclass(frozen=True)
 class Spent:
     """What a run has cost.
 
     Attributes:
         outcomes: of every check that was paid for.
-        by_catch: failures other than the target -> how many checks showed them.
+        by_catch: failures other than the target, each once.
         cached: questions answered without one.
         cpu_seconds: by part of the run, all processes together.
     """
 
     outcomes: Sequence[str]
-    by_catch: Mapping[str, int]
+    by_catch: Sequence[ByCatch]
     cached: int
     seconds: float
     cpu_seconds: Mapping[str, float]
@@ -55,6 +102,8 @@ def summarise(
     sizes: tuple[Sizes, Sizes],
     spent: Spent,
     minimal: bool,
+    rest: str,
+    calls: int,
     verified: tuple[int, int],
     written: Written,
     versions: Mapping[str, str],
@@ -76,8 +125,10 @@ def summarise(
         },
         "seconds": round(spent.seconds, 1),
         "cpu_seconds": {k: round(v, 1) for k, v in spent.cpu_seconds.items()},
-        "by_catch": dict(spent.by_catch),
+        "by_catch": [asdict(caught) for caught in spent.by_catch],
         "minimal": minimal,
+        "without_it": rest,
+        "calls": calls,
         "verified": {"runs": verified[0], "failed": verified[1]},
         "repro": written.files[0].name,
         "repro_form": written.how,

@@ -70,6 +70,10 @@ class FormSearch:
         """List every answer that was paid for, in order of asking by each form."""
         return self._in_program.verdicts() + self._in_source.verdicts()
 
+    def by_catch(self) -> list[tuple[Candidate, Verdict]]:
+        """List the candidates that fail, but differently."""
+        return self._in_program.by_catch + self._in_source.by_catch
+
     @property
     def cached(self) -> int:
         """Count the questions that were answered without asking."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 
-_TABLE = """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS checks (
     number INTEGER PRIMARY KEY,
     asked_at REAL NOT NULL,
@@ -25,8 +28,22 @@ CREATE TABLE IF NOT EXISTS checks (
     seconds REAL,
     cpu_seconds REAL,
     log TEXT
-)
+);
+CREATE TABLE IF NOT EXISTS run (settings TEXT NOT NULL)
 """
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as it was written down.
+
+    Attributes:
+        candidate: what ``Candidate.to_json`` gave.
+    """
+
+    digest: str
+    form: str
+    candidate: Mapping[str, Any]
 
 
 class Journal:
@@ -35,10 +52,19 @@ class Journal:
     A row without an outcome is a check that did not end.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(
+        self, path: Path | str, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Open a journal, or begin one.
+
+        Args:
+            settings: what every check of the run shares, as JSON can hold it.
+        """
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute(_TABLE)
+        self._db.executescript(_TABLES)
+        if settings is not None:
+            self._db.execute("INSERT INTO run VALUES (?)", (json.dumps(settings),))
 
     def asked(self, strategy: str, form: str, candidate: Candidate) -> int:
         """Note a question and return its number."""
@@ -74,6 +100,24 @@ class Journal:
                 number,
             ),
         )
+
+    def settings(self) -> dict[str, Any]:
+        """Fetch what every check of the run shares."""
+        row = self._db.execute("SELECT settings FROM run").fetchone()
+        found: dict[str, Any] = json.loads(row[0]) if row else {}
+        return found
+
+    def find(self, digest: str) -> list[Asked]:
+        """List the questions about candidates whose digest begins so.
+
+        The last word on a candidate is in its last row.
+        """
+        rows = self._db.execute(
+            "SELECT digest, form, candidate FROM checks"
+            " WHERE substr(digest, 1, ?) = ? ORDER BY number",
+            (len(digest), digest),
+        )
+        return [Asked(d, form, json.loads(text)) for d, form, text in rows]
 
     def close(self) -> None:
         self._db.close()

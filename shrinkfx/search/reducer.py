@@ -18,6 +18,7 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
+from shrinkfx.program.fit import left_of
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal
@@ -38,6 +39,7 @@ class Reducer:
         best: the smallest candidate so far.
         history: every accepted candidate, the starting one first.
         cached: questions that were answered without asking.
+        by_catch: candidates that fail, but differently.
         form: the form its candidates are asked about in, for the journal.
     """
 
@@ -60,6 +62,7 @@ class Reducer:
         self.form = form
         self._answers: dict[str, Verdict] = {}
         self.cached = 0
+        self.by_catch: list[tuple[Candidate, Verdict]] = []
         self.restart(best)
 
     def restart(self, best: Candidate) -> None:
@@ -133,9 +136,13 @@ class Reducer:
     def _accepts(
         self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
     ) -> bool:
-        """Apply ``edits`` to the best candidate and keep the result if it fails."""
+        """Apply ``edits`` to the best candidate and keep the result if it fails.
+
+        What an earlier step has already done is left out.
+        """
+        left = (left_of(edit, self.best) for edit in edits)
         try:
-            candidate = self.best.edit(self._applicable(edits)).returning(policy)
+            candidate = self.best.edit(filter(None, left)).returning(policy)
         except InvalidEdit:
             return False
         if candidate.cost >= self.best.cost:
@@ -144,18 +151,6 @@ class Reducer:
         if verdict.reproduced:
             self._step(strategy.name, candidate)
         return verdict.reproduced
-
-    def _applicable(self, edits: Sequence[Edit]) -> list[Edit]:
-        """Leave out of a bundle what an earlier step has already done."""
-        keep = self.best.keep
-        fitting: list[Edit] = []
-        for edit in edits:
-            if isinstance(edit, Drop):
-                if edit.nodes & keep:
-                    fitting.append(Drop(edit.nodes & keep))
-            elif edit.node in keep:
-                fitting.append(edit)
-        return fitting
 
     def ask(self, strategy: str, candidate: Candidate) -> Verdict:
         """Fetch the verdict on a candidate, from memory if it is known.
@@ -173,6 +168,8 @@ class Reducer:
         self._budget.spend()
         verdict = self._recorded(strategy, candidate)
         self._answers[candidate.digest] = verdict
+        if verdict.outcome is Outcome.DIFFERENT:
+            self.by_catch.append((candidate, verdict))
         self._listener(
             Checked(
                 self._budget.checks,

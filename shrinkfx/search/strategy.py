@@ -8,7 +8,7 @@ Laws, tested by ``shrinkfx.testing.check_strategy`` for every strategy:
    ``InvalidEdit``.
 4. The most promising edits come first, and the generator is lazy.
 5. No edit depends on another one: the reducer tries them alone and in bundles.
-6. It comes to an end, after ``EDITS_PER_OPERATOR`` times the operators at most.
+6. It comes to an end, after ``EDITS_PER_NODE`` times operators and inputs at most.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from itertools import islice
 from typing import Protocol, runtime_checkable
 
 from shrinkfx.errors import StrategyError
-from shrinkfx.program.candidate import Candidate, View
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit
+from shrinkfx.program.view import View
 
 ENTRY_POINTS = "shrinkfx.strategies"
-EDITS_PER_OPERATOR = 100
-DEFAULT_ORDER = ("keep_outputs", "drop_nodes", "bypass_operators")
+EDITS_PER_NODE = 100
+DEFAULT_ORDER = (
+    *("keep_outputs", "drop_nodes", "bypass_operators"),
+    *("merge_inputs", "replace_operators"),
+)
 
 
 @runtime_checkable
@@ -55,7 +59,7 @@ def proposals(strategy: Strategy, candidate: Candidate) -> list[Edit]:
         StrategyError: it raised, or broke law 2, 3 or 6.
     """
     before = candidate.to_json()
-    limit = EDITS_PER_OPERATOR * len(candidate.keep)
+    limit = EDITS_PER_NODE * (len(candidate.keep) + len(candidate.inputs))
     try:
         edits = list(islice(strategy.propose(View(candidate)), limit + 1))
     except Exception as error:  # a plug-in may raise anything

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from shrinkfx.worker.load import Inputs
-from shrinkfx.worker.values import SEED, copy_of
+from shrinkfx.worker.load import MUTATIONS, Inputs
+from shrinkfx.worker.values import SEED, copy_of, flat_inputs
 
 
 def compare(
@@ -134,19 +135,33 @@ class InFloat64(fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def in_float64(exported: ExportedProgram, inputs: Inputs) -> list[Any] | None:
-    """Run a program in float64, or None where one of its operators refuses."""
-    flat = exported._graph_module_flat_inputs(inputs.args, inputs.kwargs)
-    torch.manual_seed(SEED)
+def in_float64(
+    exported: ExportedProgram, inputs: Inputs, *, calls: int = 1
+) -> list[Any] | None:
+    """Run a program in float64, or None where one of its operators refuses.
+
+    Returns:
+        What the last call gave; buffers go from call to call, inputs are copied.
+    """
+    flat = flat_inputs(exported, inputs)
+    signature = exported.graph_signature
+    names = [s.target or getattr(s.arg, "name", "") for s in signature.input_specs]
+    given = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
+    mutated = [s.target for s in signature.output_specs if s.kind in MUTATIONS]
+    wide = [_to_float64(copy_of(v)) for v in flat]
     try:
-        with torch.no_grad():
-            wide = [_to_float64(copy_of(v)) for v in flat]
-            outputs = InFloat64(exported.graph_module).run(*wide)
+        for _ in range(calls):
+            for position, value in enumerate(flat):
+                if given[position]:
+                    wide[position] = _to_float64(copy_of(value))
+            torch.manual_seed(SEED)
+            with torch.no_grad():
+                outputs = InFloat64(exported.graph_module).run(*wide)
+            for target, value in zip(mutated, outputs, strict=False):
+                wide[names.index(target)] = value
     except Exception:  # noqa: BLE001 - an operator without a float64 kernel
         return None
-    user = exported.graph_signature.user_outputs
-    mutated = len(outputs) - len(user)
-    return pytree.tree_leaves(outputs[mutated:])
+    return pytree.tree_leaves(outputs[len(mutated) :])
 
 
 def _to_float64(value: Any) -> Any:

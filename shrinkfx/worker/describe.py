@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
-from shrinkfx.worker.load import Program
+from shrinkfx.worker.load import MUTATIONS, Program
 
 _SIZE_OPERATORS = frozenset(
     {
@@ -150,6 +150,45 @@ def _weight(node: fx.Node, role: Role, exported: ExportedProgram) -> int:
         if n.op == "get_attr"
     ]
     return 1 + sum(count_operators(m) for m in inner if isinstance(m, fx.GraphModule))
+
+
+def draws_random_numbers(exported: ExportedProgram) -> bool:
+    """Tell whether an operator may; some, such as attention, need not."""
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        for node in exported.graph.nodes
+    )
+
+
+def mutates(exported: ExportedProgram) -> bool:
+    """Tell whether a call changes a buffer or an input."""
+    if any(s.kind in MUTATIONS for s in exported.graph_signature.output_specs):
+        return True
+    schemas = (getattr(n.target, "_schema", None) for n in exported.graph.nodes)
+    return any(schema is not None and schema.is_mutable for schema in schemas)
+
+
+def keeps_state(program: Program) -> bool:
+    """Tell whether a second call may give something else than the first."""
+    signature = program.graph.graph_signature
+    if program.graph is not program.original:
+        return bool(signature.buffers_to_mutate)
+    return bool(signature.inputs_to_buffers) and mutates(program.graph)
+
+
+def count_inputs(exported: ExportedProgram) -> int:
+    return len(exported.graph_signature.user_inputs)
+
+
+def dynamic_dims(exported: ExportedProgram) -> int:
+    """Count the dims of inputs that are not fixed."""
+    names = set(exported.graph_signature.user_inputs)
+    return sum(
+        isinstance(size, torch.SymInt)
+        for node in exported.graph.nodes
+        if node.op == "placeholder" and node.name in names
+        for size in getattr(node.meta.get("val"), "shape", ())
+    )
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:

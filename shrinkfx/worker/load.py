@@ -16,10 +16,14 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Setup
+
+MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
+"""Kinds of outputs that are written back instead of returned; they come first."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def load(setup: Setup) -> Program:
     _require_known_options(setup.inductor)
     original = _read_program(setup.model, Path(setup.directory) / "server.log")
     if setup.device:
-        original = _move(original, setup.device, setup.model)
+        original = _move(original, setup.device)
     if original.example_inputs is None:
         raise LoadError(
             setup.model,
@@ -164,6 +168,25 @@ def _functional(original: ExportedProgram) -> ExportedProgram:
         print(f"shrinkfx: no functional form: {error}", flush=True)
         return original
     return functional
+
+
+def require_device(setup: Setup) -> None:
+    """Refuse what needs a GPU where there is none, before torch says so at length."""
+    assert setup.model is not None
+    if torch.cuda.is_available():
+        return
+    if setup.device and setup.device.startswith("cuda"):
+        advice = "run on a machine with a GPU, or leave --device out"
+        raise LoadError(
+            setup.model, f"--device {setup.device}: there is no CUDA device", advice
+        )
+    if device_type(setup.model) == "cuda":
+        reason = "is a CUDA program, and there is no CUDA device"
+        advice = (
+            "run on a machine with a GPU, or export the module on the CPU and see "
+            "whether that fails too"
+        )
+        raise LoadError(setup.model, reason, advice)
 
 
 def _require_known_options(options: Mapping[str, Any]) -> None:
@@ -212,10 +235,7 @@ def _advice(model: str) -> str:
     return "save it again with torch.export.save, with the torch that runs shrinkfx"
 
 
-def _move(program: ExportedProgram, device: str, model: str) -> ExportedProgram:
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        advice = "run on a machine with a GPU, or leave --device out"
-        raise LoadError(model, f"--device {device}: there is no CUDA device", advice)
+def _move(program: ExportedProgram, device: str) -> ExportedProgram:
     from torch.export.passes import move_to_device_pass
 
     return move_to_device_pass(program, device)
@@ -250,7 +270,7 @@ def _require_same_structure(subject: str, example: Inputs, failing: Inputs) -> N
         )
     for position, (a, b) in enumerate(zip(expected, given, strict=True)):
         if isinstance(a, torch.Tensor) and (
-            not isinstance(b, torch.Tensor) or (a.dtype, a.dim()) != (b.dtype, b.dim())
+            not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b)
         ):
             raise LoadError(
                 subject,
@@ -259,7 +279,11 @@ def _require_same_structure(subject: str, example: Inputs, failing: Inputs) -> N
             )
 
 
+def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int, str]:
+    return tensor.dtype, tensor.dim(), tensor.device.type
+
+
 def _describe(value: object) -> str:
     if isinstance(value, torch.Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
+        return f"{value.dtype} of shape {tuple(value.shape)} on {value.device.type}"
     return type(value).__name__

@@ -61,11 +61,13 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     from shrinkfx.worker.backends import aoti
-    from shrinkfx.worker.load import load, preload
+    from shrinkfx.worker.load import load, preload, require_device
     from shrinkfx.worker.perform import Worker
 
     files = preload(setup.preloads)
     worker = Worker(setup, threads)
+    if setup.model:
+        require_device(setup)
     aoti.warm_up()
     if setup.model and not environment:
         worker.program = load(setup)
@@ -125,6 +127,20 @@ def _work(worker: Any, request: Request) -> Work:
         _exec("-X", "faulthandler", request.arguments["path"])
         return {}
 
+    def command(note: Note, folder: Path) -> dict[str, Any]:
+        os.chdir(request.arguments["cwd"])
+        note("run")
+        # The server's PYTHONPATH is the user's with one folder before it.
+        own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
+        for name in OWN_VARIABLES:
+            os.environ.pop(name, None)
+        if own:
+            os.environ["PYTHONPATH"] = own
+        words = request.arguments["words"]
+        os.execvp(words[0], words)
+
+    if request.task == Task.COMMAND:
+        return command
     if not request.fresh:
         return here
     return script if request.task == Task.SCRIPT else fresh

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import runpy
 import sys
@@ -14,20 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.backends import aoti
-from shrinkfx.worker.compare import compare, in_float64, own_error, unstable
-from shrinkfx.worker.describe import content_digest, count_operators, describe
+from shrinkfx.worker.describe import (
+    content_digest,
+    count_inputs,
+    count_operators,
+    describe,
+    draws_random_numbers,
+    dynamic_dims,
+    keeps_state,
+    mutates,
+)
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
 from shrinkfx.worker.supervise import Note
-from shrinkfx.worker.values import SEED, Values, call, run_eager
+from shrinkfx.worker.values import Values, call_often
 
 _SKELETON = "skeleton.json"
 
@@ -50,6 +57,7 @@ class Worker:
             Task.DESCRIBE: self._describe,
             Task.ORIGINAL: self._original,
             Task.CANDIDATE: self._candidate,
+            Task.SAVE: self._save,
             Task.WRITE: self._write,
             Task.SCRIPT: self._script,
         }
@@ -87,6 +95,7 @@ class Worker:
             "lies": lies,
             "inputs": count_inputs(program.original),
             "dynamic_dims": dynamic_dims(program.original),
+            "keeps_state": keeps_state(program),
         }
 
     def _original(
@@ -101,31 +110,34 @@ class Worker:
     ) -> dict[str, Any]:
         note(Stage.REBUILD)
         try:
-            built = self._rebuild(arguments)
-            if arguments.get("form") == "source":
-                exported = run_source(print_program(built), built)
-                built = Rebuilt(exported, built.example, built.failing)
+            built = self._built(arguments)
         except (CannotRebuild, Unprintable) as error:
             return {"invalid": str(error)}
         return self._try(built, arguments, note, folder)
 
-    def _rebuild(self, arguments: Mapping[str, Any]) -> Rebuilt:
+    def _built(self, arguments: Mapping[str, Any]) -> Rebuilt:
+        """Make a candidate, in the form that was asked for.
+
+        Raises:
+            CannotRebuild, Unprintable: it is no program, or none as source.
+        """
         program, home = self._cut_from(arguments)
         skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
         candidate = Candidate.from_json(skeleton, arguments["candidate"])
         built = rebuild(program, candidate, Values(home, program))
-        if not built.stale:
-            return built
-        exported = run_source(print_program(built), built)
-        return Rebuilt(exported, built.example, built.failing)
+        for again in (built.stale, arguments.get("form") == "source"):
+            if again:
+                exported = run_source(print_program(built), built)
+                built = Rebuilt(exported, built.example, built.failing)
+        return built
 
     def _try(
         self, run: Rebuilt, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
         """Compile, load, run and compare, noting each stage before it begins."""
-        judge = _Judge(run, arguments)
+        reference = Reference(run, arguments)
         note(Stage.EAGER)
-        judge.run_eager()
+        reference.run_eager()
         note(Stage.COMPILE)
         options = dict(self.setup.inductor)
         if arguments.get("sanity"):
@@ -140,30 +152,42 @@ class Worker:
         compiled = aoti.load(package)
         note(Stage.RUN)
         try:
-            actual = call(compiled, run.failing)
+            actual = call_often(compiled, run.failing, reference.calls)
         except Exception as error:
-            if judge.fails_alike(error):
+            if reference.fails_alike(error):
                 return {"invalid": f"eager fails in the same way: {error}"}
             raise
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         note(Stage.COMPARE)
-        answer = judge.compare(actual)
+        answer = reference.compare(actual)
         # A corrupt heap may only show when what was allocated is freed.
         del compiled, actual
         gc.collect()
         note(Stage.DONE)
         return answer
 
+    def _save(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        """Put a candidate and its inputs where a user's command can read them."""
+        note(Stage.REBUILD)
+        try:
+            built = self._built(arguments)
+        except (CannotRebuild, Unprintable) as error:
+            return {"invalid": str(error)}
+        note(Stage.EAGER)
+        Reference(built, arguments).run_eager()
+        torch.export.save(built.exported, arguments["path"])
+        torch.save(built.failing.args, arguments["inputs"])
+        note(Stage.DONE)
+        return {}
+
     def _write(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
         note(Stage.REBUILD)
-        built = self._rebuild(arguments)
-        if arguments.get("form") == "source":
-            # The search's last steps were of the source's program.
-            exported = run_source(print_program(built), built)
-            built = Rebuilt(exported, built.example, built.failing)
+        built = self._built(arguments)
         exported = built.exported
         torch.export.save(exported, arguments["path"])
         try:
@@ -176,30 +200,17 @@ class Worker:
             "source": source,
             "unprintable": unprintable,
             "two_sets": self._loaded().failing is not self._loaded().example,
-            "own_error": self._own_error(built),
+            "own_error": Reference(built, arguments).own_error(),
             "operators": count_operators(exported.graph_module),
             "nodes": len(exported.graph.nodes),
             "inputs": count_inputs(exported),
             "dynamic_dims": dynamic_dims(exported),
             "random": draws_random_numbers(exported),
+            "mutates": mutates(exported),
             "targets": sorted(
                 {str(n.target) for n in exported.graph.nodes if n.op == "call_function"}
             ),
         }
-
-    def _own_error(self, built: Rebuilt) -> float:
-        """Measure how far eager's results are from a float64 run, at most."""
-        try:
-            results = run_eager(built.exported, built.failing, seed=SEED)
-        except Exception:  # noqa: BLE001 - eager may fail where the original does
-            return 0.0
-        exact = in_float64(built.exported, built.failing) or results
-        errors = [
-            own_error(r, e).max().item()
-            for r, e in zip(results, exact, strict=True)
-            if isinstance(r, torch.Tensor) and r.numel() and r.shape == e.shape
-        ]
-        return max((e for e in errors if math.isfinite(e)), default=0.0)
 
     def _script(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
@@ -212,68 +223,3 @@ class Worker:
         runpy.run_path(path, run_name="__main__")
         note(Stage.DONE)
         return {}
-
-
-class _Judge:
-    """Eager's side of a check: what the compiled program must give."""
-
-    def __init__(self, run: Rebuilt, arguments: Mapping[str, Any]) -> None:
-        self._run = run
-        # With another seed, the second run tells which values are random: the
-        # compiled program draws other numbers, unless it was told to draw eager's.
-        self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
-        self._must_run = bool(arguments.get("reference", True))
-        self._expected: list[Any] | None = None
-        self._again: list[Any] = []
-        self._error = ""
-
-    def run_eager(self) -> None:
-        """Run eager twice; where the original fails in eager too, it may fail."""
-        exported, inputs = self._run.exported, self._run.failing
-        try:
-            self._expected = run_eager(exported, inputs, seed=SEED)
-            self._again = run_eager(exported, inputs, seed=self._second_seed)
-        except Exception as error:
-            if self._must_run:
-                raise
-            self._error = f"{type(error).__name__}: {error}"
-
-    def fails_alike(self, error: Exception) -> bool:
-        """Tell whether eager raised the very same: that is no compiler's fault."""
-        return self._error == f"{type(error).__name__}: {error}"
-
-    def compare(self, actual: list[Any]) -> dict[str, Any]:
-        if self._expected is None or not self._must_run:
-            return {}
-        difference = compare(
-            actual,
-            self._expected,
-            self._again,
-            lambda: in_float64(self._run.exported, self._run.failing),
-        )
-        answer: dict[str, Any] = {"difference": difference} if difference else {}
-        skipped = unstable(self._expected, self._again)
-        return {**answer, "values_skipped": skipped}
-
-
-def draws_random_numbers(exported: ExportedProgram) -> bool:
-    """Tell whether an operator may; some, such as attention, need not."""
-    return any(
-        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        for node in exported.graph.nodes
-    )
-
-
-def count_inputs(exported: ExportedProgram) -> int:
-    return len(exported.graph_signature.user_inputs)
-
-
-def dynamic_dims(exported: ExportedProgram) -> int:
-    """Count the dims of inputs that are not fixed."""
-    names = set(exported.graph_signature.user_inputs)
-    return sum(
-        isinstance(size, torch.SymInt)
-        for node in exported.graph.nodes
-        if node.op == "placeholder" and node.name in names
-        for size in getattr(node.meta.get("val"), "shape", ())
-    )

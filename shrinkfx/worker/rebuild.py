@@ -26,7 +26,8 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.describe import tensor_type
+from shrinkfx.worker.load import MUTATIONS, Inputs, Program
 from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
 from shrinkfx.worker.values import Sizes, Values, bind, evaluate, flat_inputs, restride
 
@@ -35,7 +36,6 @@ _WEIGHTS = {
     Role.BUFFER: InputKind.BUFFER,
     Role.CONSTANT: InputKind.CONSTANT_TENSOR,
 }
-_MUTATIONS = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION}
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Rebuilt:
     """A candidate made real, with what it is called with.
 
     Attributes:
-        stale: sizes that depended on data come from inputs now, so the metadata
-            is of another program: it must be exported again, as source.
+        stale: sizes that depended on data come from inputs now, or strides are
+            other ones, so the metadata is of another program: it must be exported
+            again, as source.
     """
 
     exported: ExportedProgram
@@ -123,11 +124,30 @@ class _Builder:
 
     def _copy(self, name: str) -> None:
         """Copy an operator, its getitems, and what it carries along."""
+        if name in self._candidate.replace:
+            self._new[name] = self._plain(name)
+            return
         old = self._nodes[name]
         node = self._graph.node_copy(old, self._operand)
         self._new[name] = node
         for projection in self._candidate.skeleton.projections(name):
             self._copy(projection)
+
+    def _plain(self, name: str) -> fx.Node:
+        """Write the plain operator that stands in the place of another."""
+        (source,) = self._candidate.operands(name)
+        operand, old = self._new[source], self._nodes[name].meta["val"]
+        function = _function(self._candidate.target(name))
+        node = self._graph.call_function(function, (operand,))
+        with torch.no_grad():
+            value = node.meta["val"] = function(operand.meta["val"])
+        if tensor_type(value) != tensor_type(old):
+            raise CannotRebuild(
+                f"{function} of {source} is of another type than {name}"
+            )
+        # Other strides may be handed on to all that follows.
+        self._symbols.stale |= str(value.stride()) != str(old.stride())
+        return node
 
     def _operand(self, old: fx.Node) -> Any:
         name = self._candidate.resolve(old.name)
@@ -166,7 +186,7 @@ class _Builder:
         if not chosen:
             raise CannotRebuild("it would return nothing")
         pairs = [(spec, name) for name, spec in chosen.items()]
-        return sorted(pairs, key=lambda pair: pair[0].kind not in _MUTATIONS)
+        return sorted(pairs, key=lambda pair: pair[0].kind not in MUTATIONS)
 
     def _original_outputs(self) -> dict[str, OutputSpec]:
         chosen: dict[str, OutputSpec] = {}
@@ -178,7 +198,7 @@ class _Builder:
             if self._candidate.skeleton.producer(name) not in self._candidate.keep:
                 continue
             new = self._new[name]
-            if spec.kind in _MUTATIONS and spec.target in kept_targets:
+            if spec.kind in MUTATIONS and spec.target in kept_targets:
                 argument = TensorArgument(name=new.name)
                 chosen[name] = OutputSpec(spec.kind, argument, spec.target)
             else:
@@ -255,6 +275,11 @@ class _Builder:
                     used |= symbols_in([value])
         ranges = self._exported.range_constraints
         return {s: r for s, r in ranges.items() if s in used}
+
+
+def _function(target: str) -> Any:
+    namespace, name, overload = target.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 
 
 def _is_tensor(node: fx.Node) -> bool:

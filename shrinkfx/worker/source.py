@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,11 +13,12 @@ import sympy
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.worker.literals import Written, write_tensor
+from shrinkfx.worker.load import MUTATIONS
 from shrinkfx.worker.rebuild import Rebuilt
 
 
@@ -76,7 +77,7 @@ def print_program(built: Rebuilt) -> Printed:
     exported = built.exported
     names, weights = _weights(exported)
     graph = _GraphPrinter(exported.graph_module, names)
-    body = graph.body()
+    body = graph.body(_written_back(exported))
     dims, shapes = _dynamic_shapes(exported)
     return Printed(
         weights=weights,
@@ -170,6 +171,17 @@ def _weights(exported: ExportedProgram) -> tuple[dict[str, str], tuple[Weight, .
     return names, tuple(weights)
 
 
+def _written_back(exported: ExportedProgram) -> list[str]:
+    """Name what the first outputs are written back into: buffers and inputs."""
+    return [
+        f"self.{_attribute(spec.target)}"
+        if spec.kind is OutputKind.BUFFER_MUTATION
+        else spec.target
+        for spec in exported.graph_signature.output_specs
+        if spec.kind in MUTATIONS and spec.target is not None
+    ]
+
+
 def _inputs(built: Rebuilt) -> tuple[Input, ...]:
     names = built.exported.graph_signature.user_inputs
     two_sets = any(
@@ -205,7 +217,12 @@ class _GraphPrinter:
         self.branches: list[str] = []
         self.members: dict[str, str] = {}
 
-    def body(self) -> list[str]:
+    def body(self, written_back: Sequence[str] = ()) -> list[str]:
+        """Print the statements.
+
+        Args:
+            written_back: what the first outputs are copied into.
+        """
         lines = []
         for node in self._module.graph.nodes:
             if node.op == "get_attr":
@@ -213,7 +230,11 @@ class _GraphPrinter:
             elif node.op == "call_function":
                 lines.append(f"{node.name} = {self._call(node)}")
             elif node.op == "output":
-                lines.append(f"return {self._literal(node.args[0])}")
+                values = node.args[0]
+                for into, value in zip(written_back, values, strict=False):
+                    lines.append(f"{into}.copy_({self._literal(value)})")
+                returned = values[len(written_back) :] if written_back else values
+                lines.append(f"return {self._literal(returned)}")
             elif node.op != "placeholder":
                 raise Unprintable(f"a node of kind {node.op}")
         return lines

@@ -79,6 +79,29 @@ def test_steady_failure_takes_one_fresh_run_and_two_forks() -> None:
     assert [request.fresh for request in server.asked] == [True, False, False]
 
 
+def test_program_that_keeps_state_is_called_until_it_fails() -> None:
+    server = FakeServer(*[PASSES] * 4, DIFFERS)
+    notes: list[str] = []
+    base = baseline(compiler(server), None, "", 100, notes.append, 10)
+    assert base.target.kind is Kind.MISMATCH
+    assert (base.calls, base.rate) == (3, 1.0)
+    calls = [request.arguments.get("calls", 1) for request in server.asked]
+    assert calls == [1, 1, 1, 2, 3, 3, 3, 3, 3]
+    assert "call 3 of a run fails" in notes
+
+
+def test_program_without_state_is_called_once_in_a_run() -> None:
+    server = FakeServer(PASSES)
+    with pytest.raises(NotReproducible):
+        found(server, max_runs=5)
+    assert {request.arguments.get("calls", 1) for request in server.asked} == {1}
+
+
+def test_program_that_fails_at_once_is_not_called_again() -> None:
+    base = baseline(compiler(FakeServer(DIFFERS)), None, "", 100, lambda _: None, 10)
+    assert base.calls == 1
+
+
 def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
     server = FakeServer(CRASHES, CRASHES, CRASHES, REFUSES)
     _, notes = found(server)

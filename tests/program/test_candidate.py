@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.candidate import Candidate, Outputs, View
-from shrinkfx.program.edits import Bypass, Drop, Edit
-from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.plain import is_dear
+from shrinkfx.program.skeleton import Role, Skeleton, TensorType
+from shrinkfx.program.view import View
 from shrinkfx.testing import (
     HALVES,
     Nodes,
@@ -36,7 +38,10 @@ def drop(*nodes: str) -> Drop:
 
 def meaning(candidate: Candidate) -> list[object]:
     """Spell out what the worker would build from a candidate."""
-    return [(name, candidate.operands(name)) for name in candidate.operators]
+    return [
+        (name, candidate.target(name), candidate.operands(name))
+        for name in candidate.operators
+    ]
 
 
 # --- what an edit does
@@ -47,7 +52,7 @@ def test_candidate_drops_and_feeds_the_users_from_outside() -> None:
     assert candidate.operators == ("a", "c", "d")
     assert candidate.feeds == ("x", "b")
     assert candidate.sinks == ("a", "d")
-    assert candidate.cost == (3, 2)
+    assert candidate.cost == (3, 3, 2)
 
 
 def test_candidate_bypasses_and_stays_connected() -> None:
@@ -55,7 +60,7 @@ def test_candidate_bypasses_and_stays_connected() -> None:
     assert candidate.operands("c") == ["a"]
     assert candidate.feeds == ("x",)
     assert candidate.sinks == ("d",)
-    assert candidate.cost == (3, 1)
+    assert candidate.cost == (3, 3, 1)
 
 
 def test_candidate_follows_a_chain_of_bypasses_to_its_end() -> None:
@@ -123,6 +128,157 @@ def test_candidate_keeps_what_has_an_effect() -> None:
     assert whole(program).edit([drop("b")]).operators == ("a", "check")
 
 
+# --- what a replacement does
+
+
+def test_candidate_replaces_and_stays_connected() -> None:
+    candidate = whole(ABCD).edit([Replace("b", "a")])
+    assert candidate.operators == ("a", "b", "c", "d")
+    assert candidate.target("b") == "aten.abs.default"
+    assert candidate.target("c") == "aten.c.default"
+    assert candidate.operands("b") == ["a"]
+    assert candidate.producers("b") == {"a"}
+    assert candidate.feeds == ("x",)
+    assert candidate.cost == (4, 3, 1)
+
+
+def test_candidate_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
+    nodes: Nodes = {"x": "", "h": feed(value=HALVES), "mm": "h", "a": "mm"}
+    candidate = whole(skeleton(nodes)).edit([Replace("mm", "mm")])
+    assert candidate.operands("mm") == ["mm"]
+    assert candidate.operands("a") == ["mm"]
+    assert candidate.producers("mm") == set()
+    assert candidate.producers("a") == {"mm"}
+    assert candidate.feeds == candidate.inputs == ("mm",)
+    assert candidate.sinks == ("a",)
+
+
+def test_candidate_counts_a_replaced_operator_as_one() -> None:
+    cond = operator("x", operators=5)
+    candidate = whole(skeleton({"x": "", "cond": cond, "a": "cond"}))
+    assert candidate.edit([Replace("cond", "x")]).cost == (2, 1, 1)
+
+
+def test_candidate_follows_what_a_plain_operator_reads() -> None:
+    candidate = whole(ABCD).edit([Replace("c", "b")])
+    assert candidate.edit([Bypass("b", "a")]).replace == {"c": "a"}
+    cut = candidate.edit([drop("b")])
+    assert cut.replace == {"c": "b"}
+    assert cut.feeds == ("x", "b")
+
+
+def test_candidate_forgets_what_a_replaced_operator_wanted() -> None:
+    program = skeleton({"x": "", "a": "x", "b": "a x", "c": "b"})
+    candidate = whole(program).edit([Bypass("a", "x"), Replace("b", "b")])
+    assert candidate.bypass == {}
+    assert candidate.edit([drop("b")]).replace == {}
+
+
+def test_candidate_prefers_removing_to_replacing() -> None:
+    for removal in (drop("b"), Bypass("b", "a")):
+        both: list[Edit] = [removal, Replace("b", "a")]
+        for edits in (both, both[::-1]):
+            assert whole(ABCD).edit(edits) == whole(ABCD).edit([removal])
+
+
+def test_candidate_takes_the_earliest_of_rival_replacements() -> None:
+    rivals: list[Edit] = [Replace("b", "b"), Replace("b", "a"), Replace("b", "x")]
+    for edits in (rivals, rivals[::-1]):
+        assert whole(ABCD).edit(edits).replace == {"b": "x"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target"),
+    [
+        ("float16", "abs"),
+        ("int64", "abs"),
+        ("uint8", "abs"),
+        ("bool", "logical_not"),
+        ("complex64", "neg"),
+    ],
+)
+def test_candidate_replaces_by_what_the_dtype_has(dtype: str, target: str) -> None:
+    mm = operator("x", value=TensorType(dtype, ("2",)))
+    candidate = whole(skeleton({"x": "", "mm": mm})).edit([Replace("mm", "mm")])
+    assert candidate.target("mm") == f"aten.{target}.default"
+    assert candidate.cost == (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "dear"),
+    [
+        ("aten.mm.default", True),
+        ("aten.scaled_dot_product_attention.default", True),
+        ("aten.gelu.default", True),
+        ("aten.add.Tensor", False),
+        ("aten.add_.Tensor", False),
+        ("aten._to_copy.default", False),
+        ("aten.view.default", False),
+        ("mine.add.default", True),
+        ("cond", True),
+    ],
+)
+def test_operator_is_dear_unless_a_reader_takes_it_in(target: str, dear: bool) -> None:
+    assert is_dear(target) is dear
+
+
+# --- what merging inputs does
+
+THREE = skeleton({"x": "", "y": "", "z": "", "fma": "x y z", "neg": "z"})
+
+
+def merge(*inputs: str) -> Merge:
+    return Merge(frozenset(inputs))
+
+
+def test_candidate_feeds_merged_inputs_with_the_first_one() -> None:
+    candidate = whole(THREE).edit([merge("z", "y")])
+    assert candidate.operands("fma") == ["x", "y", "y"]
+    assert candidate.operands("neg") == ["y"]
+    assert candidate.inputs == ("x", "y")
+    assert candidate.cost == (2, 1, 2)
+
+
+def test_candidate_merges_what_overlaps_into_one() -> None:
+    overlapping: list[Edit] = [merge("y", "z"), merge("x", "y")]
+    at_once = whole(THREE).edit([merge("x", "y", "z")])
+    for edits in (overlapping, overlapping[::-1]):
+        assert whole(THREE).edit(edits) == at_once
+    in_turn = whole(THREE).edit([merge("y", "z")]).edit([merge("x", "y")])
+    assert in_turn == at_once
+    assert at_once.bypass == {"y": "x", "z": "x"}
+
+
+def test_candidate_forgets_merges_that_nobody_takes() -> None:
+    candidate = whole(THREE).edit([merge("x", "y"), drop("fma")])
+    assert candidate == whole(THREE).edit([drop("fma")])
+    assert candidate.bypass == {}
+
+
+def test_candidate_keeps_the_value_that_merged_inputs_had() -> None:
+    program = skeleton({"x": "", "y": "", "a": "x", "b": "y"})
+    candidate = whole(program).edit([merge("x", "y")]).edit([drop("a")])
+    assert candidate.feeds == ("x",)
+
+
+def test_candidate_has_one_form_for_a_bypass_and_a_cut_that_is_merged() -> None:
+    bypassed = whole(ABCD).edit([Bypass("a", "x")])
+    program = skeleton({"x": "", "a": "x", "b": "x a"})
+    merged = whole(program).edit([drop("a")]).edit([merge("x", "a")])
+    assert merged == whole(program).edit([Bypass("a", "x")])
+    assert bypassed.bypass == {"a": "x"}
+
+
+def test_candidate_merges_an_own_value_into_another_input() -> None:
+    nodes: Nodes = {"h": feed(value=HALVES), "mm": "h", "z": "", "add": "mm z"}
+    candidate = whole(skeleton(nodes)).edit([Replace("mm", "mm")])
+    merged = candidate.edit([merge("mm", "z")])
+    assert merged.replace == {"mm": "z"}
+    assert merged.operands("add") == ["mm", "z"]
+    assert merged.inputs == ("z",)
+    assert merged.producers("add") == {"mm"}
+
+
 # --- what an edit may not do
 
 
@@ -137,6 +293,9 @@ def test_candidate_keeps_what_has_an_effect() -> None:
         (Bypass("b", "h"), "h is no value of the type of b"),
         (Bypass("b", "c"), "c does not come before b"),
         (Bypass("b", "b"), "b does not come before b"),
+        (Replace("e", "a"), "not in the candidate: e"),
+        (Replace("b", "h"), "h is no value of the type of b"),
+        (Replace("b", "c"), "c does not come before b"),
     ],
 )
 def test_candidate_refuses_an_edit_that_does_not_fit(edit: Edit, message: str) -> None:
@@ -150,6 +309,49 @@ def test_candidate_refuses_an_edit_that_does_not_fit(edit: Edit, message: str) -
     }
     with pytest.raises(InvalidEdit, match=message):
         whole(skeleton(nodes)).edit([edit])
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (Replace("neg", "x"), "neg is plain"),
+        (Replace("two", "x"), "two is plain, or yields no single tensor"),
+        (merge("x", "neg"), "no inputs: neg"),
+        (merge("x", "w"), "no inputs: w"),
+        (merge("x", "h"), "not of one type: h, x"),
+        (merge("n", "m"), "not of one type: m, n"),
+    ],
+)
+def test_candidate_refuses_an_edit_of_what_has_no_type_or_use(
+    edit: Edit, message: str
+) -> None:
+    number = operator("x", value=None)
+    nodes: Nodes = {
+        "x": "",
+        "h": feed(value=HALVES),
+        "w": feed(Role.PARAMETER),
+        "neg": "x w h",
+        "two": operator("x", value=None),
+        "one": projection("two"),
+        "n": number,
+        "m": number,
+        "a": "one n m",
+    }
+    candidate = whole(skeleton(nodes)).edit([drop("n", "m")])
+    with pytest.raises(InvalidEdit, match=message):
+        candidate.edit([edit])
+
+
+def test_candidate_refuses_to_replace_twice() -> None:
+    with pytest.raises(InvalidEdit, match="b is plain"):
+        whole(ABCD).edit([Replace("b", "a")]).edit([Replace("b", "x")])
+
+
+def test_candidate_refuses_to_merge_own_values_alone() -> None:
+    program = skeleton({"x": "", "a": "x", "b": "x", "add": "a b"})
+    candidate = whole(program).edit([Replace("a", "a"), Replace("b", "b")])
+    with pytest.raises(InvalidEdit, match="no input to stand for a, b"):
+        candidate.edit([merge("a", "b")])
 
 
 def test_candidate_refuses_to_remove_an_operator_twice() -> None:
@@ -197,7 +399,7 @@ def test_feeds_leave_sizes_out_and_inputs_leave_weights_out() -> None:
     candidate = whole(skeleton(nodes)).edit([drop("a")])
     assert candidate.feeds == ("x", "w", "k")
     assert candidate.inputs == ("x",)
-    assert candidate.cost == (1, 1)
+    assert candidate.cost == (1, 0, 1)
 
 
 def test_sizes_count_as_use_of_the_operator_they_are_read_from() -> None:
@@ -215,7 +417,7 @@ def test_sizes_count_as_use_of_the_operator_they_are_read_from() -> None:
 
 def test_cost_counts_the_operators_inside_higher_order_ones() -> None:
     cond = operator("x", operators=5)
-    assert whole(skeleton({"x": "", "cond": cond, "a": "cond"})).cost == (6, 1)
+    assert whole(skeleton({"x": "", "cond": cond, "a": "cond"})).cost == (6, 2, 1)
 
 
 # --- the view
@@ -285,7 +487,7 @@ def test_bundle_means_what_its_edits_mean_in_turn(
     candidate: Candidate, data: st.DataObject
 ) -> None:
     nodes = data.draw(st.lists(st.sampled_from(candidate.operators), unique=True))
-    edits = [shorten(candidate, n) for n in nodes]
+    edits = [shorten(candidate, n, data.draw(st.booleans())) for n in nodes]
     in_turn: Candidate | None = candidate
     for edit in edits:
         in_turn = in_turn and edited(in_turn, [edit])
@@ -294,13 +496,13 @@ def test_bundle_means_what_its_edits_mean_in_turn(
         assert meaning(together) == meaning(in_turn)
 
 
-def shorten(candidate: Candidate, node: str) -> Edit:
-    """Bypass an operator if one of its operands will do, else drop it."""
+def shorten(candidate: Candidate, node: str, replace: bool) -> Edit:
+    """Replace an operator where asked to, bypass it where that fits, or drop it."""
     view = View(candidate)
-    for operand in view.operands(node):
-        if view.same_value_type(node, operand):
-            return Bypass(node, operand)
-    return drop(node)
+    same = [v for v in view.operands(node) if view.same_value_type(node, v)]
+    if replace and node in view.replaceable:
+        return Replace(node, same[0] if same else node)
+    return Bypass(node, same[0]) if same else drop(node)
 
 
 def edited(candidate: Candidate, edits: list[Edit]) -> Candidate | None:

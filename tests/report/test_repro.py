@@ -176,11 +176,32 @@ def test_crash_says_that_the_process_dies() -> None:
 
 
 def test_program_that_changes_its_inputs_gets_copies_and_is_compiled_first() -> None:
-    text = script(copies=True)
+    text = script(keeps_state=True)
     ast.parse(text)
     assert "import copy" in text
     assert "compiled(*copy.deepcopy(args))" in text
     assert text.index("aoti_compile_and_package") < text.index("expected = model(")
+
+
+def test_failure_of_a_later_call_is_called_for_with_eager_beside() -> None:
+    text = script(keeps_state=True, calls=3)
+    ast.parse(text)
+    loop = text.partition("    for call in range(3):\n")[2]
+    first, second, *rest = loop.splitlines()
+    assert first.strip().startswith("expected = model(")
+    assert second.strip().startswith("actual = compiled(")
+    assert not rest[0].startswith(" ")
+    assert "assert_close(actual, expected" in text
+
+
+def test_program_that_a_command_judges_is_only_written() -> None:
+    target = Signature(Kind.CHECK, Stage.RUN, "", "'./fails.sh {}' exits with status 0")
+    text = script(signature=target)
+    ast.parse(text)
+    assert "'./fails.sh {}' exits with status 0" in text
+    assert 'torch.export.save(program, "repro.pt2")' in text
+    assert "aoti_compile_and_package" not in text
+    assert "no longer fails" not in text
 
 
 def test_what_eager_itself_gets_wrong_is_tolerated() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.search.journal import Journal
+from shrinkfx.program.edits import Drop
+from shrinkfx.search.journal import Asked, Journal
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import PLANTED, FakeOracle, chain, needs, whole
@@ -24,6 +25,27 @@ def rows(path: Path) -> list[dict[str, Any]]:
     with closing(sqlite3.connect(path)) as db:
         db.row_factory = sqlite3.Row
         return [dict(row) for row in db.execute("SELECT * FROM checks ORDER BY number")]
+
+
+def test_journal_finds_a_candidate_by_the_beginning_of_its_digest(
+    tmp_path: Path,
+) -> None:
+    smaller = CANDIDATE.edit([Drop(frozenset({"relu"}))])
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        for candidate in (CANDIDATE, smaller):
+            journal.asked("drop_nodes", "source", candidate)
+        (found,) = journal.find(smaller.digest[:12])
+        assert found == Asked(smaller.digest, "source", smaller.to_json())
+        assert len(journal.find("")) == 2
+        assert journal.find("no digest") == []
+
+
+def test_journal_keeps_the_settings_of_its_run(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(Journal(path, {"options": {"calls": 2}})):
+        pass
+    with closing(Journal(path)) as journal:
+        assert journal.settings() == {"options": {"calls": 2}}
 
 
 def test_journal_holds_the_question_before_the_answer(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from shrinkfx.errors import StrategyError
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.candidate import Candidate, View
-from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.view import View
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import Strategy, choose
 from shrinkfx.strategies.drop_nodes import DropNodes
@@ -48,12 +49,25 @@ class ProposesWhatDoesNotFit(ProposesNothing):
         yield Bypass("nowhere", "x")
         yield Bypass("n1", "nowhere")
         yield Bypass("n1", "n2")
+        yield Replace("nowhere", "x")
+        yield Replace("n1", "n2")
+        yield Merge(frozenset({"x", "n1"}))
+        yield Merge(frozenset({"x"}))
 
 
 class RepeatsItself(ProposesNothing):
     def propose(self, view: View) -> Iterator[Edit]:
         for _ in range(50):
             yield Drop(frozenset({"n0"}))
+
+
+class ReplacesForever(ProposesNothing):
+    """Replace what is plain already, and swap it back and forth."""
+
+    def propose(self, view: View) -> Iterator[Edit]:
+        for node in view.operators:
+            yield Replace(node, "x")
+            yield Replace(node, node)
 
 
 class RaisesHalfWay(ProposesNothing):
@@ -106,6 +120,14 @@ def test_reducer_asks_once_what_is_proposed_often() -> None:
     oracle = FakeOracle(lambda candidate: False)
     Reducer(START, oracle, [RepeatsItself()]).run()
     assert len(oracle.asked) == 1
+
+
+def test_reducer_replaces_an_operator_once() -> None:
+    oracle = FakeOracle(lambda candidate: True)
+    best = Reducer(START, oracle, [ReplacesForever()]).run()
+    assert best.cost == (20, 0, 1)
+    assert set(best.replace.values()) == {"x"}
+    assert len(oracle.asked) <= 20
 
 
 def test_reducer_tries_alternatives_one_by_one() -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from shrinkfx.errors import StrategyError
-from shrinkfx.program.candidate import View
-from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.view import View
 from shrinkfx.search.strategy import (
     DEFAULT_ORDER,
     Strategy,
@@ -81,6 +81,8 @@ class ProposesWhatDoesNotFit(Vice):
         yield Drop(frozenset(view.operators))
         yield Bypass("a", "nowhere")
         yield Bypass("a", "c")
+        yield Replace("a", "c")
+        yield Merge(frozenset({"x", "a"}))
 
 
 class HasNoName:
@@ -98,7 +100,7 @@ class HasNoName:
         (ProposesNonsense(), r"'vice' breaks law 3 of .*: it proposed \('drop', 'a'\)"),
         (ProposesWhatRaises(), "'vice' breaks law 3 of .* raises TypeError"),
         (IsNotLazy(), "'vice' breaks law 4 of .*: propose is no generator"),
-        (ProposesForever(), "'vice' breaks law 6 of .*: it proposed more than 300"),
+        (ProposesForever(), "'vice' breaks law 6 of .*: it proposed more than 400"),
         (Raises(), r"'vice' raised KeyError\('b'\)"),
     ],
     ids=lambda value: type(value).__name__,
@@ -120,12 +122,12 @@ def test_check_strategy_wants_a_name() -> None:
 
 
 def test_proposals_take_as_many_edits_as_the_law_allows() -> None:
-    class ProposesThreeHundred(Vice):
+    class ProposesFourHundred(Vice):
         def propose(self, view: View) -> Iterator[Edit]:
-            for _ in range(300):
+            for _ in range(400):
                 yield Drop(frozenset({"a"}))
 
-    assert len(proposals(ProposesThreeHundred(), CANDIDATE)) == 300
+    assert len(proposals(ProposesFourHundred(), CANDIDATE)) == 400
 
 
 def test_strategies_are_found_in_their_default_order() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shrinkfx.program.candidate import View
 from shrinkfx.program.edits import Bypass
 from shrinkfx.program.skeleton import Role
+from shrinkfx.program.view import View
 from shrinkfx.strategies.bypass_operators import BypassOperators
 from shrinkfx.testing import (
     HALVES,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shrinkfx.program.candidate import View
 from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import Nodes, chain, operator, projection, skeleton, whole
 

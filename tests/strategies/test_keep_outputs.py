@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shrinkfx.program.candidate import View
 from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
 from shrinkfx.strategies.keep_outputs import KeepOutputs
 from shrinkfx.testing import Nodes, chain, skeleton, whole
 

@@ -6,6 +6,9 @@ import atexit
 import functools
 import shutil
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,12 @@ from zoo import ZOO, export
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Drop
+from shrinkfx.program.edits import Drop, Edit, Merge, Replace
 from shrinkfx.program.messages import Setup
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.view import View
+from shrinkfx.strategies.merge_inputs import MergeInputs
+from shrinkfx.strategies.replace_operators import ReplaceOperators
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
@@ -28,6 +34,9 @@ from shrinkfx.worker.source import print_program, run_source
 from shrinkfx.worker.values import SEED, Values, call, run_eager
 
 Loaded = tuple[Program, Skeleton, Values]
+
+CannotExportAgain = torch._dynamo.exc.UserError
+"""Sizes of cut values may be related in ways that no printed ``Dim`` tells."""
 
 
 @functools.cache
@@ -38,6 +47,17 @@ def loaded(name: str) -> Loaded:
     torch.export.save(export(name), folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
     values = Values(folder / "values", program)
+    assert values.record(program) == ("", [])
+    return program, describe(program, ""), values
+
+
+@functools.cache
+def as_exported(name: str) -> Loaded:
+    """Take a program of the zoo with its in-place operators."""
+    program = loaded(name)[0].as_exported()
+    folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
+    atexit.register(shutil.rmtree, folder)
+    values = Values(folder, program)
     assert values.record(program) == ("", [])
     return program, describe(program, ""), values
 
@@ -193,16 +213,148 @@ def test_printed_source_leaves_out_no_argument() -> None:
 
 
 @pytest.mark.parametrize("name", ["in_place", "weights", "dynamic", "branches"])
-def test_program_can_be_cut_with_its_in_place_operators(
-    name: str, tmp_path: Path
-) -> None:
-    program, _, _ = loaded(name)
-    program = program.as_exported()
-    values = Values(tmp_path, program)
-    assert values.record(program) == ("", [])
-    skeleton = describe(program, "")
+def test_program_can_be_cut_with_its_in_place_operators(name: str) -> None:
+    program, skeleton, values = as_exported(name)
     built = rebuild(program, Candidate.whole(skeleton, Outputs.ORIGINAL), values)
     wanted = eager(program.original, program.failing)
     actual = eager(built.exported, built.failing)
     shown = [a for a in actual if any(a.shape == w.shape for w in wanted)]
     assert any(torch.equal(a, w) for a in shown for w in wanted)
+
+
+# --- what takes the place of something else
+
+
+def carried(program: Program) -> set[str]:
+    """The symbols that some input of the program has as a size."""
+    values = [
+        n.meta.get("val") for n in program.graph.graph.find_nodes(op="placeholder")
+    ]
+    return {
+        str(size)
+        for value in values
+        if isinstance(value, torch.Tensor)
+        for size in value.shape
+        if isinstance(size, torch.SymInt)
+    }
+
+
+def check_types(loaded: Loaded, candidate: Candidate) -> None:
+    """Rebuild, print, run in eager: types of inputs and results are the original's."""
+    program, _, values = loaded
+    built = real(program, candidate, values)
+    check_dynamic(loaded, built.exported)
+    actual = eager(built.exported, built.failing)
+    wanted = expected(loaded, candidate)
+    assert [(a.dtype, a.shape) for a in actual] == [(w.dtype, w.shape) for w in wanted]
+    again = run_source(print_program(built), built)
+    check_dynamic(loaded, again)
+    torch.testing.assert_close(eager(again, built.failing), actual, equal_nan=True)
+
+
+def check_dynamic(loaded: Loaded, exported: ExportedProgram) -> None:
+    """See that a size is still a symbol, if an input of the program carries it."""
+    program, skeleton, _ = loaded
+    symbols = carried(program)
+    for node in exported.graph.find_nodes(op="placeholder"):
+        if node.name in skeleton and (said := skeleton.node(node.name).value):
+            for size, symbol in zip(node.meta["val"].shape, said.shape, strict=True):
+                assert isinstance(size, torch.SymInt) or symbol not in symbols
+
+
+def proposals_for(candidate: Candidate) -> list[Edit]:
+    view = View(candidate)
+    return [*ReplaceOperators().propose(view), *MergeInputs().propose(view)]
+
+
+FORMS = [loaded, as_exported]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ZOO)
+def test_program_survives_each_replacement_and_merge(
+    name: str, form: Callable[[str], Loaded]
+) -> None:
+    whole = Candidate.whole(form(name)[1], Outputs.SINKS)
+    for edit in proposals_for(whole):
+        candidate = whole.edit([edit])
+        assert candidate.cost < whole.cost
+        with suppress(CannotExportAgain):
+            check_types(form(name), candidate)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ZOO)
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_cut_program_survives_replacements_and_merges(
+    name: str, form: Callable[[str], Loaded], data: st.DataObject
+) -> None:
+    skeleton = form(name)[1]
+    dropped = data.draw(st.sets(st.sampled_from(skeleton.operators)))
+    try:
+        candidate = Candidate.whole(skeleton).edit([Drop(frozenset(dropped))])
+        if edits := proposals_for(candidate):
+            chosen = st.lists(st.sampled_from(edits), min_size=1, max_size=3)
+            candidate = candidate.edit(data.draw(chosen)).returning(Outputs.SINKS)
+        with suppress(CannotExportAgain):
+            check_types(form(name), candidate)
+    except (InvalidEdit, CannotRebuild):
+        return
+
+
+def plain(name: str, node: str, operand: str) -> Rebuilt:
+    """The program with a plain operator in the place of another."""
+    program, skeleton, values = loaded(name)
+    candidate = Candidate.whole(skeleton).edit([Replace(node, operand)])
+    return rebuild(program, candidate, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "operand", "function"),
+    [
+        ("weights", "linear", "x", torch.ops.aten.abs.default),
+        ("kinds", "flip", "ids", torch.ops.aten.abs.default),
+        ("kinds", "fft_fft", "z", torch.ops.aten.neg.default),
+        ("kinds", "any_1", "any_1", torch.ops.aten.logical_not.default),
+    ],
+)
+def test_plain_operator_reads_what_it_is_given(
+    name: str, node: str, operand: str, function: Any
+) -> None:
+    built = plain(name, node, operand)
+    reads = [n.args for n in built.exported.graph.nodes if n.target is function]
+    names = built.exported.graph_signature.user_inputs
+    assert [str(a) for (a,) in reads if str(a) in names] == [operand]
+    assert not built.stale
+
+
+def test_plain_operator_is_fed_with_what_the_dear_one_yielded() -> None:
+    built = plain("weights", "linear", "linear")
+    _, _, values = loaded("weights")
+    assert [i for i in built.failing.args if torch.equal(i, values.failing("linear"))]
+    text = "\n".join(print_program(built).body)
+    assert "torch.ops.aten.abs.default(linear)" in text
+    assert "torch.ops.aten.linear" not in text
+
+
+def test_program_is_exported_again_where_strides_are_other_ones() -> None:
+    # roll lays its result out in order, whatever it reads; abs does as it reads.
+    assert plain("kinds", "roll", "t").stale
+
+
+def test_plain_operator_must_yield_the_type_it_stands_for() -> None:
+    program, skeleton, values = loaded("weights")
+    whole = Candidate.whole(skeleton)
+    linear = replace(whole, replace={"linear": "b_scale"})
+    with pytest.raises(CannotRebuild, match="of another type than linear"):
+        rebuild(program, linear, values)
+
+
+def test_merged_inputs_hold_the_first_ones_value() -> None:
+    program, skeleton, values = loaded("nested")
+    first, second = skeleton.inputs[:2]
+    whole = Candidate.whole(skeleton)
+    built = rebuild(program, whole.edit([Merge(frozenset({first, second}))]), values)
+    assert len(built.failing.args) == len(whole.inputs) - 1
+    assert torch.equal(built.failing.args[0], values.failing(first))

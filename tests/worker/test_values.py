@@ -1,39 +1,53 @@
-"""What is kept of the original's eager runs."""
+"""Eager runs of a program, on inputs that it may not even allow."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.export import Dim, export
 
-from shrinkfx.program.candidate import Candidate
-from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.rebuild import rebuild
-from shrinkfx.worker.values import Values
+from shrinkfx.worker.values import Values, run_eager
 
 
-class Wave(nn.Module):
+class Scale(torch.nn.Module):
+    factor: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.full((2,), 3.0))
+
     def forward(self, x: Tensor) -> Tensor:
-        return x.sin() + 1
+        return x * self.factor
 
 
-def test_inputs_that_the_program_refuses_are_run_all_the_same(tmp_path: Path) -> None:
-    exported = torch.export.export(Wave(), (torch.rand(4),))
-    example, failing = Inputs((torch.rand(4),), {}), Inputs((torch.rand(5),), {})
-    program = Program(exported, exported.run_decompositions({}), example, failing)
+ROWS = {0: Dim("rows", min=2, max=8)}
+PROGRAM = export(Scale(), (torch.ones(4, 2),), dynamic_shapes=(ROWS,))
+EXAMPLE = Inputs((torch.ones(4, 2),), {})
+TOO_LONG = Inputs((torch.ones(9, 2),), {})
+
+
+def test_eager_runs_on_sizes_outside_of_the_ranges() -> None:
+    (result,) = run_eager(PROGRAM, TOO_LONG, seed=0)
+
+    assert result.tolist() == [[3.0, 3.0]] * 9
+
+
+def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None:
+    program = Program(PROGRAM, PROGRAM, EXAMPLE, TOO_LONG)
     values = Values(tmp_path, program)
-    error, lies = values.record(program)
-    assert "to be equal to 4, but got 5" in error
-    assert lies == []  # the operators do what they said of the example
-    assert values.failing("sin").shape == (5,)
-    whole = Candidate.whole(describe(program, ""))
-    assert rebuild(program, whole, values).failing.args[0].shape == (5,)
+
+    assert values.record(program)[0] == ""
+    (product,) = [n.name for n in PROGRAM.graph.nodes if n.op == "call_function"]
+    assert values.example(product).tolist() == [[3.0, 3.0]] * 4
+    assert values.failing(product).tolist() == [[3.0, 3.0]] * 9
 
 
-def test_inputs_that_the_program_takes_are_not_called_refused(tmp_path: Path) -> None:
-    exported = torch.export.export(Wave(), (torch.rand(4),))
-    example, failing = Inputs((torch.rand(4),), {}), Inputs((torch.ones(4),), {})
-    program = Program(exported, exported.run_decompositions({}), example, failing)
+def test_operators_do_not_lie_where_inputs_are_others_than_exported(
+    tmp_path: Path,
+) -> None:
+    exported = export(Scale(), (torch.ones(4, 2),))
+    program = Program(exported, exported, EXAMPLE, TOO_LONG)
     assert Values(tmp_path, program).record(program) == ("", [])

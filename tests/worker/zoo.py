@@ -151,11 +151,33 @@ def data_dependent() -> Made:
     return DataDependent(), (torch.randn(5, 4),), {}, None
 
 
+class Kinds(nn.Module):
+    """Integers, truth values, complex numbers; no dims, no elements; odd strides."""
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor, ids: Tensor) -> tuple[Any, ...]:
+        rows = torch.flip(ids, [0]).cummax(0).values
+        turned = torch.roll(x.t(), 1, 0) + y.t()
+        positive = torch.roll((x > 0).logical_not(), 1, 1).any(1)
+        spread = torch.fft.fft(torch.roll(z, 1, 0)).abs()
+        total = torch.cumsum(x[:0], 0).sum() + torch.std(y)
+        picked = torch.index_select(x, 0, rows).gather(0, ids[:, None] % 2)
+        return turned, positive, spread, total, picked, torch.bincount(ids, minlength=3)
+
+
+def kinds() -> Made:
+    torch.manual_seed(0)
+    batch = Dim("batch", min=3, max=64)
+    x, y = torch.randn(4, 3), torch.randn(3, 4).t()
+    z = torch.randn(4, 3, dtype=torch.complex64)
+    ids = torch.tensor([2, 0, 1, 1])
+    return Kinds(), (x, y, z, ids), {}, ({0: batch}, {0: batch}, {0: batch}, None)
+
+
 ZOO: dict[str, Callable[[], Made]] = {
     made.__name__: made
     for made in (
         *(weights, nested, dynamic, several, branches),
-        *(in_place, data_dependent, sizes_as_inputs),
+        *(in_place, data_dependent, sizes_as_inputs, kinds),
     )
 }
 

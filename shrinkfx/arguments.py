@@ -1,0 +1,215 @@
+"""What the command line takes, and what becomes of it."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from importlib import metadata
+from pathlib import Path
+
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import ANY, MEANING
+from shrinkfx.options import Options
+
+EXIT_CODES = {
+    0: "reduced and verified",
+    1: "internal error",
+    2: "bad usage or input",
+    3: "the program does not fail as asked; says what it does instead",
+    4: "stopped early by budget or Ctrl-C; the best so far is written and verified",
+    5: "reduced, but the repro could not be verified",
+}
+
+_EXAMPLES = """\
+examples:
+  shrinkfx model.pt2
+      reduce whatever failure the program shows
+  shrinkfx model.pt2 --until assert --inputs failing.pt --preload my_ops.py
+      reduce an assertion that only these inputs trigger, with custom operators
+  shrinkfx model.pt2 --until mismatch --inductor-config max_autotune=True \\
+      --max-minutes 30 --out report
+      reduce a wrong result under the failing run's own settings, for half an hour
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shrinkfx",
+        allow_abbrev=False,
+        usage="shrinkfx MODEL.pt2 [options]",
+        description="Reduce an exported program that fails under AOTInductor to the "
+        "smallest program that fails in the same way, as one repro.py.",
+        epilog=_EXAMPLES + "\n" + _tables(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    version = f"shrinkfx {metadata.version('shrinkfx')}" if _installed() else "shrinkfx"
+    parser.add_argument("model", nargs="?", metavar="MODEL.pt2", help="the program")
+    parser.add_argument("--version", action="version", version=version)
+    _add_failure_options(parser)
+    _add_program_options(parser)
+    _add_search_options(parser)
+    _add_output_options(parser)
+    return parser
+
+
+def _add_failure_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("which failure")
+    group.add_argument(
+        "--until",
+        metavar="KIND",
+        help="the kind of failure (below); default: what the baseline shows",
+    )
+    group.add_argument(
+        "--match",
+        default="",
+        metavar="REGEX",
+        help="only a failure whose text holds this",
+    )
+    group.add_argument(
+        "--check",
+        metavar="CMD",
+        help="a command of yours instead: run with {} replaced by the path of a .pt2, "
+        "it exits with 0 if that still fails, with 125 if it cannot tell",
+    )
+    group.add_argument(
+        "--baseline-runs",
+        type=int,
+        default=100,
+        metavar="N",
+        help="runs of the original before it is said not to fail (default 100)",
+    )
+    group.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="seconds per check; default: ten times the original, 1 to 10 minutes",
+    )
+
+
+def _add_program_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the failing program")
+    group.add_argument(
+        "--inputs",
+        metavar="FILE",
+        help="failing inputs, where they differ from those in the .pt2: a torch.saved "
+        "tuple, or a dict with args and kwargs",
+    )
+    group.add_argument(
+        "--preload",
+        action="append",
+        default=[],
+        metavar="MODULE|FILE",
+        help="module, .py or .so that registers custom operators; may be repeated",
+    )
+    group.add_argument(
+        "--device", metavar="cpu|cuda[:N]", help="move the program there"
+    )
+    group.add_argument(
+        "--inductor-config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an Inductor option of the failing run; may be repeated",
+    )
+    group.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an environment variable of the failing run; may be repeated",
+    )
+
+
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the search")
+    group.add_argument(
+        "--max-checks", type=int, metavar="N", help="stop after N checks"
+    )
+    group.add_argument(
+        "--max-minutes",
+        type=float,
+        metavar="M",
+        help="search no longer than M minutes after the start",
+    )
+    group.add_argument("--strategies", metavar="NAME,...", help="only these, in order")
+    group.add_argument(
+        "--list-strategies", action="store_true", help="list the strategies and leave"
+    )
+
+
+def _add_output_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out", metavar="DIR", help="default: shrinkfx-out/<model>-<number>"
+    )
+    group.add_argument(
+        "--candidate",
+        metavar="DIGEST",
+        help="write a candidate that the run in --out DIR has met, its by-catch say",
+    )
+    loudness = group.add_mutually_exclusive_group()
+    loudness.add_argument(
+        "-v", "--verbose", action="store_true", help="a line per check"
+    )
+    loudness.add_argument("-q", "--quiet", action="store_true", help="only the result")
+    group.add_argument(
+        "--no-progress", action="store_true", help="plain lines instead of a bar"
+    )
+
+
+def _tables() -> str:
+    kinds = {
+        **{kind.value: text for kind, text in MEANING.items()},
+        ANY: "the first seen",
+    }
+    lines = ["kinds of failure:"]
+    lines += [f"  {kind:14} {text}" for kind, text in kinds.items()]
+    lines += ["", "exit codes:"]
+    lines += [f"  {code}  {text}" for code, text in EXIT_CODES.items()]
+    return "\n".join(lines)
+
+
+def _installed() -> bool:
+    try:
+        metadata.version("shrinkfx")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def options_of(arguments: argparse.Namespace, command: str) -> Options:
+    names = arguments.strategies
+    return Options(
+        model=Path(arguments.model),
+        until=arguments.until,
+        match=arguments.match,
+        check=arguments.check,
+        baseline_runs=arguments.baseline_runs,
+        inputs=Path(arguments.inputs) if arguments.inputs else None,
+        preload=tuple(arguments.preload),
+        device=arguments.device,
+        inductor=dict(map(_setting, arguments.inductor_config)),
+        environment=dict(map(_variable, arguments.env)),
+        timeout_s=arguments.timeout,
+        max_checks=arguments.max_checks,
+        max_minutes=arguments.max_minutes,
+        out=Path(arguments.out) if arguments.out else None,
+        strategies=tuple(names.split(",")) if names else None,
+        command=command,
+    )
+
+
+def _setting(text: str) -> tuple[str, object]:
+    """Read ``max_autotune=True``; what is no Python literal is a string."""
+    name, value = _variable(text)
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"expected KEY=VALUE, not '{text}'")
+    return name, value

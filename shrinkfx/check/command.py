@@ -1,0 +1,156 @@
+"""A user's own test in place of the built-in one: ``--check CMD``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation, Verdict, judge
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Task
+
+PROGRAM, INPUTS = "{}", "{inputs}"
+"""What a command line holds in the place of a path."""
+
+SKIP = 125
+"""Exit status that says neither, as for ``git bisect run``."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Runs the user's command on programs, each time in a process of its own.
+
+    Its exit status 0 means that the program still fails.
+
+    Attributes:
+        text: the command line; ``{}`` in it stands for the path of a ``.pt2``,
+            ``{inputs}`` for that of the inputs it fails on, a ``torch.save``d
+            tuple.
+    """
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Command:
+        """Check a command line.
+
+        Raises:
+            UsageError: it cannot be split, or does not say where the path goes.
+        """
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise UsageError(f"--check {text!r}: {error}") from error
+        if not any(PROGRAM in word for word in words):
+            example = "--check './still_fails.sh {}'"
+            reason = f"no {PROGRAM} where the candidate's path goes"
+            raise UsageError(f"--check {text!r}: {reason}, as in {example}")
+        return cls(text)
+
+    @property
+    def takes_inputs(self) -> bool:
+        return INPUTS in self.text
+
+    @property
+    def target(self) -> Signature:
+        """What a check by this command looks for."""
+        text = f"'{self.text}' exits with status 0"
+        return Signature(Kind.CHECK, Stage.RUN, "", text)
+
+    def run(
+        self, compiler: Compiler, program: Path, inputs: Path | None
+    ) -> Observation:
+        """Run the command on a program and read its exit status."""
+        paths = {PROGRAM: str(program), INPUTS: str(inputs or "")}
+        words = []
+        for word in shlex.split(self.text):
+            for name, path in paths.items():
+                word = word.replace(name, path)
+            words.append(word)
+        ending = compiler.ask(Task.COMMAND, words=words, cwd=os.getcwd())
+        seen = observe(ending)
+        if "error" in ending.answer:
+            message = ending.answer["error"]["message"]
+            return replace(seen, signature=None, invalid=f"--check: {message}")
+        if ending.how != "exit" or seen.unresolved:
+            return replace(seen, signature=None)
+        if ending.code == SKIP:
+            skipped = f"--check exited with {SKIP}: skipped"
+            return replace(seen, signature=None, unresolved=skipped)
+        return replace(seen, signature=None if ending.code else self.target)
+
+
+@dataclass(frozen=True)
+class CommandOracle:
+    """Saves each candidate and asks the command about it."""
+
+    compiler: Compiler
+    command: Command
+
+    def check(self, candidate: Candidate) -> Verdict:
+        with tempfile.TemporaryDirectory(prefix="shrinkfx-candidate-") as folder:
+            program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
+            saved = observe(
+                self.compiler.ask(
+                    Task.SAVE,
+                    candidate=candidate.to_json(),
+                    path=str(program),
+                    inputs=str(inputs),
+                )
+            )
+            if saved.invalid or saved.unresolved or not inputs.exists():
+                if not saved.unresolved:
+                    why = saved.invalid or "it cannot be saved"
+                    saved = replace(saved, invalid=why, signature=None)
+                return Verdict(judge(saved, self.command.target), saved)
+            seen = self.command.run(self.compiler, program, inputs)
+        seen = replace(
+            seen,
+            seconds=saved.seconds + seen.seconds,
+            cpu_seconds=saved.cpu_seconds + seen.cpu_seconds,
+        )
+        return Verdict(judge(seen, self.command.target), seen)
+
+
+def runs_of(
+    command: Command, compiler: Compiler, program: Path, inputs: Path | None
+) -> list[Observation]:
+    """Run the command on one program as often as a repro is verified."""
+    return [command.run(compiler, program, inputs) for _ in range(RUNS)]
+
+
+RUNS = 3
+
+
+def see_it_fail(
+    command: Command, compiler: Compiler, program: Path, inputs: Path | None
+) -> float:
+    """Run the command on the unchanged program.
+
+    Returns:
+        Seconds of the longest run.
+
+    Raises:
+        NotReproducible: it does not exit with status 0 each time.
+    """
+    seen = runs_of(command, compiler, program, inputs)
+    if not all(command.target.admits(s.signature) for s in seen):
+        said = [_describe(command, s) for s in seen]
+        advice = f"try it by hand: {command.text.replace(PROGRAM, str(program))}"
+        raise NotReproducible(f"--check {command.text}", RUNS, said, advice)
+    return max(s.seconds for s in seen)
+
+
+def _describe(command: Command, seen: Observation) -> str:
+    if command.target.admits(seen.signature):
+        return "exits with status 0: fails as asked"
+    why = seen.invalid or seen.unresolved or "exits with another status: does not fail"
+    last = seen.log.strip().rpartition("\n")[2]
+    return f"{why}; it last said: {last}" if last else why

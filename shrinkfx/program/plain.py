@@ -1,0 +1,49 @@
+"""Which operators are plain, and which one stands in for one that is not.
+
+Plain is what a reader takes in at a glance and a compiler prints as one
+expression, a copy or nothing at all. All else is dear: convolutions, matrix
+products, attention, reductions, sorting, indexing, random numbers, whatever a
+third party has registered.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ARITHMETIC = (
+    *("abs", "neg", "relu", "add", "sub", "rsub", "mul", "div", "reciprocal"),
+    *("square", "sqrt", "rsqrt", "pow", "exp", "log", "sin", "cos", "tanh", "sigmoid"),
+    *("clamp", "maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("logical_not", "logical_and", "logical_or", "bitwise_not", "remainder"),
+)
+_VIEWS_AND_COPIES = (
+    *("alias", "clone", "contiguous", "copy", "detach", "expand", "flatten"),
+    *("permute", "reshape", "select", "slice", "squeeze", "t", "to", "_to_copy"),
+    *("transpose", "unflatten", "unsqueeze", "_unsafe_view", "view"),
+)
+_FACTORIES = (
+    *("arange", "empty", "full", "full_like", "ones", "ones_like"),
+    *("scalar_tensor", "zeros", "zeros_like"),
+)
+_PLAIN = frozenset([*_ARITHMETIC, *_VIEWS_AND_COPIES, *_FACTORIES])
+
+
+def is_dear(target: str) -> bool:
+    """Tell whether an operator is worth replacing.
+
+    >>> [is_dear(f"aten.{name}") for name in ("mm.default", "add.Tensor", "relu_")]
+    [True, False, False]
+    """
+    found = re.fullmatch(r"aten\.(\w+?)_?(\.\w+)?", target)
+    return found is None or found[1] not in _PLAIN
+
+
+def stand_in(dtype: str) -> str:
+    """Name the plain operator for values of a dtype.
+
+    It has a kernel, as a copy need not, and keeps sizes, indices and
+    probabilities what they are: ``abs``, where the dtype has it.
+    """
+    if dtype == "bool":
+        return "aten.logical_not.default"
+    return f"aten.{'neg' if dtype.startswith('complex') else 'abs'}.default"

@@ -1,0 +1,41 @@
+"""One run, phase by phase: see the failure, reduce, write and verify.
+
+With ``api``, the only modules that know the concrete classes of search, check and
+report.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shrinkfx.options import Options, Reduction
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.by_command import verify_by_command
+from shrinkfx.run.job import Job, server_for
+from shrinkfx.run.reduction import reduce
+from shrinkfx.run.result import Result, conclude, verify, write
+from shrinkfx.run.subject import find_subject
+from shrinkfx.search.events import Listener
+
+
+def run(options: Options, out: Path, listener: Listener) -> Reduction:
+    """Take a program from its failure to a verified repro in ``out``."""
+    job = Job(options, out, listener)
+    with server_for(options) as server:
+        subject = find_subject(job, server)
+        found = reduce(job, subject)
+        subject = subject.with_options(calls=found.calls)
+        reducer = found.reducer
+        result = Result(
+            candidate=reducer.best,
+            form=reducer.form,
+            seen=reducer.seen or subject.target,
+            printable=found.search.printable,
+        )
+        printed = write(job, subject.compiler, result)
+        if subject.command:
+            verified = verify_by_command(job, server, subject, result, printed)
+        else:
+            verified = verify(job, server, subject, result, printed)
+        after, versions = Sizes.from_json(printed), server.ready.versions
+    return conclude(job, subject, found, verified, after, versions)

@@ -1,0 +1,74 @@
+"""Write and verify a result that a user's command has judged."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.command import Command, runs_of
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.server import Server
+from shrinkfx.failure.signature import Signature
+from shrinkfx.program.messages import Task
+from shrinkfx.report.output import write_smallest_repro
+from shrinkfx.report.repro import SAVED
+from shrinkfx.run.job import Job
+from shrinkfx.run.result import Result, Verified, about, preloads
+from shrinkfx.run.subject import Subject
+
+
+@dataclass(frozen=True)
+class CommandRunner:
+    """Runs a repro, which writes a ``.pt2``, and the command on that."""
+
+    command: Command
+    compiler: Compiler
+    inputs: Path
+
+    def fails(self, files: Sequence[Path], target: Signature) -> bool:
+        with tempfile.TemporaryDirectory(prefix="shrinkfx-repro-") as folder:
+            for file in files:
+                shutil.copy(file, folder)
+            script, program = Path(folder) / files[0].name, Path(folder) / SAVED
+            self.compiler.ask(Task.SCRIPT, path=str(script), cwd=folder)
+            if not program.exists():
+                return False
+            seen = self.command.run(self.compiler, program, self.inputs)
+        return target.admits(seen.signature)
+
+
+def verify_by_command(
+    job: Job,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    printed: Mapping[str, Any],
+) -> Verified:
+    """Write a repro that makes the program, and run the command on ``minimal.pt2``."""
+    assert subject.command is not None
+    job.note("writing repro.py and running --check on what it makes")
+    limits = subject.compiler.limits
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-inputs-") as folder:
+        inputs = Path(folder) / "inputs.pt"
+        compiler = subject.compiler.with_options(form=result.form)
+        compiler = compiler.with_limits(limits, job.meters["verify"])
+        compiler.ask(
+            Task.SAVE,
+            candidate=result.candidate.to_json(),
+            path=f"{folder}/model.pt2",
+            inputs=str(inputs),
+        )
+        with Server(environment=None) as bare:
+            asks = Compiler(bare, limits, meter=job.meters["verify"])
+            runner = CommandRunner(subject.command, asks, inputs)
+            told = about(job, server, subject, result, printed)
+            parts = preloads(job, server)
+            written = write_smallest_repro(job.out, printed, told, parts, runner)
+        program = (job.out / "minimal.pt2").resolve()
+        runs = runs_of(subject.command, compiler, program, inputs)
+    failed = sum(subject.target.admits(seen.signature) for seen in runs)
+    return Verified(written, len(runs), failed)

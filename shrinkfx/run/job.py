@@ -1,0 +1,59 @@
+"""What every phase of a run shares."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.server import Server
+from shrinkfx.options import Options
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.events import Listener, Noted
+
+logger = logging.getLogger(__name__)
+
+
+class Job:
+    """What was asked for, where results go, and what has been spent.
+
+    Attributes:
+        meters: CPU-seconds by part of the run: baseline, search, verify.
+    """
+
+    def __init__(self, options: Options, out: Path, listener: Listener) -> None:
+        self.options = options
+        self.out = out
+        self.listener = listener
+        minutes = options.max_minutes
+        self.budget = Budget(options.max_checks, minutes * 60 if minutes else None)
+        self.meters = {name: Meter() for name in ("baseline", "search", "verify")}
+
+    def note(self, text: str) -> None:
+        """Tell the user a line."""
+        logger.info("%s", text)
+        self.listener(Noted(text))
+
+    def limits(self, default_s: float) -> Limits:
+        """Bound a check by the user's time limit, and by what memory is free."""
+        timeout_s = self.options.timeout_s or default_s
+        return Limits(timeout_s, _available_bytes() * 3 // 4)
+
+
+def server_for(options: Options) -> Server:
+    """Start the worker that holds the program."""
+    return Server(
+        model=options.model.resolve(),
+        inputs=options.inputs.resolve() if options.inputs else None,
+        preloads=options.preload,
+        device=options.device,
+        inductor=options.inductor,
+        environment=options.environment,
+    )
+
+
+def _available_bytes() -> int:
+    """Memory that is free now, as the kernel estimates it."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["MemAvailable"].split()[0]) * 1024

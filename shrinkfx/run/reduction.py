@@ -1,0 +1,104 @@
+"""Second phase: the search, until nothing more can go or something stops it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
+from shrinkfx.failure.verdict import Oracle, Outcome
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.report.summary import DIGITS
+from shrinkfx.run.job import Job
+from shrinkfx.run.subject import Subject
+from shrinkfx.search.events import Started
+from shrinkfx.search.forms import FormSearch
+from shrinkfx.search.journal import Journal
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+
+
+@dataclass
+class Found:
+    """Where the search has ended.
+
+    Attributes:
+        calls: how often a run must call the result before it fails.
+        rest: what the original does without the result's operators, or '' where
+            the failure's own words tell it apart.
+        stopped: what ended the search early, or ''.
+    """
+
+    search: FormSearch
+    calls: int = 1
+    rest: str = ""
+    stopped: str = ""
+
+    @property
+    def reducer(self) -> Reducer:
+        """The search that holds the result."""
+        return self.search.reducer
+
+
+def reduce(job: Job, subject: Subject) -> Found:
+    """Reduce until nothing more can go, the budget is spent, or Ctrl-C."""
+    strategies = choose(job.options.strategies)
+    settings = {"options": dict(subject.compiler.options)}
+    journal = Journal(job.out / "journal.sqlite", settings)
+
+    def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
+        return Reducer(
+            start,
+            oracle,
+            strategies,
+            budget=job.budget,
+            journal=journal,
+            listener=job.listener,
+            form=form,
+        )
+
+    program, source = subject.oracle(), subject.oracle(form="source")
+    found = Found(FormSearch(subject.whole, program, source, make), subject.calls)
+    job.listener(Started(subject.whole.cost[0], job.options.max_checks))
+    try:
+        found.search.run()
+        found.calls = _fewest_calls(subject, found.reducer)
+        if subject.target.is_vague:
+            found.rest = _ablate(job, subject, found.reducer)
+    except (BudgetExhausted, StrategyError) as reason:
+        found.stopped = str(reason)
+    except KeyboardInterrupt:
+        found.stopped = "interrupted"
+    finally:
+        journal.close()
+    if found.stopped:
+        job.note(f"{found.stopped}: writing and verifying the smallest program so far")
+    return found
+
+
+def _fewest_calls(subject: Subject, reducer: Reducer) -> int:
+    """Find how often the result must be called; the original needed them all."""
+    for calls in range(1, subject.calls):
+        fewer = subject.oracle(calls=calls, form=reducer.form)
+        if fewer.check(reducer.best).reproduced:
+            return calls
+    return subject.calls
+
+
+def _ablate(job: Job, subject: Subject, reducer: Reducer) -> str:
+    """Run the original without the result's operators.
+
+    Where a failure has no words of its own, this tells whether the result is what
+    makes the original fail: then the rest does not.
+    """
+    try:
+        rest = subject.whole.edit([Drop(reducer.best.keep)])
+    except InvalidEdit:
+        return ""
+    verdict = reducer.ask("ablation", rest)
+    if verdict.outcome is Outcome.REPRODUCED:
+        job.note(
+            "careful: without these operators the program fails alike. There is a "
+            f"second such failure: --candidate {rest.digest[:DIGITS]} writes the rest"
+        )
+    return verdict.outcome.value

@@ -1,0 +1,192 @@
+"""Third phase: write the result, run it as a stranger would, and sum up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.oracle import Compiler, runs_to_be_sure
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.check.server import Server, tuning
+from shrinkfx.errors import WorkerError
+from shrinkfx.failure.signature import ANY, Signature, Stage
+from shrinkfx.options import Reduction
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Task
+from shrinkfx.report.header import About
+from shrinkfx.report.output import Preload, Written, write_smallest_repro
+from shrinkfx.report.repro import DATA
+from shrinkfx.report.summary import (
+    Sizes,
+    Spent,
+    gather,
+    summarise,
+    write_summary,
+)
+from shrinkfx.run.job import Job
+from shrinkfx.run.reduction import Found
+from shrinkfx.run.subject import Subject
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A repro, and how often it ran and failed as it says."""
+
+    written: Written
+    runs: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The program to report.
+
+    Attributes:
+        form: what failed: the program, or its printed source.
+        seen: the failure in the candidate's own words, or None if it passes.
+        printable: its printed source is not known to pass.
+    """
+
+    candidate: Candidate
+    form: str
+    seen: Signature | None
+    printable: bool = True
+
+
+def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
+    """Have the result saved and printed, in the output folder.
+
+    Raises:
+        WorkerError: it could not be.
+    """
+    compiler = compiler.with_options(form=result.form).with_limits(
+        compiler.limits, job.meters["verify"]
+    )
+    ending = compiler.ask(
+        Task.WRITE,
+        candidate=result.candidate.to_json(),
+        path=str((job.out / "minimal.pt2").resolve()),
+        data=str((job.out / DATA).resolve()),
+    )
+    if "operators" not in ending.answer:
+        raise WorkerError("the result could not be written", ending.log[-2000:])
+    if result.printable:
+        return ending.answer
+    return {**ending.answer, "unprintable": "its source does not fail"}
+
+
+def verify(
+    job: Job,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    printed: Mapping[str, Any],
+) -> Verified:
+    """Write the simplest repro that fails, and run it in empty folders."""
+    told = about(job, server, subject, result, printed)
+    job.note("writing repro.py and running it in an empty folder")
+    # A stranger's environment: the script must set what matters itself.
+    with Server(environment=None) as bare:
+        meter = job.meters["verify"]
+        meter.cpu_seconds += bare.ready.cpu_seconds
+        runner = ScriptRunner(bare, subject.compiler.limits, meter)
+        parts = preloads(job, server)
+        written = write_smallest_repro(job.out, printed, told, parts, runner)
+        return Verified(written, *runner.verify(written.files, told.signature))
+
+
+def preloads(job: Job, server: Server) -> list[Preload]:
+    """Say where custom operators come from."""
+    files = server.ready.preload_files
+    return [
+        Preload(name, Path(files[name]) if files.get(name) else None)
+        for name in job.options.preload
+    ]
+
+
+def about(
+    job: Job,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    printed: Mapping[str, Any],
+) -> About:
+    """Gather what a repro says of itself."""
+    seen = result.seen or subject.target
+    options, checks = job.options, subject.compiler.options
+    environment = {
+        **tuning(os.environ),
+        **server.ready.environment,
+        **options.environment,
+    }
+    random = {"fallback_random": True} if checks.get("fallback_random") else {}
+    return About(
+        # A script's comparison has words of its own.
+        signature=replace(
+            seen, match="" if seen.stage is Stage.COMPARE else subject.target.match
+        ),
+        command=options.command or f"shrinkfx.minify({options.model.name!r})",
+        versions=server.ready.versions,
+        operators=(subject.before.operators, printed["operators"]),
+        environment=environment,
+        inductor={**options.inductor, **random},
+        reference=bool(checks.get("reference", True)),
+        random=printed["random"],
+        runs=runs_to_be_sure(subject.rate),
+        own_error=printed["own_error"],
+        keeps_state=printed["mutates"],
+        calls=subject.calls,
+    )
+
+
+def conclude(
+    job: Job,
+    subject: Subject,
+    found: Found,
+    verified: Verified,
+    after: Sizes,
+    versions: Mapping[str, str],
+) -> Reduction:
+    """Write ``summary.json`` and say what has come of the run."""
+    status = "unverified"
+    if verified.failed == verified.runs:
+        status = "stopped" if found.stopped else "reduced"
+    reducer, verdicts = found.reducer, found.search.verdicts()
+    spent = Spent(
+        outcomes=[str(verdict.outcome) for verdict in verdicts],
+        by_catch=gather(found.search.by_catch()),
+        cached=found.search.cached,
+        seconds=job.budget.seconds,
+        cpu_seconds={k: m.cpu_seconds for k, m in job.meters.items()},
+    )
+    summary = summarise(
+        status=status,
+        stopped=found.stopped,
+        until=job.options.until or ANY,
+        signature=subject.target,
+        rate=subject.rate,
+        sizes=(subject.before, after),
+        spent=spent,
+        minimal=reducer.minimal,
+        rest=found.rest,
+        calls=subject.calls,
+        verified=(verified.runs, verified.failed),
+        written=verified.written,
+        versions=versions,
+    )
+    write_summary(job.out, summary)
+    return Reduction(
+        status=status,
+        candidate=reducer.best,
+        signature=subject.target,
+        minimal=reducer.minimal,
+        operators=(subject.before.operators, after.operators),
+        checks=len(verdicts),
+        seconds=job.budget.seconds,
+        verified=(verified.runs, verified.failed),
+        repro=verified.written.files[0],
+        summary=summary,
+    )

@@ -1,0 +1,100 @@
+"""Get back a candidate that an earlier run has met: ``--candidate DIGEST``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.check.baseline import describe
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.server import Server
+from shrinkfx.errors import UsageError
+from shrinkfx.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.report.summary import DIGITS, Sizes
+from shrinkfx.run.job import Job, server_for
+from shrinkfx.run.result import Result, Verified, verify, write
+from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject, describe_program
+from shrinkfx.search.events import Listener
+from shrinkfx.search.journal import Asked, Journal
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """A candidate, written out.
+
+    Attributes:
+        seen: what it did, in a line.
+        program: its ``.pt2``, with a verified ``repro.py`` beside it if it fails.
+        verified: how the repro's runs went, or None if it passes.
+    """
+
+    seen: str
+    operators: int
+    program: Path
+    verified: Verified | None
+
+
+def retrieve(
+    options: Options, digest: str, folder: Path, listener: Listener
+) -> Retrieved:
+    """Write a candidate of the run in ``folder``, and run it once.
+
+    Raises:
+        UsageError: the run met no such candidate, or was of another program.
+    """
+    asked, settings = _find(folder, digest)
+    out = folder / f"candidate-{asked.digest[:DIGITS]}"
+    job = Job(options, out, listener)
+    with server_for(options) as server:
+        meter = job.meters["verify"]
+        compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), settings, meter)
+        compiler, described = describe_program(job, compiler)
+        candidate = _remade(asked, described.skeleton, folder)
+        out.mkdir(exist_ok=True)
+        return _write(job, server, compiler, candidate, asked.form)
+
+
+def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
+    candidate = Candidate.from_json(skeleton, asked.candidate)
+    if not candidate.keep <= set(skeleton.operators) or (
+        candidate.digest != asked.digest
+    ):
+        raise UsageError(
+            f"--candidate {asked.digest[:DIGITS]}: the run in {folder} was of another "
+            "program, or with other inputs or preloads: give the same ones"
+        )
+    return candidate
+
+
+def _write(
+    job: Job, server: Server, compiler: Compiler, candidate: Candidate, form: str
+) -> Retrieved:
+    """Run a candidate once, write it, and verify the repro of its failure."""
+    seen = compiler.with_options(form=form).candidate(candidate)
+    result = Result(candidate, form, seen.signature)
+    printed = write(job, compiler, result)
+    verified = None
+    if seen.signature is not None:
+        skeleton = candidate.skeleton
+        before = Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0)
+        whole = Candidate.whole(skeleton)
+        subject = Subject(whole, before, compiler, seen.signature, 1.0)
+        verified = verify(job, server, subject, result, printed)
+    program = job.out / "minimal.pt2"
+    return Retrieved(describe(seen), printed["operators"], program, verified)
+
+
+def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, object]]:
+    path = folder / "journal.sqlite"
+    if not path.is_file():
+        raise UsageError(f"--out {folder} holds no run: name the folder of the one")
+    with closing(Journal(path)) as journal:
+        found, settings = journal.find(digest), journal.settings()
+    digests = {asked.digest for asked in found}
+    if len(digests) != 1:
+        what = f"{len(digests)} candidates begin so" if digests else "none begins so"
+        raise UsageError(f"--candidate {digest}: {what} in {path}")
+    return found[-1], dict(settings.get("options", {}))

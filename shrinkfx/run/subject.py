@@ -1,0 +1,186 @@
+"""First phase: see the failure, in the file's program and in a form to cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shrinkfx.check.baseline import Baseline, baseline, describe
+from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
+from shrinkfx.check.oracle import Compiler, make_oracle
+from shrinkfx.check.server import Server
+from shrinkfx.errors import LoadError, NotReproducible
+from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Oracle
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Ending, Task
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.job import Job
+
+BASELINE_TIMEOUT_S = 600.0
+"""Seconds that a run of the unchanged program may take without ``timeout_s``."""
+
+MAX_CALLS = 10
+"""Calls in one run of a program that changes its buffers, before it passes."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The program under reduction, once its failure has been seen.
+
+    Attributes:
+        whole: the candidate that holds all of it.
+        before: its size.
+        compiler: set up so that the failure shows.
+        rate: the part of the original's runs that failed so.
+        command: the user's own test, or None.
+    """
+
+    whole: Candidate
+    before: Sizes
+    compiler: Compiler
+    target: Signature
+    rate: float
+    command: Command | None = None
+
+    @property
+    def calls(self) -> int:
+        """How often a run must call the program before it fails."""
+        return int(self.compiler.options.get("calls", 1))
+
+    def with_options(self, **options: object) -> Subject:
+        """Set further options of the worker."""
+        return replace(self, compiler=self.compiler.with_options(**options))
+
+    def oracle(self, **options: object) -> Oracle:
+        """Make what answers questions, with further options for the worker."""
+        compiler = self.compiler.with_options(**options)
+        if self.command:
+            return CommandOracle(compiler, self.command)
+        return make_oracle(compiler, self.target, self.rate)
+
+
+def find_subject(job: Job, server: Server) -> Subject:
+    """See the program fail, and find the form of it that fails and can be cut.
+
+    Raises:
+        LoadError: eager cannot run it.
+        NotReproducible: it does not fail as asked.
+    """
+    meter = job.meters["baseline"]
+    meter.cpu_seconds += server.ready.cpu_seconds
+    compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
+    compiler, described = describe_program(job, compiler)
+    command = Command.parse(job.options.check) if job.options.check else None
+    base = _run_unchanged(job, compiler, described, command)
+    limits = job.limits(_timeout(base.seconds))
+    compiler = compiler.with_limits(limits, meter).with_options(
+        fallback_random=base.fallback_random, calls=base.calls
+    )
+    skeleton = described.skeleton
+    before = Sizes(
+        operators=skeleton.original_operators,
+        nodes=skeleton.original_nodes,
+        inputs=described.inputs,
+        dynamic_dims=described.dynamic_dims,
+    )
+    whole = Candidate.whole(skeleton)
+    subject = Subject(whole, before, compiler, base.target, base.rate, command)
+    subject = _in_a_form_that_fails(job, subject)
+    compiler = subject.compiler.with_limits(limits, job.meters["search"])
+    return replace(subject, compiler=compiler)
+
+
+def _run_unchanged(
+    job: Job, compiler: Compiler, described: Described, command: Command | None
+) -> Baseline:
+    """See the failure of the program as the file holds it."""
+    options = job.options
+    if command is None:
+        max_calls = MAX_CALLS if described.keeps_state else 1
+        asked = options.until, options.match, options.baseline_runs
+        return baseline(compiler, *asked, job.note, max_calls)
+    job.note(f"baseline: running --check on the program as it is, {RUNS} times")
+    # The command runs in the user's folder, and so may the paths be meant.
+    inputs = options.inputs.resolve() if options.inputs else None
+    seconds = see_it_fail(command, compiler, options.model.resolve(), inputs)
+    return Baseline(command.target, 1.0, False, seconds)
+
+
+def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:
+    """Choose the functional form, or else that with in-place operators."""
+    seen = subject.oracle().check(subject.whole)
+    if seen.reproduced:
+        return subject
+    job.note("without in-place operators it does not fail: keeping those")
+    compiler, described = describe_program(
+        job, subject.compiler.with_options(in_place=True)
+    )
+    whole = Candidate.whole(described.skeleton)
+    subject = replace(subject, compiler=compiler, whole=whole)
+    again = subject.oracle().check(whole)
+    if again.reproduced:
+        return subject
+    runs = [describe(v.observation) for v in (seen, again)]
+    raise NotReproducible(subject.target.kind, 2, runs, _NOT_CUTTABLE)
+
+
+_NOT_CUTTABLE = (
+    "these are the program with its inputs flat, without in-place operators and with "
+    "them: the forms that can be cut. As the file holds it, it does fail; please "
+    "report this with the .pt2"
+)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the worker says of the program after its run in eager."""
+
+    skeleton: Skeleton
+    inputs: int
+    dynamic_dims: int
+    keeps_state: bool
+
+
+def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
+    """Run the original in eager and fetch its graph.
+
+    Raises:
+        LoadError: eager could not be run far enough to tell.
+    """
+    ending = compiler.ask(Task.DESCRIBE)
+    answer: Mapping[str, Any] = ending.answer
+    if "skeleton" not in answer:
+        subject = job.options.inputs or job.options.model
+        raise LoadError(str(subject), *_why_undescribed(ending))
+    with open(answer["skeleton"], encoding="utf-8") as file:
+        skeleton = Skeleton.from_json(json.load(file))
+    for lie in answer["lies"]:
+        job.note(f"lying operator: {lie}")
+    if eager_error := answer["eager_error"]:
+        line = first_line(eager_error)
+        job.note(f"eager fails too ({line}): going on without comparing")
+        compiler = compiler.with_options(reference=False)
+    sizes = (answer["inputs"], answer["dynamic_dims"])
+    return compiler, Described(skeleton, *sizes, answer["keeps_state"])
+
+
+def _why_undescribed(ending: Ending) -> tuple[str, str]:
+    """Say why there is no graph, and what to look at."""
+    error = ending.answer.get("error")
+    if error and error["type"] == LoadError.__name__:
+        return str(error["message"]).partition(": ")[2], ""
+    if error:
+        reason = f"eager could not be run ({first_line(error['message'])})"
+        return reason, "do the inputs fit the program's signature and ranges?"
+    reason = f"eager ended with {ending.how} {ending.code}"
+    return reason, f"its last lines:\n{ending.log[-1500:]}"
+
+
+def _timeout(baseline_seconds: float) -> float:
+    """Give a check ten times what the baseline took, between 1 and 10 minutes."""
+    return min(600.0, max(60.0, 10 * baseline_seconds))

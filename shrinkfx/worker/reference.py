@@ -1,0 +1,72 @@
+"""Eager's side of a check: what the compiled program must give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from shrinkfx.worker.compare import compare, in_float64, own_error, unstable
+from shrinkfx.worker.rebuild import Rebuilt
+from shrinkfx.worker.values import SEED, run_eager
+
+
+class Reference:
+    """Runs a program in eager, and compares compiled results with that."""
+
+    def __init__(self, run: Rebuilt, arguments: Mapping[str, Any]) -> None:
+        self._run = run
+        self.calls = int(arguments.get("calls", 1))
+        # With another seed, the second run tells which values are random: the
+        # compiled program draws other numbers, unless it was told to draw eager's.
+        self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
+        self._must_run = bool(arguments.get("reference", True))
+        self._expected: list[Any] | None = None
+        self._again: list[Any] = []
+        self._error = ""
+
+    def run_eager(self) -> None:
+        """Run eager twice; where the original fails in eager too, it may fail."""
+        try:
+            self._expected = self._results(SEED)
+            self._again = self._results(self._second_seed)
+        except Exception as error:
+            if self._must_run:
+                raise
+            self._error = f"{type(error).__name__}: {error}"
+
+    def _results(self, seed: int) -> list[Any]:
+        run = self._run
+        return run_eager(run.exported, run.failing, seed=seed, calls=self.calls)
+
+    def _exact(self) -> list[Any] | None:
+        return in_float64(self._run.exported, self._run.failing, calls=self.calls)
+
+    def fails_alike(self, error: Exception) -> bool:
+        """Tell whether eager raised the very same: that is no compiler's fault."""
+        return self._error == f"{type(error).__name__}: {error}"
+
+    def compare(self, actual: list[Any]) -> dict[str, Any]:
+        """State how results differ from eager's, in the form of an answer."""
+        if self._expected is None or not self._must_run:
+            return {}
+        difference = compare(actual, self._expected, self._again, self._exact)
+        answer: dict[str, Any] = {"difference": difference} if difference else {}
+        skipped = unstable(self._expected, self._again)
+        return {**answer, "values_skipped": skipped}
+
+    def own_error(self) -> float:
+        """Measure how far eager's results are from a float64 run, at most."""
+        try:
+            results = self._results(SEED)
+        except Exception:  # noqa: BLE001 - eager may fail where the original does
+            return 0.0
+        exact = self._exact() or results
+        errors = [
+            own_error(r, e).max().item()
+            for r, e in zip(results, exact, strict=True)
+            if isinstance(r, torch.Tensor) and r.numel() and r.shape == e.shape
+        ]
+        return max((e for e in errors if math.isfinite(e)), default=0.0)

@@ -1,0 +1,114 @@
+"""A user's own test: exit statuses to verdicts, and what may go wrong."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.check.command import Command, CommandOracle, see_it_fail
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.messages import Ending, Request, Task
+from shrinkfx.testing import chain, whole
+
+CANDIDATE = whole(chain("x", "relu", "tanh"))
+COMMAND = Command.parse("./fails.sh --quiet {} {inputs}")
+MISSING = {"error": {"type": "FileNotFoundError", "message": "no ./fails.sh"}}
+
+
+class Saves:
+    """A server that saves candidates and answers commands as told."""
+
+    def __init__(
+        self, *answers: Ending, save: Callable[[Request], Ending] | None = None
+    ) -> None:
+        self.answers = list(answers)
+        self.asked: list[Request] = []
+        self._save = save or self._write
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request)
+        if request.task == Task.SAVE:
+            return self._save(request)
+        return self.answers.pop(0)
+
+    @staticmethod
+    def _write(request: Request) -> Ending:
+        for name in ("path", "inputs"):
+            Path(request.arguments[name]).write_bytes(b"saved")
+        return Ending("exit", stage="done", seconds=1.0)
+
+
+def exits(code: int) -> Ending:
+    return Ending("exit", code, "run", seconds=2.0)
+
+
+def compiler(server: Saves) -> Compiler:
+    return Compiler(server, Limits(10.0, 1 << 30))
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        (exits(0), Outcome.REPRODUCED),
+        (exits(1), Outcome.PASSED),
+        (exits(125), Outcome.UNRESOLVED),
+        (Ending("signal", signal.SIGSEGV, "run"), Outcome.PASSED),
+        (Ending("timeout", stage="run"), Outcome.UNRESOLVED),
+        (Ending("memory", stage="run"), Outcome.UNRESOLVED),
+        (Ending("exit", 1, "run", MISSING), Outcome.INVALID),
+    ],
+)
+def test_command_answers_by_its_exit_status(ending: Ending, outcome: Outcome) -> None:
+    server = Saves(ending)
+    verdict = CommandOracle(compiler(server), COMMAND).check(CANDIDATE)
+    assert verdict.outcome is outcome
+    saved, asked = server.asked
+    paths = [saved.arguments["path"], saved.arguments["inputs"]]
+    assert asked.arguments["words"] == ["./fails.sh", "--quiet", *paths]
+    assert not Path(paths[0]).exists()
+
+
+def test_time_of_saving_counts() -> None:
+    verdict = CommandOracle(compiler(Saves(exits(0))), COMMAND).check(CANDIDATE)
+    assert verdict.observation.seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    ("saved", "outcome"),
+    [
+        (Ending("exit", stage="rebuild", answer={"invalid": "no"}), Outcome.INVALID),
+        (Ending("signal", signal.SIGSEGV, "eager"), Outcome.INVALID),
+        (Ending("timeout", stage="eager"), Outcome.UNRESOLVED),
+    ],
+)
+def test_command_is_not_asked_about_what_is_no_program(
+    saved: Ending, outcome: Outcome
+) -> None:
+    server = Saves(save=lambda request: saved)
+    assert CommandOracle(compiler(server), COMMAND).check(CANDIDATE).outcome is outcome
+    assert [request.task for request in server.asked] == [Task.SAVE]
+
+
+def test_original_must_fail_every_time(tmp_path: Path) -> None:
+    server = Saves(exits(0), exits(1), exits(0))
+    model = tmp_path / "model.pt2"
+    with pytest.raises(NotReproducible) as caught:
+        see_it_fail(COMMAND, compiler(server), model, None)
+    assert "exits with another status" in str(caught.value)
+    assert f"./fails.sh --quiet {model}" in str(caught.value)
+
+
+def test_original_that_fails_tells_how_long_that_takes() -> None:
+    server = Saves(*[exits(0)] * 3)
+    assert see_it_fail(COMMAND, compiler(server), Path("m.pt2"), None) == 2.0
+
+
+@pytest.mark.parametrize("text", ["./fails.sh", "./fails.sh '{}", ""])
+def test_command_line_that_cannot_work_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--check"):
+        Command.parse(text)

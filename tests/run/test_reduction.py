@@ -1,0 +1,97 @@
+"""The search phase: what is asked after the smallest program has been found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.messages import Ending, Request
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.job import Job
+from shrinkfx.run.reduction import Found, reduce
+from shrinkfx.run.subject import Subject
+from shrinkfx.search.events import Event, Noted
+from shrinkfx.testing import chain, whole
+
+WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
+DIFFERS = {"difference": {"what": "values", "text": "wrong"}}
+WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
+RAISED = {"error": {"type": "ValueError", "message": "no such thing"}}
+RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "ValueError: no such thing")
+
+Fails = Callable[[Candidate, int], bool]
+
+
+class Worker:
+    """Answers from a predicate over candidates and calls."""
+
+    def __init__(self, fails: Fails, ending: Ending) -> None:
+        self._fails = fails
+        self._ending = ending
+
+    def ask(self, request: Request) -> Ending:
+        asked = request.arguments["candidate"]
+        candidate = Candidate.from_json(WHOLE.skeleton, asked)
+        if self._fails(candidate, int(request.arguments.get("calls", 1))):
+            return self._ending
+        return Ending("exit", stage="done")
+
+
+def reduced(
+    folder: Path, fails: Fails, target: Signature = WRONG, calls: int = 1
+) -> tuple[Found, list[str]]:
+    stage, answer = ("run", RAISED) if target is RAISES else ("done", DIFFERS)
+    worker = Worker(fails, Ending("exit", stage=stage, answer=answer))
+    compiler = Compiler(worker, Limits(10.0, 1 << 30), {"calls": calls})
+    events: list[Event] = []
+    job = Job(Options(Path("model.pt2")), folder, events.append)
+    subject = Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, target, 1.0)
+    found = reduce(job, subject)
+    return found, [event.text for event in events if isinstance(event, Noted)]
+
+
+def has(*names: str) -> Callable[[Candidate], bool]:
+    return lambda candidate: candidate.keep >= set(names)
+
+
+def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) -> None:
+    needed = has("cos")
+    found, notes = reduced(tmp_path, lambda candidate, calls: needed(candidate))
+    assert found.reducer.best.keep == {"cos"}
+    assert found.rest == "passed"
+    assert not notes
+
+
+def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
+    found, notes = reduced(tmp_path, lambda c, _: has("cos")(c) or has("relu")(c))
+    assert len(found.reducer.best.keep) == 1
+    assert found.rest == "reproduced"
+    assert any("--candidate" in note for note in notes)
+    assert found.reducer.has_reproduced(WHOLE.edit([Drop(found.reducer.best.keep)]))
+
+
+def test_failure_with_words_needs_no_such_question(tmp_path: Path) -> None:
+    found, _ = reduced(tmp_path, lambda c, _: has("cos")(c), RAISES)
+    assert found.reducer.best.keep == {"cos"}
+    assert found.rest == ""
+
+
+@pytest.mark.parametrize(("needed", "left"), [(3, 3), (2, 2), (1, 1)])
+def test_result_is_called_as_rarely_as_it_fails(
+    tmp_path: Path, needed: int, left: int
+) -> None:
+    """The original needs three calls; what is left of it may need fewer."""
+
+    def fails(candidate: Candidate, calls: int) -> bool:
+        enough = needed if len(candidate.keep) == 1 else 3
+        return has("cos")(candidate) and calls >= enough
+
+    found, _ = reduced(tmp_path, fails, calls=3)
+    assert found.calls == left

@@ -1,0 +1,54 @@
+"""Dear operators, with what the plain ones in their place would read."""
+
+from __future__ import annotations
+
+from shrinkfx.program.edits import Bypass, Replace
+from shrinkfx.program.skeleton import Role
+from shrinkfx.program.view import View
+from shrinkfx.strategies.replace_operators import ReplaceOperators
+from shrinkfx.testing import (
+    HALVES,
+    Nodes,
+    chain,
+    feed,
+    operator,
+    projection,
+    skeleton,
+    whole,
+)
+
+
+def test_replace_reads_the_operand_of_equal_type() -> None:
+    view = View(whole(chain("x", "gelu", "roll")))
+    assert list(ReplaceOperators().propose(view)) == [
+        Replace("roll", "gelu"),
+        Replace("gelu", "x"),
+    ]
+
+
+def test_replace_reads_the_own_value_where_no_operand_fits() -> None:
+    weight = feed(Role.PARAMETER, HALVES)
+    view = View(whole(skeleton({"h": feed(value=HALVES), "w": weight, "mm": "h w"})))
+    assert list(ReplaceOperators().propose(view)) == [Replace("mm", "mm")]
+
+
+def test_replace_reads_what_a_bypass_hands_on() -> None:
+    cut = whole(chain("x", "gelu", "roll")).edit([Bypass("gelu", "x")])
+    assert list(ReplaceOperators().propose(View(cut))) == [Replace("roll", "x")]
+
+
+def test_replace_leaves_alone_what_is_plain_and_what_yields_no_tensor() -> None:
+    nodes: Nodes = {"x": "", "relu": "x", "sort": operator("relu", value=None)}
+    view = View(whole(skeleton({**nodes, "one": projection("sort"), "add": "one x"})))
+    assert list(ReplaceOperators().propose(view)) == []
+
+
+def test_replace_proposes_nothing_twice() -> None:
+    plain = whole(chain("x", "gelu", "roll")).edit([Replace("gelu", "gelu")])
+    assert list(ReplaceOperators().propose(View(plain))) == [Replace("roll", "gelu")]
+
+
+def test_replace_makes_random_numbers_and_effects_plain_too() -> None:
+    rand = operator("", impure=True)
+    view = View(whole(skeleton({"rand": rand, "relu": "rand"})))
+    assert list(ReplaceOperators().propose(view)) == [Replace("rand", "rand")]

@@ -1,0 +1,63 @@
+"""What a worker says of programs and inputs that do not fit."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from zoo import export
+
+from shrinkfx.errors import LoadError
+from shrinkfx.program.messages import Setup
+from shrinkfx.worker.load import load, require_device
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
+
+def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:
+    torch.export.save(export(name), folder / "model.pt2")
+    given = None
+    if inputs is not None:
+        torch.save(inputs, folder / "inputs.pt")
+        given = str(folder / "inputs.pt")
+    return Setup(str(folder), model=str(folder / "model.pt2"), inputs=given)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ((torch.zeros(3, 4, device="meta"),), "on meta"),
+        ((torch.zeros(3, 4, dtype=torch.int64),), "torch.int64 of shape (3, 4)"),
+        ((torch.zeros(4),), "of shape (4,)"),
+        ((3,), "input 0 is int"),
+        ((torch.zeros(3, 4),) * 2, "the inputs are nested as"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
+    tmp_path: Path, inputs: Any, words: str
+) -> None:
+    with pytest.raises(LoadError) as caught:
+        load(setup(tmp_path, inputs=inputs))
+    assert words in str(caught.value)
+    assert "the program expects" in str(caught.value)
+    assert "inputs.pt" in caught.value.subject
+
+
+@NO_GPU
+def test_cuda_program_without_a_gpu_is_said_before_it_is_loaded(tmp_path: Path) -> None:
+    model = tmp_path / "model.pt2"
+    with zipfile.ZipFile(model, "w") as archive:
+        archive.writestr("model/models/model.json", '{"device": {"type": "cuda"}}')
+    with pytest.raises(LoadError, match="there is no CUDA device"):
+        require_device(Setup(str(tmp_path), model=str(model)))
+
+
+@NO_GPU
+def test_move_to_cuda_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    cpu = setup(tmp_path)
+    with pytest.raises(LoadError, match="--device cuda:1"):
+        require_device(Setup(str(tmp_path), model=cpu.model, device="cuda:1"))
+    require_device(cpu)

@@ -1,0 +1,75 @@
+"""What eager gives, call after call."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from test_rebuild import loaded
+from zoo import ZOO, export
+
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.worker.compare import in_float64
+from shrinkfx.worker.describe import keeps_state, mutates
+from shrinkfx.worker.rebuild import rebuild
+from shrinkfx.worker.reference import Reference
+from shrinkfx.worker.source import print_program, run_source
+from shrinkfx.worker.values import SEED, run_eager
+
+CALLS = 3
+
+
+def as_module_gives(calls: int) -> torch.Tensor:
+    """What the module itself gives at its last call."""
+    module, args, kwargs, _ = ZOO["in_place"]()
+    for _ in range(calls):
+        result = module(*copy.deepcopy(args), **kwargs)
+    assert isinstance(result, torch.Tensor)
+    return result
+
+
+@pytest.mark.parametrize("calls", [1, CALLS])
+def test_buffers_go_from_call_to_call_in_every_form(calls: int) -> None:
+    program, skeleton, values = loaded("in_place")
+    built = rebuild(program, Candidate.whole(skeleton), values)
+    again = run_source(print_program(built), built)
+    wanted = as_module_gives(calls)
+    for exported in (program.original, built.exported, again):
+        (result,) = run_eager(exported, built.failing, seed=SEED, calls=calls)
+        torch.testing.assert_close(result, wanted)
+        exact = in_float64(exported, built.failing, calls=calls)
+        assert exact is not None
+        torch.testing.assert_close(exact[0], wanted.double())
+
+
+def test_eager_leaves_buffers_as_they_were() -> None:
+    program, _, _ = loaded("in_place")
+    before = {k: v.clone() for k, v in program.original.state_dict.items()}
+    run_eager(program.original, program.failing, seed=SEED, calls=CALLS)
+    torch.testing.assert_close(dict(program.original.state_dict), before)
+
+
+def test_first_call_is_not_compared_with_a_later_one() -> None:
+    program, skeleton, values = loaded("in_place")
+    built = rebuild(program, Candidate.whole(skeleton), values)
+    reference = Reference(built, {"calls": CALLS})
+    reference.run_eager()
+    assert "difference" in reference.compare([as_module_gives(1)])
+    assert "difference" not in reference.compare([as_module_gives(CALLS)])
+
+
+def test_returned_values_alone_keep_no_state() -> None:
+    program, skeleton, values = loaded("in_place")
+    assert keeps_state(program)
+    whole = rebuild(program, Candidate.whole(skeleton), values)
+    assert mutates(whole.exported)
+    returned = Candidate.whole(skeleton, Outputs.SINKS)
+    assert not mutates(rebuild(program, returned, values).exported)
+
+
+@pytest.mark.parametrize("name", ["weights", "dynamic", "branches"])
+def test_programs_without_mutation_keep_no_state(name: str) -> None:
+    program, _, _ = loaded(name)
+    assert not keeps_state(program)
+    assert not mutates(export(name))
