@@ -80,6 +80,7 @@ def observe(ending: Ending) -> Observation:
         signature=None if invalid else signature,
         invalid=invalid,
         unresolved=unresolved,
+        runs=ending.runs,
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         peak_rss_bytes=ending.peak_rss_bytes,
@@ -133,7 +134,8 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
         detail = normalise(found[1] or found[2] or found[0])
         return Signature(Kind.CHECK_INPUTS, stage, detail, _line_of(text, found))
     if found := _ASSERTION.search(text):
-        return Signature(Kind.ASSERT, stage, normalise(found[0]), found[0].strip())
+        line = _line_of(text, found)
+        return Signature(Kind.ASSERT, stage, normalise(line), line)
     if found := _OUT_OF_MEMORY.search(text):
         return Signature(Kind.OOM, stage, "", _line_of(text, found))
     return None
