@@ -9,9 +9,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from planting import Field
 
 # A busy machine is slow, and what is red here must be red everywhere.
 settings.register_profile(
@@ -90,6 +94,17 @@ def wait_for() -> Callable[[Callable[[], object]], None]:
 def vices() -> Path:
     """A server without torch, whose children do what its file lists."""
     return Path(__file__).parent / "check" / "vices.py"
+
+
+@pytest.fixture(scope="session")
+def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    """One server for all planted failures: it costs five seconds to start."""
+    from haystack import save_haystack
+    from planting import Field
+
+    model = save_haystack(tmp_path_factory.mktemp("planted") / "model.pt2")
+    with Field(model) as field:
+        yield field
 
 
 def _environ(pid: int) -> bytes:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import (
+    ENOUGH,
+    RUNS_PER_CHILD,
+    Compiler,
+    runs_to_be_sure,
+)
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
-
-_FORKS = 2
-_ENOUGH = 5
-"""Failures that make a rate to plan with."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,14 @@ def baseline(
     note: Callable[[str], None],
     max_calls: int = 1,
 ) -> Baseline:
-    """Run the program once in a fresh interpreter and twice in forks.
+    """Run the program once in a fresh interpreter and twice in forks, then on.
 
-    Where all of them pass, a program that changes its buffers is called several
-    times in each run. Where not all of them fail, it is run often.
+    A failure to compile that all three show is steady. Of anything else there are
+    more runs, which cost little since they compile nothing: until it has failed
+    ``ENOUGH`` times. What fails in nine runs of ten would pass for steady else,
+    and a loud failure would hide the one that was asked for.
+    Where all three pass, a program that changes its buffers is called several
+    times in each run.
 
     Args:
         match: a regular expression that the failure's text must hold.
@@ -64,42 +69,75 @@ def baseline(
         note("random values: comparing them with eager's random numbers")
         compiler = compiler.with_options(fallback_random=True)
         first, _ = compiler.original(fresh=True)
-    seen = [first, *_again(compiler, _FORKS)]
-    target = _target(seen, wanted, match)
-    calls = 1
-    if max_calls > 1 and all(_passes(s) for s in seen):
-        calls = _calls_needed(compiler, wanted, match, max_calls, note)
-        if calls > 1:
-            compiler = compiler.with_options(calls=calls)
-            seen = list(_again(compiler, 1 + _FORKS))
-            target = _target(seen, wanted, match)
-    if _may_be_flaky(seen):
-        seen += _until_it_shows(compiler, wanted, match, max_runs - len(seen), note)
-        target = target or _target(seen, wanted, match)
-    if target is None:
-        described = list(dict.fromkeys(describe(s) for s in seen))
-        raise NotReproducible(wanted, len(seen), described, _advice(seen))
-    failed = sum(target.admits(s.signature) for s in seen)
+    runs = _Runs(wanted, match, [first, compiler.original()[0]])
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        kept = compiler.with_options(package=f"{folder}/model.pt2")
+        runs.seen.append(kept.original()[0])
+        calls = 1
+        if max_calls > 1 and all(_passes(s) for s in runs.seen):
+            calls = _calls_needed(kept, runs, max_calls, note)
+        _go_on(kept.with_options(calls=calls), runs, max_runs, note)
+    if (target := runs.target) is None:
+        described = list(dict.fromkeys(describe(s) for s in runs.seen))
+        raise NotReproducible(wanted, runs.total, described, _advice(runs.seen))
     note(f"baseline: {target}")
-    if failed < len(seen):
-        note(f"flaky: {failed} of {len(seen)} runs fail so; each check runs often")
+    rate = runs.failed / runs.total
+    if rate < 1.0:
+        note(
+            f"flaky: {runs.failed} of {runs.total} runs fail so; a candidate passes "
+            f"after {runs_to_be_sure(rate)}"
+        )
     elif _may_be_the_inputs(target):
-        _check_sanity(compiler, note)
-    seconds = max(s.seconds for s in seen)
-    return Baseline(target, failed / len(seen), random, seconds, calls)
+        _check_sanity(compiler.with_options(calls=calls), note)
+    seconds = max(s.seconds for s in runs.seen)
+    return Baseline(target, rate, random, seconds, calls)
 
 
-def _again(compiler: Compiler, runs: int) -> Iterator[Observation]:
-    return (compiler.original()[0] for _ in range(runs))
+@dataclass(frozen=True)
+class _Runs:
+    """What the runs so far have shown, and whether more would tell more."""
 
+    wanted: str
+    match: str
+    seen: list[Observation]
 
-def _target(seen: list[Observation], wanted: str, match: str) -> Signature | None:
-    """Take the first failure that was asked for."""
-    for observation in seen:
-        signature = observation.signature
-        if signature and asked_for(wanted, signature) and signature.says(match):
-            return replace(signature, match=match)
-    return None
+    @property
+    def total(self) -> int:
+        return sum(s.runs for s in self.seen)
+
+    @property
+    def target(self) -> Signature | None:
+        """The failure asked for that most runs show; the first seen of equals."""
+        shown = [
+            s.signature
+            for s in self.seen
+            if s.signature
+            and asked_for(self.wanted, s.signature)
+            and s.signature.says(self.match)
+        ]
+        if not shown:
+            return None
+        return replace(max(shown, key=self._shows), match=self.match)
+
+    @property
+    def failed(self) -> int:
+        """Count the runs that failed as the target says."""
+        return self._shows(self.target) if self.target else 0
+
+    def _shows(self, failure: Signature) -> int:
+        return sum(failure.admits(s.signature) for s in self.seen)
+
+    def are_enough(self, max_runs: int) -> bool:
+        if any(s.unresolved or s.invalid for s in self.seen):
+            return True  # each more would cost as much, or be refused again
+        first = self.seen[0].signature
+        if first and all(first.admits(s.signature) for s in self.seen):
+            at_run_time = first.stage in (Stage.RUN, Stage.COMPARE)
+            return not at_run_time or len(self.seen) >= ENOUGH
+        if self.target is None:
+            return self.total >= max_runs
+        # Few failures make a rate that cannot be planned with.
+        return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
 
 
 def _passes(seen: Observation) -> bool:
@@ -107,57 +145,34 @@ def _passes(seen: Observation) -> bool:
 
 
 def _calls_needed(
-    compiler: Compiler,
-    wanted: str,
-    match: str,
-    max_calls: int,
-    note: Callable[[str], None],
+    kept: Compiler, runs: _Runs, max_calls: int, note: Callable[[str], None]
 ) -> int:
-    """Find the fewest calls after which the program fails; 1 if it never does."""
+    """Find the fewest calls after which the program fails; 1 if it never does.
+
+    What runs of fewer calls showed is forgotten then.
+    """
     note(f"it changes its buffers: calling it up to {max_calls} times in a run")
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
-        kept = compiler.with_options(package=f"{folder}/model.pt2")
-        for calls in range(2, max_calls + 1):
-            seen, _ = kept.with_options(calls=calls).original()
-            if _target([seen], wanted, match):
-                note(f"call {calls} of a run fails")
-                return calls
+    for calls in range(2, max_calls + 1):
+        seen, _ = kept.with_options(calls=calls).original()
+        if replace(runs, seen=[seen]).target:
+            note(f"call {calls} of a run fails")
+            runs.seen[:] = [seen]
+            return calls
     return 1
 
 
-def _may_be_flaky(seen: list[Observation]) -> bool:
-    """Tell whether more runs could show something else.
-
-    Not so where all runs agree on one failure, asked for or not, and where a
-    run does not end: each more would cost as long again.
-    """
-    if any(s.unresolved for s in seen):
-        return False
-    first = seen[0].signature
-    if first is None:
-        return True
-    return not all(first.admits(s.signature) for s in seen)
-
-
-def _until_it_shows(
-    compiler: Compiler,
-    wanted: str,
-    match: str,
-    max_runs: int,
-    note: Callable[[str], None],
-) -> list[Observation]:
-    """Compile once and run again, until there are failures enough for a rate."""
-    note(f"not every run fails: running the compiled program up to {max_runs} times")
-    seen: list[Observation] = []
-    found = 0
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
-        kept = compiler.with_options(package=f"{folder}/model.pt2")
-        for observation in _again(kept, max_runs):
-            seen.append(observation)
-            found += _target([observation], wanted, match) is not None
-            if found >= _ENOUGH or observation.invalid or observation.unresolved:
-                break
-    return seen
+def _go_on(
+    kept: Compiler, runs: _Runs, max_runs: int, note: Callable[[str], None]
+) -> None:
+    """Run what the last run has compiled until there are runs enough."""
+    if not runs.are_enough(max_runs):
+        note(f"running it until it has failed {ENOUGH} times")
+    while not runs.are_enough(max_runs):
+        # Each in a process of its own at first: one may see what another left.
+        batch = 1 if len(runs.seen) < ENOUGH else RUNS_PER_CHILD
+        compiles = runs.target and runs.target.stage is Stage.COMPILE
+        again = {"package": None} if compiles else {"runs": batch}
+        runs.seen.append(kept.with_options(**again).original()[0])
 
 
 def _may_be_the_inputs(target: Signature) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Ending, Request, Task
@@ -49,7 +49,8 @@ class Compiler:
         options: what every check gets: ``reference`` (compare with eager),
             ``fallback_random``, ``in_place`` and ``form`` (``program`` or
             ``source``). ``package`` names a file: the first check compiles into
-            it, later ones only run what is there.
+            it, later ones only run what is there. ``runs``: how often a child may
+            run a program that passes.
     """
 
     server: Asks
@@ -96,10 +97,10 @@ class InductorOracle:
 
 @dataclass(frozen=True)
 class RepeatedOracle:
-    """Compiles a candidate once and runs it until it fails, or surely passes.
+    """Compiles a candidate once and runs it until it fails, or surely does not.
 
-    For a failure that only some runs show. A candidate is called PASSED after
-    ``runs_to_be_sure(rate)`` runs without the failure.
+    For a failure that only some runs show. After ``runs_to_be_sure(rate)`` runs
+    without it a candidate is DIFFERENT if some failed otherwise, else PASSED.
     """
 
     compiler: Compiler
@@ -108,19 +109,45 @@ class RepeatedOracle:
 
     def check(self, candidate: Candidate) -> Verdict:
         with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
-            compiler = self.compiler.with_options(package=f"{folder}/model.pt2")
-            oracle = InductorOracle(compiler, self.target)
-            seconds = cpu_seconds = 0.0
-            for _ in range(runs_to_be_sure(self.rate)):
-                verdict = oracle.check(candidate)
-                seconds += verdict.observation.seconds
-                cpu_seconds += verdict.observation.cpu_seconds
-                if verdict.outcome is not Outcome.PASSED:
-                    break
-        seen = dataclasses.replace(
-            verdict.observation, seconds=seconds, cpu_seconds=cpu_seconds
+            verdicts = list(self._verdicts(candidate, f"{folder}/model.pt2"))
+        last = verdicts[-1]
+        if last.outcome is Outcome.PASSED:  # what failed otherwise is worth more
+            last = next((v for v in verdicts if v.outcome is not Outcome.PASSED), last)
+        seen = [verdict.observation for verdict in verdicts]
+        total = dataclasses.replace(
+            last.observation,
+            runs=sum(s.runs for s in seen),
+            seconds=sum(s.seconds for s in seen),
+            cpu_seconds=sum(s.cpu_seconds for s in seen),
         )
-        return Verdict(verdict.outcome, seen)
+        return Verdict(last.outcome, total)
+
+    def _verdicts(self, candidate: Candidate, package: str) -> Iterator[Verdict]:
+        """Ask until the answer is known; the last verdict is the one that told."""
+        compiles = self.target.stage is Stage.COMPILE
+        kept = {} if compiles else {"package": package}
+        left = runs_to_be_sure(self.rate)
+        while left > 0:
+            runs = 1 if compiles else min(left, RUNS_PER_CHILD)
+            compiler = self.compiler.with_options(runs=runs, **kept)
+            verdict = InductorOracle(compiler, self.target).check(candidate)
+            yield verdict
+            if _settles(verdict, self.target):
+                return
+            left -= verdict.observation.runs
+
+
+def _settles(verdict: Verdict, target: Signature) -> bool:
+    """Tell whether further runs could show the target.
+
+    Not where it was seen, where there is nothing to judge, where each run would
+    last to the time limit, and where nothing was compiled that could be run.
+    """
+    if verdict.outcome is Outcome.DIFFERENT:
+        seen = verdict.observation.signature
+        assert seen is not None
+        return seen.stage is Stage.COMPILE and target.stage is not Stage.COMPILE
+    return verdict.outcome is not Outcome.PASSED
 
 
 def make_oracle(compiler: Compiler, target: Signature, rate: float) -> Oracle:
@@ -133,17 +160,30 @@ def make_oracle(compiler: Compiler, target: Signature, rate: float) -> Oracle:
 def runs_to_be_sure(rate: float) -> int:
     """Count the runs after which a failure that has not shown is not there.
 
-    A candidate may fail half as often as the original did; one that does passes
-    so many runs with a probability of at most 1 %. A false alarm is not
-    possible: what counts is the failure itself, seen.
+    A candidate that fails half as often as the original passes all of them with a
+    probability of ``MISSED`` at most, whatever the true rate, and with the luck of
+    the baseline counted in. That ran the original until it had failed ``ENOUGH``
+    times: N runs, and p * N is all but gamma-distributed, p being the true rate.
+    The mean of exp(-R * p/2) over that is (1 + R / 2N) ** -ENOUGH for R runs.
+
+    The other error does not exist: what counts is the failure itself, seen once.
 
     >>> [runs_to_be_sure(rate) for rate in (1.0, 0.3, 0.05)]
-    [1, 29, 182]
+    [1, 39, 234]
     """
     if rate >= 1.0:
         return 1
-    return math.ceil(math.log(MISSED) / math.log(1 - rate / 2))
+    baseline_runs = ENOUGH / rate
+    return math.ceil(2 * baseline_runs * (math.pow(MISSED, -1 / ENOUGH) - 1))
 
 
 MISSED = 0.01
-"""Probability that a flaky candidate is taken for one that passes."""
+"""Probability that a flaky candidate is taken for one that does not fail so."""
+
+ENOUGH = 10
+"""Failures of the original that make a rate to plan with. With 5, each candidate
+that passes would need 1.3 times the runs; with 20, nine tenths."""
+
+RUNS_PER_CHILD = 20
+"""Runs of a flaky program in one process, each as fast as a call: what a new
+process costs is spread over them, and few see what an earlier one left behind."""

@@ -77,6 +77,7 @@ def observe(ending: Ending) -> Observation:
         signature=None if invalid else signature,
         invalid=invalid,
         unresolved=unresolved,
+        runs=ending.runs,
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         peak_rss_bytes=ending.peak_rss_bytes,
@@ -137,7 +138,8 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
         kind = Kind.CHECK_INPUTS if found[1] == "input" else Kind.ASSERT
         return Signature(kind, stage, f"layout of {found[1]}", line)
     if found := _ASSERTION.search(text):
-        return Signature(Kind.ASSERT, stage, normalise(found[0]), found[0].strip())
+        line = _line_of(text, found)
+        return Signature(Kind.ASSERT, stage, normalise(line), line)
     return None
 
 

@@ -28,12 +28,14 @@ class Observation:
         signature: the failure, or None if it passed.
         invalid: why the candidate is no program to judge the compiler by, or ''.
         unresolved: why nothing can be said (a time limit, say), or ''.
+        runs: how often the program ran; all but the last one passed.
         log: the end of what the child wrote.
     """
 
     signature: Signature | None = None
     invalid: str = ""
     unresolved: str = ""
+    runs: int = 1
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0

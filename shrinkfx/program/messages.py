@@ -91,6 +91,7 @@ class Ending(Message):
         stage: the last stage that the child noted.
         answer: the child's own JSON object, empty if it came to none.
         log: the end of its stdout and stderr.
+        runs: how often it came to running the program, the last time included.
     """
 
     how: str
@@ -101,6 +102,7 @@ class Ending(Message):
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
     log: str = ""
+    runs: int = 1
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def header(about: About, *remarks: str) -> str:
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
         "Run:     python repro.py",
-        "Expect:  " + f"\n{' ' * 9}".join(_expectation(signature)),
+        "Expect:  " + f"\n{' ' * 9}".join(_expectation(signature, about.runs)),
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
@@ -72,11 +72,12 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", text)
 
 
-def _expectation(signature: Signature) -> list[str]:
+def _expectation(signature: Signature, runs: int) -> list[str]:
     if signature.kind is Kind.CHECK:
         return ["it writes repro.pt2, for which the command above exits with 0."]
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
-    return [f"{_failure(signature)};", fixed]
+    often = f", in some of its {runs} runs" if runs > 1 else ""
+    return [f"{_failure(signature)}{often};", fixed]
 
 
 def _failure(signature: Signature) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from shrinkfx.failure.signature import Stage
 from shrinkfx.worker.compare import compare, in_float64, own_error, unstable
 from shrinkfx.worker.rebuild import Rebuilt
-from shrinkfx.worker.values import SEED, run_eager
+from shrinkfx.worker.supervise import Note
+from shrinkfx.worker.values import SEED, call_often, run_eager
 
 
 class Reference:
@@ -44,9 +46,20 @@ class Reference:
     def _exact(self) -> list[Any] | None:
         return in_float64(self._run.exported, self._run.failing, calls=self.calls)
 
-    def fails_alike(self, error: Exception) -> bool:
-        """Tell whether eager raised the very same: that is no compiler's fault."""
-        return self._error == f"{type(error).__name__}: {error}"
+    def judge(self, compiled: Callable[..., Any], note: Note) -> dict[str, Any]:
+        """Run the compiled program; answer how its results differ from eager's."""
+        note(Stage.RUN)
+        try:
+            actual = call_often(compiled, self._run.failing, self.calls)
+        except Exception as error:
+            # Eager raised the very same: that is no compiler's fault.
+            if self._error == f"{type(error).__name__}: {error}":
+                return {"invalid": f"eager fails in the same way: {error}"}
+            raise
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        note(Stage.COMPARE)
+        return self.compare(actual)
 
     def compare(self, actual: list[Any]) -> dict[str, Any]:
         """State how results differ from eager's, in the form of an answer."""

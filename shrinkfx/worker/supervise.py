@@ -80,16 +80,17 @@ def supervise(
             watch.abort()
     finally:
         watch.kill_all()
-    seconds = time.monotonic() - started
+    stages = _words(folder / "stage") or ["start"]
     return Ending(
         how=how,
         code=code,
-        stage=_last_line(folder / "stage") or "start",
+        stage=stages[-1],
         answer=_answer(folder / "answer.json"),
-        seconds=seconds,
+        seconds=time.monotonic() - started,
         cpu_seconds=watch.cpu_seconds,
         peak_rss_bytes=watch.peak_rss_bytes,
         log=_tail(folder / "log"),
+        runs=max(1, stages.count("run")),
     )
 
 
@@ -248,11 +249,10 @@ def _answer(path: Path) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _last_line(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").split()[-1]
-    except (OSError, IndexError):
-        return ""
+def _words(path: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").split()
+    return []
 
 
 def _tail(path: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 import random
 import signal
 from collections.abc import Iterable
@@ -11,7 +13,9 @@ import pytest
 
 from shrinkfx.check.baseline import Baseline, baseline
 from shrinkfx.check.oracle import (
+    ENOUGH,
     MISSED,
+    RUNS_PER_CHILD,
     Compiler,
     Limits,
     RepeatedOracle,
@@ -36,7 +40,8 @@ REFUSES = Ending(
     answer={
         "error": {
             "type": "RuntimeError",
-            "message": "input_handles[0]: unmatched dim value at 0",
+            "message": "input_handles[0]: unmatched dim value at 0, expected: 4, "
+            "but got: 5",
         }
     },
 )
@@ -45,6 +50,7 @@ RAISES = Ending(
     stage="compile",
     answer={"error": {"type": "ValueError", "message": "no"}},
 )
+HANGS = Ending("timeout", stage="run")
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
 
@@ -86,7 +92,7 @@ def test_program_that_keeps_state_is_called_until_it_fails() -> None:
     assert base.target.kind is Kind.MISMATCH
     assert (base.calls, base.rate) == (3, 1.0)
     calls = [request.arguments.get("calls", 1) for request in server.asked]
-    assert calls == [1, 1, 1, 2, 3, 3, 3, 3, 3]
+    assert calls == [1, 1, 1, 2, *[3] * (ENOUGH + 1)]
     assert "call 3 of a run fails" in notes
 
 
@@ -103,9 +109,9 @@ def test_program_that_fails_at_once_is_not_called_again() -> None:
 
 
 def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
-    server = FakeServer(CRASHES, CRASHES, CRASHES, REFUSES)
+    server = FakeServer(*[CRASHES] * ENOUGH, REFUSES)
     _, notes = found(server)
-    assert len(server.asked) == 4
+    assert len(server.asked) == ENOUGH + 1
     assert server.asked[-1].arguments["sanity"]
     assert any("refuses its inputs" in note for note in notes)
 
@@ -137,9 +143,74 @@ def test_failure_in_some_runs_is_found_with_its_rate() -> None:
 def test_runs_for_a_rate_compile_once() -> None:
     server = FakeServer(PASSES, CRASHES, PASSES)
     found(server, max_runs=10)
-    packages = {r.arguments.get("package") for r in server.asked[3:]}
-    assert len(packages) == 1
-    assert None not in packages
+    own, kept = server.asked[:2], server.asked[2:]
+    assert not any("package" in request.arguments for request in own)
+    assert len({request.arguments["package"] for request in kept}) == 1
+
+
+def test_failure_in_nine_runs_of_ten_is_no_steady_one() -> None:
+    base, _ = found(FakeServer(*[CRASHES] * 8, PASSES, CRASHES))
+    assert base.rate == 10 / 11
+
+
+def test_rate_stands_on_failures_enough_however_rare_they_are() -> None:
+    rare = itertools.cycle([*[PASSES] * 49, CRASHES])
+    base, _ = found(FakeServer(PASSES, then=rare), max_runs=100)
+    assert base.rate == ENOUGH / (1 + 50 * ENOUGH)
+
+
+def test_runs_that_one_child_made_count_for_the_rate() -> None:
+    crash = dataclasses.replace(CRASHES, runs=19)
+    server = FakeServer(*[PASSES] * ENOUGH, crash)
+    base, _ = found(server)
+    assert base.rate == ENOUGH / (ENOUGH + 19 * ENOUGH)
+    runs = [request.arguments.get("runs", 1) for request in server.asked]
+    assert runs == [1] * ENOUGH + [RUNS_PER_CHILD] * ENOUGH
+
+
+def test_flaky_failure_to_compile_is_compiled_each_time() -> None:
+    base, _ = found(FakeServer(PASSES, RAISES, PASSES, then=itertools.cycle([RAISES])))
+    assert base.target.kind is Kind.COMPILE_ERROR
+    server = FakeServer(PASSES, RAISES, PASSES)
+    found(server, max_runs=2)
+    assert not any(r.arguments.get("package") for r in server.asked[3:])
+    assert len(server.asked) == 2 * ENOUGH
+
+
+@pytest.mark.parametrize("until", [None, "any"])
+def test_of_two_failures_by_turns_the_frequent_one_is_the_target(
+    until: str | None,
+) -> None:
+    turns = itertools.cycle([CRASHES, DIFFERS, CRASHES, PASSES])
+    base, _ = found(FakeServer(DIFFERS, then=turns), until=until)
+    assert base.target.admits(CRASH)
+    assert base.rate == pytest.approx(0.5, abs=0.05)
+
+
+def test_of_two_failures_by_turns_the_one_asked_for_is_the_target() -> None:
+    turns = itertools.cycle([CRASHES, DIFFERS, CRASHES])
+    base, _ = found(FakeServer(CRASHES, then=turns), until="mismatch")
+    assert base.target.kind is Kind.MISMATCH
+    assert base.rate == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_failure_asked_for_may_come_behind_three_others() -> None:
+    turns = itertools.cycle([DIFFERS, CRASHES])
+    base, _ = found(FakeServer(*[DIFFERS] * 5, then=turns), until="crash")
+    assert base.target.admits(CRASH)
+
+
+def test_steady_failure_that_was_not_asked_for_is_told_soon() -> None:
+    server = FakeServer(DIFFERS)
+    with pytest.raises(NotReproducible):
+        found(server, until="crash")
+    assert len(server.asked) == ENOUGH
+
+
+def test_run_that_does_not_end_is_no_reason_to_wait_for_more() -> None:
+    server = FakeServer(CRASHES, HANGS, CRASHES)
+    assert found(server)[0].target.admits(CRASH)
+    assert len(server.asked) == 3
 
 
 def test_match_chooses_among_failures() -> None:
@@ -162,11 +233,29 @@ def test_random_values_do_not_matter_to_an_assertion() -> None:
     assert not any(r.arguments.get("fallback_random") for r in server.asked)
 
 
-@pytest.mark.parametrize("rate", [0.9, 0.3, 0.05])
-def test_runs_to_be_sure_keep_their_promise(rate: float) -> None:
-    runs = runs_to_be_sure(rate)
-    assert (1 - rate / 2) ** runs <= MISSED
-    assert (1 - rate / 2) ** (runs - 1) > MISSED
+def missed(true_rate: float, candidates_rate: float) -> float:
+    """Compute how likely a candidate is missed: the sum over all baselines."""
+    total = 0.0
+    for runs in range(ENOUGH, int(20 * ENOUGH / true_rate)):
+        ways = math.comb(runs - 1, ENOUGH - 1)
+        chance = ways * true_rate**ENOUGH * (1 - true_rate) ** (runs - ENOUGH)
+        asked = runs_to_be_sure(ENOUGH / runs)
+        total += chance * (1 - candidates_rate) ** asked
+    return total
+
+
+@pytest.mark.parametrize("rate", [0.6, 0.3, 0.05, 0.02])
+def test_half_as_flaky_candidate_is_missed_as_rarely_as_promised(rate: float) -> None:
+    assert missed(rate, rate / 2) <= MISSED
+
+
+def test_promise_costs_no_more_runs_than_it_must() -> None:
+    assert missed(0.02, 0.009) > MISSED
+
+
+@pytest.mark.parametrize("rate", [0.95, 0.91, 0.8, 0.7, 0.5])
+def test_flaky_failure_taken_for_steady_is_missed_rarely(rate: float) -> None:
+    assert missed(rate, rate) < 0.04
 
 
 def test_steady_failure_is_asked_about_once() -> None:
@@ -189,6 +278,47 @@ def test_flaky_candidate_passes_only_after_all_its_runs() -> None:
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert verdict.outcome is Outcome.PASSED
     assert len(server.asked) == runs_to_be_sure(0.3)
+
+
+def test_what_one_child_ran_again_counts() -> None:
+    server = FakeServer(dataclasses.replace(PASSES, runs=RUNS_PER_CHILD))
+    verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
+    assert verdict.outcome is Outcome.PASSED
+    assert [r.arguments["runs"] for r in server.asked] == [20, 19]
+    assert verdict.observation.runs == 40
+
+
+def test_flaky_candidate_that_fails_otherwise_at_first_is_run_on() -> None:
+    server = FakeServer(DIFFERS, PASSES, CRASHES)
+    verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
+    assert verdict.reproduced
+    assert verdict.observation.signature == CRASH
+
+
+def test_flaky_candidate_that_only_fails_otherwise_shows_how() -> None:
+    server = FakeServer(PASSES, DIFFERS, PASSES)
+    verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
+    assert verdict.outcome is Outcome.DIFFERENT
+    assert verdict.observation.signature is not None
+    assert verdict.observation.signature.kind is Kind.MISMATCH
+    assert len(server.asked) == verdict.observation.runs == runs_to_be_sure(0.3)
+
+
+def test_flaky_candidate_that_does_not_end_is_asked_about_once() -> None:
+    server = FakeServer(HANGS)
+    verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
+    assert verdict.outcome is Outcome.UNRESOLVED
+    assert len(server.asked) == 1
+
+
+def test_flaky_failure_to_compile_is_asked_about_by_compiling() -> None:
+    target = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "ValueError | no")
+    server = FakeServer(PASSES, PASSES, RAISES)
+    verdict = RepeatedOracle(compiler(server), target, 0.3).check(
+        whole(chain("x", "a"))
+    )
+    assert verdict.reproduced
+    assert not any("package" in request.arguments for request in server.asked)
 
 
 def test_flaky_candidate_that_does_not_compile_is_asked_about_once() -> None:

@@ -68,6 +68,16 @@ def test_abort_and_exception_are_the_same_assertion() -> None:
     assert one.admits(other)
 
 
+def test_check_that_aborts_is_the_one_that_raises() -> None:
+    said = "Expected table_is_ready to be True"
+    log = f"terminate called after throwing 'c10::Error'\n  what():  {said}\n"
+    abort = observe(Ending("signal", signal.SIGABRT, "run", log=log)).signature
+    error = observe(raised("RuntimeError", said, "run")).signature
+    assert abort is not None
+    assert abort.kind is Kind.ASSERT
+    assert abort.admits(error)
+
+
 def test_different_compile_errors_are_different() -> None:
     names = ["compile_183988_randperm_index", "compile_lowering_raises"]
     names.append("compile_missing_symbol")

@@ -1,0 +1,99 @@
+"""Really random failures are reduced to what is planted.
+
+No seed: a test here may fail without a fault, once in some hundred times.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from haystack import save_haystack
+from planting import PRELOAD, Field, Plant, Reduced, kept, write_plants
+
+from shrinkfx import minify
+from shrinkfx.failure.signature import Kind
+
+NEEDS = [(), ("erf",), ("erf", "atan")]
+HOW = ["raise", "die", "abort", "add one"]
+
+
+def planted(number: int, rate: float) -> Plant:
+    """Vary how it fails, and how many operators it needs."""
+    how, needs = HOW[number % len(HOW)], NEEDS[number % len(NEEDS)]
+    return Plant("cosh", how, "planted", needs=needs, rate=rate)
+
+
+def is_right(reduced: Reduced, plant: Plant) -> bool:
+    return reduced.operators == {plant.at, *plant.needs} and reduced.minimal
+
+
+def test_failure_in_three_runs_of_ten_is_reduced_to_its_minimum(field: Field) -> None:
+    plant = planted(1, rate=0.3)
+    reduced = field.reduce(plant)
+    assert is_right(reduced, plant)
+    assert 0.1 < reduced.base.rate < 0.7
+    assert reduced.children < reduced.runs / 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.3, 0.05])
+def test_nine_of_ten_flaky_failures_are_reduced_to_their_minimum(
+    field: Field, rate: float
+) -> None:
+    plants = [planted(number, rate) for number in range(10)]
+    reduced = [field.reduce(plant) for plant in plants]
+    right = [is_right(r, plant) for r, plant in zip(reduced, plants, strict=True)]
+    assert sum(right) >= 9
+    for r, plant in zip(reduced, plants, strict=True):
+        assert all(kept(c) >= {plant.at, *plant.needs} for c in r.accepted)
+        assert rate / 3 < r.base.rate < rate * 3
+
+
+@pytest.mark.slow
+def test_flaky_failure_is_found_behind_another_flaky_one(field: Field) -> None:
+    plant = Plant("cosh", "raise", "stride of 3 expected", rate=0.3)
+    other = Plant("atan", "die", rate=0.5, unless=("asinh",))
+    reduced = field.reduce(plant, other)
+    assert is_right(reduced, plant)
+    assert "SIGSEGV" in reduced.by_catch
+
+
+@pytest.mark.slow
+def test_of_two_flaky_failures_the_frequent_one_is_reduced(field: Field) -> None:
+    often = Plant("cosh", "raise", "stride of 3 expected", rate=0.5)
+    seldom = Plant("erf", "die", rate=0.1)
+    reduced = field.reduce(seldom, often, until="any")
+    assert is_right(reduced, often)
+    assert reduced.base.target.kind is Kind.EXCEPTION
+
+
+@pytest.mark.slow
+def test_of_two_flaky_failures_the_one_asked_for_is_reduced(field: Field) -> None:
+    often = Plant("cosh", "raise", "stride of 3 expected", rate=0.5)
+    seldom = Plant("erf", "die", rate=0.1)
+    reduced = field.reduce(seldom, often, until="crash")
+    assert is_right(reduced, seldom)
+    assert any("stride of 3 expected" in text for text in reduced.by_catch)
+
+
+@pytest.mark.slow
+def test_report_states_the_rate_and_the_repro_runs_often(tmp_path: Path) -> None:
+    model = save_haystack(tmp_path / "model.pt2")
+    plants = write_plants(tmp_path / "plants.json", [planted(0, rate=0.3)])
+    environment = {"SHRINKFX_PLANTS": str(plants), "OMP_NUM_THREADS": "1"}
+    reduction = minify(
+        model, preload=[PRELOAD], environment=environment, out=tmp_path / "out"
+    )
+    assert reduction.status == "reduced"
+    assert reduction.verified == (3, 3)
+    assert reduction.operators[1] == 1
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert 0.1 < summary["rate"] < 0.7
+    command = [sys.executable, "-W", "ignore", str(reduction.repro)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
+    assert "runs failed" in done.stdout
