@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -146,17 +147,12 @@ Answer = Callable[[Candidate], bool | Outcome]
 
 def needs(*operators: str) -> Callable[[Candidate], bool]:
     """Fail as long as all these operators are kept as they are, by name."""
-    return lambda candidate: (
-        candidate.keep.issuperset(operators)
-        and candidate.replace.keys().isdisjoint(operators)
-    )
+    return lambda candidate: candidate.keep - {*candidate.replace} >= {*operators}
 
 
 def calls(target: str) -> Callable[[Candidate], bool]:
     """Fail as long as an operator with this target is kept."""
-    return lambda candidate: any(
-        candidate.target(name) == target for name in candidate.keep
-    )
+    return lambda candidate: target in map(candidate.target, candidate.keep)
 
 
 class FakeOracle:
@@ -287,10 +283,8 @@ def candidates(draw: st.DrawFn, max_operators: int = 12) -> Candidate:
     candidate = whole(draw(skeletons(max_operators)))
     candidate = candidate.returning(draw(st.sampled_from(Outputs)))
     for edit in draw(edits_of(candidate)):
-        try:
+        with suppress(InvalidEdit):
             candidate = candidate.edit([edit])
-        except InvalidEdit:
-            continue
     return candidate
 
 
@@ -298,13 +292,10 @@ def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
     """Draw edits to a candidate; most of them apply."""
     nodes = st.sampled_from(candidate.operators)
     values = [n for n in candidate.skeleton.graph if candidate.skeleton.node(n).value]
-    kinds: list[st.SearchStrategy[Edit]] = [
-        st.frozensets(nodes, min_size=1, max_size=3).map(Drop),
-        st.builds(Bypass, nodes, st.sampled_from(values)),
-        st.builds(Replace, nodes, st.sampled_from(values)),
-        nodes.map(lambda node: Replace(node, node)),
-    ]
-    if len(candidate.inputs) > 1:
-        inputs = st.sampled_from(candidate.inputs)
-        kinds.append(st.frozensets(inputs, min_size=2, max_size=3).map(Merge))
-    return st.lists(st.one_of(kinds), max_size=4)
+    inputs = st.sampled_from([*candidate.inputs, "nowhere"])
+    drop = st.frozensets(nodes, min_size=1, max_size=3).map(Drop)
+    bypass = st.builds(Bypass, nodes, st.sampled_from(values))
+    plain = st.builds(Replace, nodes, st.sampled_from(values))
+    own = nodes.map(lambda node: Replace(node, node))
+    merge = st.frozensets(inputs, max_size=3).map(Merge)
+    return st.lists(drop | bypass | plain | own | merge, max_size=4)

@@ -115,7 +115,7 @@ def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
     assert reducer.best.operators == ("n3", "n33")
     assert reducer.best.bypass == {"n32": "n3"}
     assert reducer.minimal
-    assert len(oracle.asked) <= 93
+    assert len(oracle.asked) <= 92
 
 
 def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
@@ -163,7 +163,7 @@ def test_reducer_makes_plain_what_must_only_be_there() -> None:
     ]
     assert best.operands("gelu") == ["tanh"]
     assert reducer.minimal
-    assert len(oracle.asked) <= 15
+    assert len(oracle.asked) <= 11
 
 
 def test_reducer_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
@@ -178,10 +178,10 @@ def test_reducer_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
     assert reducer.best.operators == ("mm", "roll")
     assert reducer.best.operands("mm") == ["mm"]
     assert reducer.best.cost == (2, 1, 1)
-    assert len(oracle.asked) <= 8
+    assert len(oracle.asked) <= 7
 
 
-@pytest.mark.parametrize(("different", "questions"), [(1, 2), (2, 6), (3, 5)])
+@pytest.mark.parametrize(("different", "questions"), [(1, 2), (2, 3), (3, 5)])
 def test_reducer_merges_equal_inputs(different: int, questions: int) -> None:
     start = whole(skeleton({"x": "", "y": "", "z": "", "fma": "x y z"}))
 
