@@ -15,7 +15,7 @@ from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.messages import Task
 from shrinkfx.report.output import write_smallest_repro
-from shrinkfx.report.repro import SAVED
+from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
 from shrinkfx.run.result import Result, Verified, about, preloads
 from shrinkfx.run.subject import Subject

@@ -1,0 +1,85 @@
+"""What a repro does: export, compile, run in eager and compiled, compare."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from shrinkfx.failure.signature import Kind
+from shrinkfx.report.header import About
+
+SAVED = "repro.pt2"
+"""What a repro writes that only a user's own command can judge."""
+
+
+def run_program(about: About, export: str, called_with: str) -> str:
+    """Write the statements after the model.
+
+    Args:
+        export: the statement that makes ``program``.
+        called_with: the name of a tuple of inputs.
+    """
+    if about.signature.kind is Kind.CHECK:
+        save = f'torch.export.save(program, "{SAVED}")'
+        return "\n".join([_without_grad([export]), save])
+    options = f", inductor_configs={dict(about.inductor)!r}" if about.inductor else ""
+    copied = f"copy.deepcopy({called_with})" if about.keeps_state else called_with
+    inputs = f"*{copied}"
+    seed = ["torch.manual_seed(0)"] if about.random else []
+    expected = [*seed, f"expected = model({inputs})"] if about.reference else []
+    build = [
+        f"package = torch._inductor.aoti_compile_and_package(program{options})",
+        "compiled = torch._inductor.aoti_load_package(package)",
+    ]
+    run = [*seed, f"actual = compiled({inputs})"]
+    # What changes its buffers must be compiled before eager has done so.
+    lines = [export, *expected, *build]
+    if about.keeps_state:
+        lines, run = [export, *build], [*expected, *run]
+    if about.calls > 1:
+        run = [
+            f"for call in range({about.calls}):",
+            textwrap.indent("\n".join(run), "    "),
+        ]
+    compare = _comparison(about) if about.reference else ""
+    if about.runs > 1:
+        return "\n".join([_without_grad(lines), _loop([*run, compare], about.runs)])
+    checked = filter(None, [_without_grad(lines + run), compare])
+    return "\n".join([*checked, 'print("no longer fails")'])
+
+
+def _without_grad(lines: Sequence[str]) -> str:
+    return "with torch.no_grad():\n" + textwrap.indent("\n".join(lines), "    ")
+
+
+def _loop(lines: Sequence[str], runs: int) -> str:
+    """Run a flaky program often, and say how often it fails."""
+    body = textwrap.indent("\n".join(filter(None, lines)), " " * 8)
+    return (
+        f"failures = []\nfor attempt in range({runs}):\n    try:\n{body}\n"
+        "    except Exception as error:\n        failures.append(error)\n"
+        f'print(f"{{len(failures)}} of {runs} runs failed")\n'
+        'if failures:\n    raise failures[-1]\nprint("no longer fails")'
+    )
+
+
+def _comparison(about: About) -> str:
+    """Compare as the search did: what eager gets wrong itself is no bug."""
+    match about.signature.kind:
+        case Kind.MISMATCH:
+            wide = 10 * about.own_error
+            limits = f", rtol=1e-3, atol={wide:.1e}" if wide > _SMALL_ERROR else ""
+            close = "torch.testing.assert_close(actual, expected, equal_nan=True"
+            return f"{close}{limits})"
+        case Kind.NAN:
+            return (
+                "pairs = zip(actual, expected, strict=True)\n"
+                "born = [bool((~a.isfinite() & e.isfinite()).any()) for a, e in pairs]"
+                '\nassert not any(born), "not finite where eager is finite"'
+            )
+    return ""
+
+
+_SMALL_ERROR = 1e-5
+"""The smallest absolute tolerance of ``torch.testing`` for floats narrower than
+float64: with less than that its defaults are kept."""
