@@ -121,9 +121,26 @@ class Reducer:
     def _exhaust(
         self, strategy: Strategy, policy: Outputs, sizes: Callable[[int], list[int]]
     ) -> Iterator[Candidate]:
-        """Go through a strategy's edits once for each bundle size."""
-        edits = proposals(strategy, self.best)
-        for size in sizes(len(edits)):
+        """Go through a strategy's edits once for each bundle size.
+
+        Alternatives are proposed anew for each candidate that one of them led to.
+        """
+        start = None
+        while start is not self.best:
+            start = self.best
+            edits = proposals(strategy, start)
+            yield from self._tried(strategy, policy, edits, sizes(len(edits)))
+            if strategy.combines:
+                break
+
+    def _tried(
+        self,
+        strategy: Strategy,
+        policy: Outputs,
+        edits: list[Edit],
+        sizes: list[int],
+    ) -> Iterator[Candidate]:
+        for size in sizes:
             left: list[Edit] = []
             for start in range(0, len(edits), size):
                 bundle = edits[start : start + size]

@@ -29,8 +29,8 @@ from shrinkfx.program.view import View
 ENTRY_POINTS = "shrinkfx.strategies"
 EDITS_PER_NODE = 100
 DEFAULT_ORDER = (
-    *("keep_outputs", "drop_nodes", "bypass_operators"),
-    *("merge_inputs", "replace_operators"),
+    *("keep_outputs", "cut_suffix", "cut_prefix", "module_cuts"),
+    *("drop_nodes", "bypass_operators", "merge_inputs", "replace_operators"),
 )
 
 

@@ -70,11 +70,11 @@ def reaches(producer: str, user: str) -> Callable[[Candidate], bool]:
 @pytest.mark.parametrize(
     ("operators", "needed", "questions"),
     [
-        (100, [0], 6),
-        (100, [50], 17),
+        (100, [0], 8),
+        (100, [50], 18),
         (100, [99], 18),
-        (100, [20, 50, 80], 46),
-        (200, [7, 32, 57, 82, 107, 132, 157, 182], 141),
+        (100, [20, 50, 80], 51),
+        (200, [7, 32, 57, 82, 107, 132, 157, 182], 147),
         (300, [10, 11, 12], 25),
     ],
 )
@@ -93,7 +93,7 @@ def test_reducer_finds_eight_operators_of_two_hundred() -> None:
     reducer, oracle = reduce(whole(layers(200)), needs(*needed))
     assert reducer.best.keep == set(needed)
     assert reducer.minimal
-    assert len(oracle.asked) <= 154
+    assert len(oracle.asked) <= 159
 
 
 def test_reducer_finds_a_call_by_its_target() -> None:
@@ -115,7 +115,7 @@ def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
     assert reducer.best.operators == ("n3", "n33")
     assert reducer.best.bypass == {"n32": "n3"}
     assert reducer.minimal
-    assert len(oracle.asked) <= 92
+    assert len(oracle.asked) <= 96
 
 
 def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:

@@ -1,0 +1,30 @@
+"""Start late: drop all that comes before a point of the program.
+
+    x -> a -> b -> c -> d        becomes        b' -> c -> d
+
+Values that cross the cut become inputs with the values they had in the original's
+eager run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
+
+_LEAST = 8
+"""Operators that are worth a question; fewer are left to ``drop_nodes``."""
+
+
+class CutPrefix:
+    """Propose to drop the first half of the operators, a quarter, an eighth."""
+
+    name = "cut_prefix"
+    combines = False
+
+    def propose(self, view: View) -> Iterator[Drop]:
+        operators = view.operators
+        for part in (2, 4, 8):
+            if (length := len(operators) // part) >= _LEAST:
+                yield Drop(frozenset(operators[:length]))

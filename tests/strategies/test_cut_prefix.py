@@ -1,0 +1,25 @@
+"""The first operators, in shrinking parts."""
+
+from __future__ import annotations
+
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
+from shrinkfx.strategies.cut_prefix import CutPrefix
+from shrinkfx.testing import chain, check_strategy, whole
+
+NAMES = [f"n{i}" for i in range(64)]
+
+
+def test_cut_prefix_proposes_a_half_a_quarter_and_an_eighth() -> None:
+    view = View(whole(chain("x", *NAMES)))
+    assert list(CutPrefix().propose(view)) == [
+        Drop(frozenset(NAMES[:length])) for length in (32, 16, 8)
+    ]
+
+
+def test_cut_prefix_leaves_small_programs_alone() -> None:
+    assert list(CutPrefix().propose(View(whole(chain("x", *NAMES[:15]))))) == []
+
+
+def test_cut_prefix_obeys_the_laws() -> None:
+    check_strategy(CutPrefix(), whole(chain("x", *NAMES)))

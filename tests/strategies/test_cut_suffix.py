@@ -1,0 +1,25 @@
+"""The last operators, in shrinking parts."""
+
+from __future__ import annotations
+
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
+from shrinkfx.strategies.cut_suffix import CutSuffix
+from shrinkfx.testing import chain, check_strategy, whole
+
+NAMES = [f"n{i}" for i in range(64)]
+
+
+def test_cut_suffix_proposes_a_half_a_quarter_and_an_eighth() -> None:
+    view = View(whole(chain("x", *NAMES)))
+    assert list(CutSuffix().propose(view)) == [
+        Drop(frozenset(NAMES[-length:])) for length in (32, 16, 8)
+    ]
+
+
+def test_cut_suffix_leaves_small_programs_alone() -> None:
+    assert list(CutSuffix().propose(View(whole(chain("x", *NAMES[:15]))))) == []
+
+
+def test_cut_suffix_obeys_the_laws() -> None:
+    check_strategy(CutSuffix(), whole(chain("x", *NAMES)))

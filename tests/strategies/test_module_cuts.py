@@ -1,0 +1,73 @@
+"""Whole modules, outer ones first."""
+
+from __future__ import annotations
+
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.strategies.module_cuts import ModuleCuts
+from shrinkfx.testing import (
+    FakeOracle,
+    Nodes,
+    check_strategy,
+    needs,
+    operator,
+    skeleton,
+    whole,
+)
+
+
+def model(**modules: int) -> Nodes:
+    """A chain through modules of so many operators; ``_`` stands for a dot."""
+    nodes: dict[str, object] = {"x": ""}
+    for module, length in modules.items():
+        for i in range(length):
+            previous, scope = list(nodes)[-1], module.replace("_", ".")
+            nodes[f"{module}{i}"] = operator(previous, scope=scope)
+    return nodes  # type: ignore[return-value]
+
+
+def proposed(nodes: Nodes) -> list[set[str]]:
+    """Name the modules that are proposed, each by the scopes of its operators."""
+    edits = list(ModuleCuts().propose(View(whole(skeleton(nodes)))))
+    assert all(isinstance(edit, Drop) for edit in edits)
+    return [{name.rstrip("0123456789") for name in edit.nodes} for edit in edits]
+
+
+def test_module_cuts_proposes_the_biggest_first_and_of_equals_the_last() -> None:
+    nodes = model(stem=4, one=6, two=6)
+    assert proposed(nodes) == [{"two"}, {"one"}, {"stem"}]
+
+
+def test_module_cuts_takes_what_is_inside_along() -> None:
+    nodes = model(block_attn=4, block_mlp=5, head=4)
+    assert proposed(nodes) == [{"block_attn", "block_mlp"}, {"head"}]
+
+
+def test_module_cuts_looks_inside_the_one_that_is_left() -> None:
+    assert proposed(model(block_attn=4, block_mlp=5)) == [
+        {"block_mlp"},
+        {"block_attn"},
+    ]
+
+
+def test_module_cuts_leaves_small_modules_alone() -> None:
+    assert proposed(model(body=100, tail=5, bit=3)) == [{"body"}]
+
+
+def test_module_cuts_has_nothing_to_say_without_modules() -> None:
+    nodes: Nodes = {"x": "", **{f"n{i}": operator("x") for i in range(9)}}
+    assert proposed(nodes) == []
+
+
+def test_module_cuts_obeys_the_laws() -> None:
+    check_strategy(ModuleCuts(), whole(skeleton(model(one=6, two_a=5, two_b=5))))
+
+
+def test_one_module_of_twelve_is_left_after_as_many_questions() -> None:
+    names = [f"b{chr(97 + i)}" for i in range(12)]
+    start = whole(skeleton(model(**dict.fromkeys(names, 8))))
+    oracle = FakeOracle(needs("bf3"))
+    reducer = Reducer(start, oracle, [ModuleCuts()])
+    assert len(reducer.run().operators) == 8
+    assert len(oracle.asked) <= 13
