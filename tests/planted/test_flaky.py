@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from haystack import save_haystack
-from planting import PRELOAD, Field, Plant, Reduced, kept, write_plants
+from planting import PRELOAD, Field, Plant, Reduced, write_plants
 
 from shrinkfx import minify
 from shrinkfx.failure.signature import Kind
@@ -35,7 +35,7 @@ def test_failure_in_three_runs_of_ten_is_reduced_to_its_minimum(field: Field) ->
     plant = planted(1, rate=0.3)
     reduced = field.reduce(plant)
     assert is_right(reduced, plant)
-    assert 0.1 < reduced.base.rate < 0.7
+    assert 0.1 < reduced.subject.rate < 0.7
     assert reduced.children < reduced.runs / 4
 
 
@@ -49,8 +49,8 @@ def test_nine_of_ten_flaky_failures_are_reduced_to_their_minimum(
     right = [is_right(r, plant) for r, plant in zip(reduced, plants, strict=True)]
     assert sum(right) >= 9
     for r, plant in zip(reduced, plants, strict=True):
-        assert all(kept(c) >= {plant.at, *plant.needs} for c in r.accepted)
-        assert rate / 3 < r.base.rate < rate * 3
+        assert all(step >= {plant.at, *plant.needs} for step in r.accepted)
+        assert rate / 3 < r.subject.rate < rate * 3
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_of_two_flaky_failures_the_frequent_one_is_reduced(field: Field) -> None
     seldom = Plant("erf", "die", rate=0.1)
     reduced = field.reduce(seldom, often, until="any")
     assert is_right(reduced, often)
-    assert reduced.base.target.kind is Kind.EXCEPTION
+    assert reduced.subject.target.kind is Kind.EXCEPTION
 
 
 @pytest.mark.slow
