@@ -98,7 +98,7 @@ def summarise(
     stopped: str,
     until: str,
     signature: Signature,
-    rate: float,
+    rates: tuple[float, float],
     sizes: tuple[Sizes, Sizes],
     spent: Spent,
     minimal: bool,
@@ -116,7 +116,7 @@ def summarise(
         "until": until,
         "kind": signature.kind.value,
         "signature": asdict(signature),
-        "rate": round(rate, 3),
+        "rate": {"before": round(rates[0], 3), "after": round(rates[1], 3)},
         **{name: {"before": before[name], "after": after[name]} for name in before},
         "checks": {
             "total": len(spent.outcomes),

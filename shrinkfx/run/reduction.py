@@ -23,6 +23,7 @@ class Found:
     """Where the search has ended.
 
     Attributes:
+        rate: the part of the result's runs that fail.
         calls: how often a run must call the result before it fails.
         rest: what the original does without the result's operators, or '' where
             the failure's own words tell it apart.
@@ -30,6 +31,7 @@ class Found:
     """
 
     search: FormSearch
+    rate: float
     calls: int = 1
     rest: str = ""
     stopped: str = ""
@@ -58,11 +60,13 @@ def reduce(job: Job, subject: Subject) -> Found:
         )
 
     program, source = subject.oracle(), subject.oracle(form="source")
-    found = Found(FormSearch(subject.whole, program, source, make), subject.calls)
+    search = FormSearch(subject.whole, program, source, make)
+    found = Found(search, subject.rate, subject.calls)
     job.listener(Started(subject.whole.cost[0], job.options.max_checks))
     try:
         found.search.run()
         found.calls = _fewest_calls(subject, found.reducer)
+        found.rate = subject.rate_of(found.reducer.best, found.reducer.form)
         if subject.target.is_vague:
             found.rest = _ablate(job, subject, found.reducer)
     except (BudgetExhausted, StrategyError) as reason:
