@@ -76,6 +76,8 @@ class GraphPrinter:
                 return f'torch.device("{value}")'
             case float() if not math.isfinite(value):
                 return f'float("{value}")'
+            case torch._ops.OpOverload():
+                return f"torch.ops.{value}"
             case torch.dtype() | torch.layout() | torch.memory_format():
                 return str(value)
             case None | bool() | int() | float() | complex() | str():
@@ -111,11 +113,9 @@ def _callee(target: Callable[..., Any] | str) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
     if isinstance(target, torch._ops.HigherOrderOperator):
-        known = {"cond": "torch.cond", "while_loop": "torch.while_loop"}
         name = target.name()
-        if name not in known:
-            raise Unprintable(f"the higher-order operator {name}")
-        return known[name]
+        # The public one takes an operand twice, the bare operator does not.
+        return "torch.cond" if name == "cond" else f"torch.ops.higher_order.{name}"
     module = getattr(target, "__module__", "")
     name = getattr(target, "__name__", "")
     if module == "_operator":
