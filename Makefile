@@ -1,6 +1,6 @@
 # make demo   install, build a failing model, reduce it, show the repro failing
 # make test   install, lint, type-check, test; two real AOTInductor reductions and more
-# make test-all   the same with every case of repros/ (half an hour)
+# make test-all   the same with every case of repros/ and 500 random programs
 
 PYTHON ?= python3
 BIN := .venv/bin
