@@ -49,20 +49,20 @@ class ByCatch:
 
 def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
     """Put candidates that show the same failure together, the most frequent first."""
-    groups: dict[Signature, list[Candidate]] = {}
+    groups: dict[Signature, list[tuple[Candidate, Signature]]] = {}
     for candidate, verdict in caught:
         seen = verdict.observation.signature
         if seen is not None:
-            groups.setdefault(seen, []).append(candidate)
+            groups.setdefault(seen, []).append((candidate, seen))
     found = []
-    for seen, candidates in groups.items():
-        smallest = min(candidates, key=lambda c: c.cost)
+    for shown in groups.values():
+        smallest, seen = min(shown, key=lambda pair: pair[0].cost)
         found.append(
             ByCatch(
                 kind=seen.kind.value,
                 stage=seen.stage.value,
                 text=seen.text or seen.detail,
-                checks=len(candidates),
+                checks=len(shown),
                 operators=smallest.cost[0],
                 candidate=smallest.digest[:DIGITS],
             )

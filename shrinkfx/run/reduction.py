@@ -66,7 +66,8 @@ def reduce(job: Job, subject: Subject) -> Found:
     try:
         found.search.run()
         found.calls = _fewest_calls(subject, found.reducer)
-        found.rate = subject.rate_of(found.reducer.best, found.reducer.form)
+        settled = subject.with_options(calls=found.calls, form=found.reducer.form)
+        found.rate = settled.rate_of(found.reducer.best)
         if subject.target.is_vague:
             found.rest = _ablate(job, subject, found.reducer)
     except (BudgetExhausted, StrategyError) as reason:
@@ -99,7 +100,10 @@ def _ablate(job: Job, subject: Subject, reducer: Reducer) -> str:
         rest = subject.whole.edit([Drop(reducer.best.keep)])
     except InvalidEdit:
         return ""
-    verdict = reducer.ask("ablation", rest)
+    try:
+        verdict = reducer.ask("ablation", rest)
+    except BudgetExhausted:
+        return ""  # the search itself was not stopped
     if verdict.outcome is Outcome.REPRODUCED:
         job.note(
             "careful: without these operators the program fails alike. There is a "

@@ -63,12 +63,12 @@ class Subject:
             return CommandOracle(compiler, self.command)
         return make_oracle(compiler, self.target, self.rate)
 
-    def rate_of(self, candidate: Candidate, form: str) -> float:
+    def rate_of(self, candidate: Candidate) -> float:
         """Measure in which part of the runs a candidate fails."""
         if self.rate == 1.0:
             return 1.0
-        compiler = self.compiler.with_options(form=form)
-        return RepeatedOracle(compiler, self.target, self.rate).measure(candidate)
+        oracle = RepeatedOracle(self.compiler, self.target, self.rate)
+        return oracle.measure(candidate)
 
 
 def find_subject(job: Job, server: Server) -> Subject:

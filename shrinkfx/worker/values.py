@@ -125,6 +125,9 @@ class _Recorder(fx.Interpreter):
                 self._is_given_others |= not self._is_like(fake, value)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
+            if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt):
+                # AOTI takes tensors alone: one of this length carries the number.
+                self._store(n.name, torch.zeros(int(value), dtype=torch.bool))
         return value
 
     def _store(self, name: str, value: torch.Tensor) -> None:
