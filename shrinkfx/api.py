@@ -118,7 +118,8 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
     """Write a candidate that an earlier run has met, by-catch for example.
 
     Args:
-        options: those of that run; ``out`` is its folder.
+        options: ``out`` is the folder of that run; model, inputs and preloads must
+            be the same, settings are taken from it.
         digest: the candidate's, or a unique beginning of it.
 
     Raises:
@@ -127,6 +128,8 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
     """
     _check(options)
     options = _with_what_shows_it(options)
+    if options.check is not None:
+        raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
     return retrieve_from(options, digest, options.out, listener)

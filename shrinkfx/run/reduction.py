@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
 from shrinkfx.failure.verdict import Oracle, Outcome
@@ -45,8 +46,7 @@ class Found:
 def reduce(job: Job, subject: Subject) -> Found:
     """Reduce until nothing more can go, the budget is spent, or Ctrl-C."""
     strategies = choose(job.options.strategies)
-    settings = {"options": dict(subject.compiler.options)}
-    journal = Journal(job.out / "journal.sqlite", settings)
+    journal = Journal(job.out / "journal.sqlite", _settings(job, subject))
 
     def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
         return Reducer(
@@ -79,6 +79,18 @@ def reduce(job: Job, subject: Subject) -> Found:
     if found.stopped:
         job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     return found
+
+
+def _settings(job: Job, subject: Subject) -> dict[str, Any]:
+    """Gather what a candidate of this run must be run with to do the same again."""
+    options = job.options
+    return {
+        "options": dict(subject.compiler.options),
+        "rate": subject.rate,
+        "inductor": dict(options.inductor),
+        "environment": dict(options.environment),
+        "device": options.device,
+    }
 
 
 def _fewest_calls(subject: Subject, reducer: Reducer) -> int:
