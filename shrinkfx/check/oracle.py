@@ -49,9 +49,9 @@ class Compiler:
     Attributes:
         options: what every check gets: ``reference`` (compare with eager),
             ``fallback_random``, ``calls`` in one run, ``sanity``, ``in_place``,
-            ``form`` (``program`` or ``source``). ``package`` names a file: the first check compiles into
-            it, later ones only run what is there. ``runs``: how often a child may
-            run a program that passes.
+            ``form`` (``program`` or ``source``). ``package`` names a file: the first
+            check compiles into it, later ones only run what is there. ``runs``: how
+            often a child may run a program that passes.
     """
 
     server: Asks

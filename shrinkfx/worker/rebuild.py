@@ -168,7 +168,7 @@ class _Builder:
         return self._new[name]
 
     def _size(self, name: str) -> fx.Node:
-        if self._symbols.is_within_reach(name):
+        if self._symbols.is_within_reach(name) or self._symbols.is_arithmetic(name):
             return self._graph.node_copy(self._nodes[name], self._operand)
         value = self._nodes[name].meta["val"]
         if not isinstance(value, torch.SymInt):

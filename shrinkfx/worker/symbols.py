@@ -157,6 +157,14 @@ class Symbols:
                 return False
         return bool(operands)
 
+    def is_arithmetic(self, size: str) -> bool:
+        """Tell whether a size is computed from other sizes, not read off a value."""
+        skeleton = self._candidate.skeleton
+        operands = skeleton.node(size).operands
+        return bool(operands) and all(
+            skeleton.node(name).role is Role.SIZE for name in operands
+        )
+
     def compute(self, graph: fx.Graph, expression: sympy.Expr) -> fx.Node | int:
         """Write the operators that compute a size from the inputs' dims."""
         if expression.is_Integer:
@@ -204,6 +212,8 @@ _ARITHMETIC = {
     "PythonMod": operator.mod,
     "Pow": operator.pow,
     "PowByNatural": operator.pow,
+    "Max": torch.sym_max,
+    "Min": torch.sym_min,
 }
 
 

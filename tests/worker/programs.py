@@ -249,7 +249,9 @@ def _stirred(x: Tensor) -> Tensor:
 
 def _inside(x: Tensor) -> Any:
     choose = torch.cond if torch.compiler.is_exporting() else chosen
-    return choose(x.sum() > 0, lambda v: PLANTED.inner(v), lambda v: v - 1, (x,))
+    return choose(
+        x.sum() > 0, lambda v: PLANTED.inner(v), lambda v: (v - 1).contiguous(), (x,)
+    )
 
 
 def _returned(d: Draft, found: range) -> Any:

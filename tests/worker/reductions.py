@@ -154,10 +154,11 @@ def check_accepted(
 
 
 def check_values(loaded: Loaded, candidate: Candidate, built: Rebuilt) -> None:
-    """Where nothing is bypassed or random, values are those of the original."""
+    """Where nothing is put in another's place or random, values are the original's."""
     nodes = [loaded.node(name) for name in candidate.operators]
     random = torch.Tag.nondeterministic_seeded
-    if candidate.bypass or any(random in getattr(n.target, "tags", ()) for n in nodes):
+    others = candidate.bypass or candidate.replace
+    if others or any(random in getattr(n.target, "tags", ()) for n in nodes):
         return
     if loaded.program.graph is loaded.program.original:
         return  # written into later, values are not what they were
@@ -190,8 +191,8 @@ def _dynamic_operands(
     return [
         [
             tuple(isinstance(s, torch.SymInt) for s in operand.meta["val"].shape)
-            for operand in node.all_input_nodes
-            if _is_tensor(operand.meta.get("val"))
+            for operand in pytree.tree_leaves((node.args, node.kwargs))
+            if isinstance(operand, fx.Node) and _is_tensor(operand.meta.get("val"))
         ]
         for node in exported.graph.nodes
         if calls(node, culprit)

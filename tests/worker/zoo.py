@@ -191,6 +191,20 @@ def computed_dims() -> Made:
     return ComputedDims(), (torch.randn(9),), {}, shapes
 
 
+class SizeArithmetic(nn.Module):
+    """Numbers that are computed from sizes of inner values, not all whole."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.sin()
+        more = torch.sym_max(y.shape[0], 3)  # type: ignore[no-untyped-call]
+        return y.cos() / y.shape[0] ** 0.5, torch.zeros(more, 2) + y.mean()
+
+
+def size_arithmetic() -> Made:
+    torch.manual_seed(0)
+    return SizeArithmetic(), (torch.randn(5, 2),), {}, ({0: Dim("t", max=40)},)
+
+
 @torch.library.custom_op("zoo::write", mutates_args={"x"})
 def write(x: Tensor, factor: float) -> None:
     """Return nothing and write into an argument, as kernels of libraries do."""
@@ -252,7 +266,7 @@ ZOO: dict[str, Callable[[], Made]] = {
     for made in (
         *(weights, nested, dynamic, several, branches),
         *(in_place, data_dependent, sizes_as_inputs, kinds),
-        *(computed_dims, writes, wrapped),
+        *(computed_dims, size_arithmetic, writes, wrapped),
     )
 }
 
