@@ -43,14 +43,19 @@ class GraphPrinter:
             elif node.op == "call_function":
                 lines.append(f"{node.name} = {self._call(node)}")
             elif node.op == "output":
-                values = node.args[0]
-                for into, value in zip(written_back, values, strict=False):
-                    lines.append(f"{into}.copy_({self._literal(value)})")
-                returned = values[len(written_back) :] if written_back else values
-                lines.append(f"return {self._literal(returned)}")
+                lines += self._output(node.args[0], written_back)
             elif node.op != "placeholder":
                 raise Unprintable(f"a node of kind {node.op}")
         return lines
+
+    def _output(self, values: Any, written_back: Sequence[str]) -> list[str]:
+        if not written_back:  # a graph inside may return one value alone
+            return [f"return {self._literal(values)}"]
+        copies = [
+            f"{into}.copy_({self._literal(value)})"
+            for into, value in zip(written_back, values, strict=False)
+        ]
+        return [*copies, f"return {self._literal(values[len(written_back) :])}"]
 
     def _member(self, target: str) -> str:
         inner = getattr(self._module, target)
