@@ -168,7 +168,7 @@ def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
     line = first_line(text)
     if "API call failed" in line and (said := _SAID.findall(log)):
         line = said[-1].strip()
-    if line.endswith(":") and (found := _RAISED_AT.search(text)):
+    if line.endswith((":", "<EMPTY MESSAGE>")) and (found := _RAISED_AT.search(text)):
         line = f"{line} at {found[1]}"
     return _exception(error["type"], line, stage, _innermost(error))
 

@@ -1,0 +1,209 @@
+"""Record how the programs of ``cases.py`` fail: ``python tests/failure/record.py``.
+
+Writes ``recorded/<family>/<case>.json``, one per case: the ``Ending`` that a check
+gets; and ``<case>.script.json``: a repro's text, and how a bare Python ended on it.
+Arguments choose families, or single cases as ``family/case``. Each takes some ten
+seconds of two cores; a recording that changes is one to look at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(HERE)]
+
+import torch  # noqa: E402
+
+THREADS = torch.get_num_threads()
+torch.set_num_threads(1)  # a pool that cases start would not survive a fork
+
+from cases import FAMILIES, Case  # noqa: E402
+
+from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
+from shrinkfx.check.server import Server  # noqa: E402
+from shrinkfx.failure.classify import observe  # noqa: E402
+from shrinkfx.failure.signature import Signature  # noqa: E402
+from shrinkfx.failure.transcript import as_check  # noqa: E402
+from shrinkfx.program.candidate import Candidate  # noqa: E402
+from shrinkfx.program.messages import (  # noqa: E402
+    Ending,
+    Ready,
+    Request,
+    Setup,
+    Task,
+)
+from shrinkfx.program.skeleton import Skeleton  # noqa: E402
+from shrinkfx.report.definitions import Definitions  # noqa: E402
+from shrinkfx.report.header import About  # noqa: E402
+from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
+from shrinkfx.worker.backends import aoti  # noqa: E402
+from shrinkfx.worker.load import Inputs, Program, load  # noqa: E402
+from shrinkfx.worker.perform import Worker  # noqa: E402
+from shrinkfx.worker.serve import serve, take_line  # noqa: E402
+from shrinkfx.worker.supervise import Note, Work  # noqa: E402
+
+PLANTS = HERE / "plants.py"
+RECORDED = HERE / "recorded"
+_SERVE = (sys.executable, "-W", "ignore", __file__, "--serve")
+_TELLING = re.compile(r"error|Error|what\(\)|Traceback|terminate|repro\.py|fused")
+_TEMPORARY = re.compile(r"/tmp/(?:[\w.+-]*(?:shrinkfx|inductor|tmp)[\w.+-]*/)+")
+_WIDTH, _FIRST, _LAST, _AROUND = 400, 12, 24, 40
+
+
+def record(family: str, name: str, case: Case, server: Server, bare: Server) -> None:
+    """Run a case as a check does, and as a repro where it asks for that."""
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = _compiler(case, Path(folder), server)
+        seen, ending = compiler.original()
+        _write(family, name, ending=ending)
+        print(f"{family}/{name}: {seen.signature or seen}"[:200], flush=True)
+        if not case.script or seen.signature is None:
+            return
+        text = _print(compiler, case, seen.signature, Path(folder))
+        ending = _run(text, case, Path(folder), bare)
+    _write(family, f"{name}.script", ending=ending, script=text)
+    again = observe(as_check(ending, text))
+    print(f"{family}/{name}.script: {again.signature or again}"[:200], flush=True)
+
+
+def _compiler(case: Case, folder: Path, server: Server) -> Compiler:
+    """Save the program, and have every request name it."""
+    model, inputs = folder / "model.pt2", folder / "failing.pt"
+    torch.export.save(case.exported(), model)
+    if case.failing:
+        torch.save(case.failing, inputs)
+    setup = Setup(
+        directory=str(folder),
+        model=str(model),
+        inputs=str(inputs) if case.failing else None,
+        inductor=case.inductor,
+    )
+    options = {
+        "reference": case.reference,
+        "setup": dataclasses.asdict(setup),
+        "environment": dict(case.environment),
+    }
+    return Compiler(server, Limits(case.timeout_s, case.max_rss_bytes), options)
+
+
+def _print(compiler: Compiler, case: Case, signature: Signature, folder: Path) -> str:
+    """Have the program printed, as a run would at its end."""
+    described = compiler.ask(Task.DESCRIBE).answer
+    skeleton = json.loads(Path(described["skeleton"]).read_text())
+    whole = Candidate.whole(Skeleton.from_json(skeleton)).to_json()
+    path, data = str(folder / "minimal.pt2"), str(folder / DATA)
+    answer = compiler.ask(Task.WRITE, candidate=whole, path=path, data=data).answer
+    about = About(
+        signature=signature,
+        command="",
+        versions={},
+        operators=(1, 1),
+        environment=case.environment,
+        inductor=case.inductor,
+        reference=case.reference,
+        random=False,
+    )
+    definitions = Definitions(f"import {PLANTS.stem}", True, "", (), ())
+    return write_repro(answer["source"], about, [definitions], Data.EXACT).text
+
+
+def _run(text: str, case: Case, folder: Path, bare: Server) -> Ending:
+    """Run a repro in the folder that holds its data."""
+    script = folder / "repro.py"
+    script.write_text(text)
+    shutil.copy(PLANTS, folder)
+    arguments = {"path": str(script), "cwd": str(folder)}
+    limits = (case.timeout_s, case.max_rss_bytes)
+    return bare.ask(Request(Task.SCRIPT, arguments, *limits, fresh=True))
+
+
+def _write(family: str, name: str, *, ending: Ending, **more: Any) -> None:
+    folder = RECORDED / family
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {**more, "ending": _shortened(dataclasses.asdict(ending))}
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    (folder / f"{name}.json").write_text(text + "\n")
+
+
+def _shortened(value: Any) -> Any:
+    """Shorten folders and long texts; what is left is verbatim."""
+    if isinstance(value, Mapping):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shortened(item) for item in value]
+    return _bounded(_without_folders(value)) if isinstance(value, str) else value
+
+
+def _without_folders(text: str) -> str:
+    text = re.sub(r"(?:/[\w.+-]+)*/site-packages/", "/site-packages/", text)
+    text = re.sub(r"(?:/[\w.+-]+)+/lib/python3", "/lib/python3", text)
+    return _TEMPORARY.sub("/scratch/", text.replace(str(ROOT), "/src"))
+
+
+def _bounded(text: str) -> str:
+    """Keep both ends of a long text, and lines in between that tell the cause."""
+    lines = [line[:_WIDTH] for line in text.splitlines()]
+    telling = [i for i, line in enumerate(lines) if _TELLING.search(line)][:_AROUND]
+    kept = {*range(_FIRST), *telling, *range(len(lines) - _LAST, len(lines))}
+    texts = [line for i, line in enumerate(lines) if i in kept]
+    return "\n".join(texts) + ("\n" if text.endswith("\n") else "")
+
+
+def _serve() -> None:
+    """Be a server that loads a program per request: torch is imported once."""
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
+        setup = Setup.from_line(stdin.readline())
+    directory = Path(setup.directory)
+    line = take_line(directory / "server.log")
+    aoti.warm_up()
+
+    def answer(request: Request) -> Work:
+        def work(note: Note, folder: Path) -> dict[str, Any]:
+            os.environ.update(request.arguments["environment"])
+            setup = Setup.from_json(request.arguments["setup"])
+            worker = Worker(setup, THREADS, _program(setup))
+            return worker.perform(request, note, folder)
+
+        return work
+
+    line.write(Ready())
+    serve(line, answer, directory)
+
+
+def _program(setup: Setup) -> Program:
+    """Load a program with inputs of any dtype: to refuse those is its own task here."""
+    program = load(dataclasses.replace(setup, inputs=None))
+    if setup.inputs is None:
+        return program
+    failing = Inputs(torch.load(setup.inputs), {})
+    return dataclasses.replace(program, failing=failing)
+
+
+def _chosen(names: list[str]) -> Iterator[tuple[str, str]]:
+    for name in names or FAMILIES:
+        family, _, case = name.partition("/")
+        yield from ((family, case) for case in ([case] if case else FAMILIES[family]))
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--serve"]:
+        _serve()
+        return
+    with Server(command=_SERVE) as server, Server(environment=None) as bare:
+        for family, name in _chosen(sys.argv[1:]):
+            record(family, name, FAMILIES[family][name], server, bare)
+
+
+if __name__ == "__main__":
+    main()
