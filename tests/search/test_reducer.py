@@ -71,10 +71,10 @@ def reaches(producer: str, user: str) -> Callable[[Candidate], bool]:
     ("operators", "needed", "questions"),
     [
         (100, [0], 8),
-        (100, [50], 15),
-        (100, [99], 13),
-        (100, [20, 50, 80], 42),
-        (200, [7, 32, 57, 82, 107, 132, 157, 182], 95),
+        (100, [50], 10),
+        (100, [99], 11),
+        (100, [20, 50, 80], 34),
+        (200, [7, 32, 57, 82, 107, 132, 157, 182], 93),
         (300, [10, 11, 12], 21),
     ],
 )
@@ -93,7 +93,7 @@ def test_reducer_finds_eight_operators_of_two_hundred() -> None:
     reducer, oracle = reduce(whole(layers(200)), needs(*needed))
     assert reducer.best.keep == set(needed)
     assert reducer.minimal
-    assert len(oracle.asked) <= 105
+    assert len(oracle.asked) <= 104
 
 
 def test_reducer_finds_a_call_by_its_target() -> None:
@@ -115,7 +115,7 @@ def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
     assert reducer.best.operators == ("n3", "n33")
     assert reducer.best.bypass == {"n32": "n3"}
     assert reducer.minimal
-    assert len(oracle.asked) <= 59
+    assert len(oracle.asked) <= 58
 
 
 def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
@@ -310,7 +310,7 @@ def test_reducer_goes_on_from_another_candidate_and_keeps_its_answers() -> None:
     assert len(oracle.digests) == len(set(oracle.digests))
 
 
-@pytest.mark.parametrize("checks", range(0, 13, 3))
+@pytest.mark.parametrize("checks", range(0, 10, 3))
 def test_reducer_keeps_its_best_when_the_budget_is_spent(checks: int) -> None:
     oracle = FakeOracle(needs("n50"))
     budget = Budget(max_checks=checks)
