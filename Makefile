@@ -1,6 +1,7 @@
 # make demo   install, build a failing model, reduce it, show the repro failing
 # make test   install, lint, type-check, test; two real AOTInductor reductions and more
-# make test-all   the same with every case of repros/ and of tests/planted/ (an hour)
+# make test-all   the same with every case of repros/ and of tests/planted/, and 500
+#                 random programs (an hour and a half)
 
 PYTHON ?= python3
 BIN := .venv/bin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.check.command import Command
@@ -90,7 +91,7 @@ def minify(
         preload=tuple(str(name) for name in names),
         device=device,
         inductor=dict(inductor or {}),
-        environment={**_SHOWN_BY.get(until, {}), **(environment or {})},
+        environment=dict(environment or {}),
         timeout_s=timeout_s,
         baseline_runs=baseline_runs,
         max_checks=max_checks,
@@ -105,6 +106,7 @@ def minify(
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     """Do what ``minify`` does, with its arguments in one record."""
     _check(options)
+    options = _with_what_shows_it(options)
     folder = output_folder(options.out, options.model)
     try:
         return run(options, folder, listener)
@@ -116,7 +118,8 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
     """Write a candidate that an earlier run has met, by-catch for example.
 
     Args:
-        options: those of that run; ``out`` is its folder.
+        options: ``out`` is the folder of that run; model, inputs and preloads must
+            be the same, settings are taken from it.
         digest: the candidate's, or a unique beginning of it.
 
     Raises:
@@ -124,9 +127,17 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
         LoadError: the program, its inputs or a preload could not be read.
     """
     _check(options)
+    options = _with_what_shows_it(options)
+    if options.check is not None:
+        raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
     return retrieve_from(options, digest, options.out, listener)
+
+
+def _with_what_shows_it(options: Options) -> Options:
+    variables = _SHOWN_BY.get(options.until, {})
+    return replace(options, environment={**variables, **options.environment})
 
 
 def _check(options: Options) -> None:

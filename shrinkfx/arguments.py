@@ -69,7 +69,8 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         "--check",
         metavar="CMD",
         help="a command of yours instead: run with {} replaced by the path of a .pt2, "
-        "it exits with 0 if that still fails, with 125 if it cannot tell",
+        "it exits with 0 if that still fails, with 125 if it cannot tell; {inputs} is "
+        "replaced by the path of the failing inputs, a torch.saved tuple",
     )
     group.add_argument(
         "--baseline-runs",

@@ -75,6 +75,9 @@ def _print_result(reduction: api.Reduction) -> None:
     minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
     print(f"{reduction.status}: {before} -> {after} operators, {minimal}")
     print(f"failure:  {reduction.signature}")
+    rate = reduction.summary["rate"]
+    if min(rate.values()) < 1.0:
+        print(f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now")
     print(f"verified: {failed} of {runs} runs of the repro fail in the same way")
     print(f"spent:    {reduction.checks} checks, {reduction.seconds:.0f} s")
     for caught in reduction.summary["by_catch"][:_SHOWN]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -103,7 +104,7 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
     from planting import Field
 
     model = save_haystack(tmp_path_factory.mktemp("planted") / "model.pt2")
-    with Field(model) as field:
+    with contextlib.closing(Field(model)) as field:
         yield field
 
 

@@ -15,18 +15,18 @@ from _haystack import Transformer, random_ids
 
 
 class LogGammaGain(nn.Module):
-    """Scale each position by gains made of the log-gamma of its mean magnitude."""
+    """Scale a sequence by gains made of the log-gamma of its mean magnitude."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gains = nn.Linear(1, 32)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        magnitude = hidden.abs().mean(-1, keepdim=True)
+        magnitude = hidden.abs().mean((1, 2), keepdim=True)
         return hidden * self.gains(torch.lgamma(magnitude + 3))
 
 
 def make() -> tuple[nn.Module, tuple[Tensor], None]:
-    """Return module, example inputs (one batch of token ids) and no dynamic shapes."""
-    ids = random_ids(2, 12, high=64, seed=1)
+    """Return module, example inputs (a sequence of token ids) and no dynamic shapes."""
+    ids = random_ids(1, 24, high=64, seed=1)
     return Transformer(LogGammaGain(), blocks=2).eval(), (ids,), None

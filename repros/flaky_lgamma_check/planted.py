@@ -1,27 +1,25 @@
 """Make the C++ that Inductor prints for ``lgamma`` fail a check in some of the runs.
 
-The clock draws: its nanoseconds at the first element of a loop, mixed, decide for the
-whole loop, so that the rate does not hang on the number of elements. Importing this
-twice is harmless; eager never sees it.
+The clock seeds a generator when the program is loaded, and each evaluation draws: one
+in a run of a program that takes one ``lgamma``. Importing this twice is harmless;
+eager never sees it.
 """
 
 from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
 
 PER_THOUSAND = 300
 
-# A loop's elements follow each other within nanoseconds, runs do not.
-DRAW = f"""[] {{
-    static unsigned long long last = 0;
-    static bool bad = false;
+SEED = """[] {
     timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    const auto now = 1000000000ull * time.tv_sec + time.tv_nsec;
-    if (now - last > 20000) {{
-        auto mixed = (now ^ (now >> 30)) * 0xbf58476d1ce4e5b9ull;
-        mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebull;
-        bad = (mixed ^ (mixed >> 31)) % 1000 < {PER_THOUSAND};
-    }}
-    last = now;
+    return 1000000000ull * time.tv_sec + time.tv_nsec;
+}()"""
+
+# A linear congruential generator (Knuth's MMIX); its high bits are the good ones.
+DRAW = f"""[] {{
+    static unsigned long long state = {SEED} * 0xbf58476d1ce4e5b9ull;
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    const bool bad = (state >> 33) % 1000 < {PER_THOUSAND};
     AOTI_TORCH_CHECK(!bad, "planted: Expected lgamma_table to be True");
 }}()""".replace("\n", " ")
 

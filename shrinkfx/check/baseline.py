@@ -73,13 +73,14 @@ def baseline(
     with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         runs.seen.append(kept.original()[0])
-        calls = 1
+        calls, later = 1, list[Observation]()
         if max_calls > 1 and all(_passes(s) for s in runs.seen):
-            calls = _calls_needed(kept, runs, max_calls, note)
+            calls, later = _calls_needed(kept, runs, max_calls, note)
         _go_on(kept.with_options(calls=calls), runs, max_runs, note)
     if (target := runs.target) is None:
-        described = list(dict.fromkeys(describe(s) for s in runs.seen))
-        raise NotReproducible(wanted, runs.total, described, _advice(runs.seen))
+        seen = [*runs.seen, *later]
+        described = list(dict.fromkeys(describe(s) for s in seen))
+        raise NotReproducible(wanted, runs.total, described, _advice(seen))
     note(f"baseline: {target}")
     rate = runs.failed / runs.total
     if rate < 1.0:
@@ -146,19 +147,24 @@ def _passes(seen: Observation) -> bool:
 
 def _calls_needed(
     kept: Compiler, runs: _Runs, max_calls: int, note: Callable[[str], None]
-) -> int:
+) -> tuple[int, list[Observation]]:
     """Find the fewest calls after which the program fails; 1 if it never does.
 
     What runs of fewer calls showed is forgotten then.
+
+    Returns:
+        The calls, and what runs of several showed instead.
     """
+    later = []
     note(f"it changes its buffers: calling it up to {max_calls} times in a run")
     for calls in range(2, max_calls + 1):
         seen, _ = kept.with_options(calls=calls).original()
         if replace(runs, seen=[seen]).target:
             note(f"call {calls} of a run fails")
             runs.seen[:] = [seen]
-            return calls
-    return 1
+            return calls, []
+        later.append(seen)
+    return 1, [s for s in later if not _passes(s)]
 
 
 def _go_on(

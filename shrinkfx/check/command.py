@@ -143,7 +143,8 @@ def see_it_fail(
     seen = runs_of(command, compiler, program, inputs)
     if not all(command.target.admits(s.signature) for s in seen):
         said = [_describe(command, s) for s in seen]
-        advice = f"try it by hand: {command.text.replace(PROGRAM, str(program))}"
+        by_hand = command.text.replace(PROGRAM, str(program))
+        advice = f"try it by hand: {by_hand.replace(INPUTS, str(inputs))}"
         raise NotReproducible(f"--check {command.text}", RUNS, said, advice)
     return max(s.seconds for s in seen)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -47,10 +48,10 @@ class Compiler:
 
     Attributes:
         options: what every check gets: ``reference`` (compare with eager),
-            ``fallback_random``, ``in_place`` and ``form`` (``program`` or
-            ``source``). ``package`` names a file: the first check compiles into
-            it, later ones only run what is there. ``runs``: how often a child may
-            run a program that passes.
+            ``fallback_random``, ``calls`` in one run, ``sanity``, ``in_place``,
+            ``form`` (``program`` or ``source``). ``package`` names a file: the first
+            check compiles into it, later ones only run what is there. ``runs``: how
+            often a child may run a program that passes.
     """
 
     server: Asks
@@ -95,21 +96,50 @@ class InductorOracle:
         return Verdict(judge(seen, self.target), seen)
 
 
-@dataclass(frozen=True)
 class RepeatedOracle:
     """Compiles a candidate once and runs it until it fails, or surely does not.
 
     For a failure that only some runs show. After ``runs_to_be_sure(rate)`` runs
     without it a candidate is DIFFERENT if some failed otherwise, else PASSED.
+
+    The rate is that of the last ``ENOUGH`` failures: what is left of a program may
+    fail more often than all of it, or less, and with each step the rate follows.
     """
 
-    compiler: Compiler
-    target: Signature
-    rate: float
+    def __init__(self, compiler: Compiler, target: Signature, rate: float) -> None:
+        self._compiler = compiler
+        self._target = target
+        self._runs_per_failure = deque([1 / rate] * ENOUGH, maxlen=ENOUGH)
+
+    @property
+    def rate(self) -> float:
+        """The part of the runs that failed, of late."""
+        return ENOUGH / sum(self._runs_per_failure)
 
     def check(self, candidate: Candidate) -> Verdict:
         with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
-            verdicts = list(self._verdicts(candidate, f"{folder}/model.pt2"))
+            verdict = self._check(candidate, f"{folder}/model.pt2")
+        if verdict.reproduced:
+            self._runs_per_failure.append(verdict.observation.runs)
+        return verdict
+
+    def measure(self, candidate: Candidate) -> float:
+        """Run a candidate until it has failed ``ENOUGH`` times; say how often it does.
+
+        One that stops failing is taken to fail as seldom as that allows.
+        """
+        failed = runs = 0
+        with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+            for _ in range(ENOUGH):
+                verdict = self._check(candidate, f"{folder}/model.pt2")
+                failed += verdict.reproduced
+                runs += verdict.observation.runs
+                if not verdict.reproduced:
+                    break
+        return max(1, failed) / runs
+
+    def _check(self, candidate: Candidate, package: str) -> Verdict:
+        verdicts = list(self._verdicts(candidate, package))
         last = verdicts[-1]
         if last.outcome is Outcome.PASSED:  # what failed otherwise is worth more
             last = next((v for v in verdicts if v.outcome is not Outcome.PASSED), last)
@@ -124,15 +154,15 @@ class RepeatedOracle:
 
     def _verdicts(self, candidate: Candidate, package: str) -> Iterator[Verdict]:
         """Ask until the answer is known; the last verdict is the one that told."""
-        compiles = self.target.stage is Stage.COMPILE
+        compiles = self._target.stage is Stage.COMPILE
         kept = {} if compiles else {"package": package}
         left = runs_to_be_sure(self.rate)
         while left > 0:
             runs = 1 if compiles else min(left, RUNS_PER_CHILD)
-            compiler = self.compiler.with_options(runs=runs, **kept)
-            verdict = InductorOracle(compiler, self.target).check(candidate)
+            compiler = self._compiler.with_options(runs=runs, **kept)
+            verdict = InductorOracle(compiler, self._target).check(candidate)
             yield verdict
-            if _settles(verdict, self.target):
+            if _settles(verdict, self._target):
                 return
             left -= verdict.observation.runs
 
@@ -160,11 +190,11 @@ def make_oracle(compiler: Compiler, target: Signature, rate: float) -> Oracle:
 def runs_to_be_sure(rate: float) -> int:
     """Count the runs after which a failure that has not shown is not there.
 
-    A candidate that fails half as often as the original passes all of them with a
-    probability of ``MISSED`` at most, whatever the true rate, and with the luck of
-    the baseline counted in. That ran the original until it had failed ``ENOUGH``
-    times: N runs, and p * N is all but gamma-distributed, p being the true rate.
-    The mean of exp(-R * p/2) over that is (1 + R / 2N) ** -ENOUGH for R runs.
+    A candidate that fails half as often as what was measured passes all of them
+    with a probability of ``MISSED`` at most, whatever the true rate, and with the
+    luck of the measurement counted in. That took N runs to fail ``ENOUGH`` times,
+    and p * N is all but gamma-distributed, p being the true rate. The mean of
+    exp(-R * p/2) over that is (1 + R / 2N) ** -ENOUGH for R runs.
 
     The other error does not exist: what counts is the failure itself, seen once.
 
@@ -173,16 +203,16 @@ def runs_to_be_sure(rate: float) -> int:
     """
     if rate >= 1.0:
         return 1
-    baseline_runs = ENOUGH / rate
-    return math.ceil(2 * baseline_runs * (math.pow(MISSED, -1 / ENOUGH) - 1))
+    measured = ENOUGH / rate
+    return math.ceil(2 * measured * (math.pow(MISSED, -1 / ENOUGH) - 1))
 
 
 MISSED = 0.01
 """Probability that a flaky candidate is taken for one that does not fail so."""
 
 ENOUGH = 10
-"""Failures of the original that make a rate to plan with. With 5, each candidate
-that passes would need 1.3 times the runs; with 20, nine tenths."""
+"""Failures that make a rate to plan with. With 5, each candidate that passes
+would need 1.3 times the runs; with 20, nine tenths."""
 
 RUNS_PER_CHILD = 20
 """Runs of a flaky program in one process, each as fast as a call: what a new

@@ -74,7 +74,8 @@ def observe(ending: Ending) -> Observation:
     if not invalid and stage in _EAGER_STAGES and not unresolved:
         invalid = f"{stage}: {_last_words(ending)}"
     return Observation(
-        signature=None if invalid else signature,
+        # What happens before the compiler is asked is not its failure.
+        signature=None if invalid or stage in _EAGER_STAGES else signature,
         invalid=invalid,
         unresolved=unresolved,
         runs=ending.runs,

@@ -83,7 +83,9 @@ class Signature:
     def is_vague(self) -> bool:
         """Tell whether other bugs may well have the same signature: it has no text
         that is part of the identity."""
-        return self.kind is not Kind.CHECK and self.detail in ("", MEMORY)
+        if self.kind is Kind.CHECK:
+            return False
+        return self.kind is Kind.CRASH or self.detail in ("", MEMORY)
 
     def says(self, pattern: str) -> bool:
         """Tell whether the text holds a regular expression."""

@@ -29,6 +29,8 @@ STAGE_OF_CALL = {
 
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?((?s:.*)))?$")
+# faulthandler stops after a hundred frames.
+_CUT_SHORT = re.compile(r'^  File "[^"]+", line \d+ in \S+\n  \.\.\.$', re.MULTILINE)
 _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in (\S+)', re.MULTILINE)
 
 
@@ -60,6 +62,8 @@ def _stage(log: str, script: str, name: str) -> Stage:
         rf'File "[^"]*{re.escape(name)}", line (\d+),? in <module>', log
     )
     if not frames:
+        if _CUT_SHORT.search(log):
+            return Stage.COMPILE  # nothing else goes so deep
         # Nothing points into the script: it came to its end, or died in native
         # code after its last line.
         return Stage.DONE if "no longer fails" in log else Stage.RUN

@@ -19,6 +19,7 @@ class About:
         signature: the failure of the result.
         command: the command line that made it, without paths of this machine.
         random: an operator draws random numbers, so both runs need the seed.
+        rate: the part of its runs that fail.
         runs: how often the compiled program is run; above 1 for a flaky failure.
         own_error: eager's largest distance from a float64 run of the result.
         keeps_state: the program changes its buffers or inputs, so it must be
@@ -34,6 +35,7 @@ class About:
     inductor: Mapping[str, Any]
     reference: bool
     random: bool
+    rate: float = 1.0
     runs: int = 1
     own_error: float = 0.0
     keeps_state: bool = False
@@ -53,7 +55,7 @@ def header(about: About, *remarks: str) -> str:
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
         "Run:     python repro.py",
-        "Expect:  " + f"\n{' ' * 9}".join(_expectation(signature, about.runs)),
+        "Expect:  " + f"\n{' ' * 9}".join(_expectation(about)),
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
@@ -72,12 +74,13 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", text)
 
 
-def _expectation(signature: Signature, runs: int) -> list[str]:
-    if signature.kind is Kind.CHECK:
+def _expectation(about: About) -> list[str]:
+    if about.signature.kind is Kind.CHECK:
         return ["it writes repro.pt2, for which the command above exits with 0."]
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
-    often = f", in some of its {runs} runs" if runs > 1 else ""
-    return [f"{_failure(signature)}{often};", fixed]
+    flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
+    often = flaky if about.runs > 1 else ""
+    return [f"{_failure(about.signature)}{often};", fixed]
 
 
 def _failure(signature: Signature) -> str:

@@ -49,20 +49,20 @@ class ByCatch:
 
 def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
     """Put candidates that show the same failure together, the most frequent first."""
-    groups: dict[Signature, list[Candidate]] = {}
+    groups: dict[Signature, list[tuple[Candidate, Signature]]] = {}
     for candidate, verdict in caught:
         seen = verdict.observation.signature
         if seen is not None:
-            groups.setdefault(seen, []).append(candidate)
+            groups.setdefault(seen, []).append((candidate, seen))
     found = []
-    for seen, candidates in groups.items():
-        smallest = min(candidates, key=lambda c: c.cost)
+    for shown in groups.values():
+        smallest, seen = min(shown, key=lambda pair: pair[0].cost)
         found.append(
             ByCatch(
                 kind=seen.kind.value,
                 stage=seen.stage.value,
                 text=seen.text or seen.detail,
-                checks=len(candidates),
+                checks=len(shown),
                 operators=smallest.cost[0],
                 candidate=smallest.digest[:DIGITS],
             )
@@ -98,7 +98,7 @@ def summarise(
     stopped: str,
     until: str,
     signature: Signature,
-    rate: float,
+    rates: tuple[float, float],
     sizes: tuple[Sizes, Sizes],
     spent: Spent,
     minimal: bool,
@@ -116,7 +116,7 @@ def summarise(
         "until": until,
         "kind": signature.kind.value,
         "signature": asdict(signature),
-        "rate": round(rate, 3),
+        "rate": {"before": round(rates[0], 3), "after": round(rates[1], 3)},
         **{name: {"before": before[name], "after": after[name]} for name in before},
         "checks": {
             "total": len(spent.outcomes),

@@ -31,6 +31,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             form=reducer.form,
             seen=reducer.seen or subject.target,
             printable=found.search.printable,
+            rate=found.rate,
         )
         printed = write(job, subject.compiler, result)
         if subject.command:

@@ -14,7 +14,7 @@ from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.messages import Task
-from shrinkfx.report.output import write_smallest_repro
+from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
 from shrinkfx.run.result import Result, Verified, about, preloads
@@ -23,9 +23,15 @@ from shrinkfx.run.subject import Subject
 
 @dataclass(frozen=True)
 class CommandRunner:
-    """Runs a repro, which writes a ``.pt2``, and the command on that."""
+    """Runs a repro, which writes a ``.pt2``, and the command on that.
+
+    Attributes:
+        stranger: runs the repro as anyone would.
+        compiler: runs the command as the search did.
+    """
 
     command: Command
+    stranger: Compiler
     compiler: Compiler
     inputs: Path
 
@@ -34,7 +40,7 @@ class CommandRunner:
             for file in files:
                 shutil.copy(file, folder)
             script, program = Path(folder) / files[0].name, Path(folder) / SAVED
-            self.compiler.ask(Task.SCRIPT, path=str(script), cwd=folder)
+            self.stranger.ask(Task.SCRIPT, path=str(script), cwd=folder)
             if not program.exists():
                 return False
             seen = self.command.run(self.compiler, program, self.inputs)
@@ -48,7 +54,10 @@ def verify_by_command(
     result: Result,
     printed: Mapping[str, Any],
 ) -> Verified:
-    """Write a repro that makes the program, and run the command on ``minimal.pt2``."""
+    """Run the command on ``minimal.pt2``, and write a repro that makes such a program.
+
+    A repro for whose program the command says otherwise is not left behind.
+    """
     assert subject.command is not None
     job.note("writing repro.py and running --check on what it makes")
     limits = subject.compiler.limits
@@ -63,11 +72,16 @@ def verify_by_command(
             inputs=str(inputs),
         )
         with Server(environment=None) as bare:
-            asks = Compiler(bare, limits, meter=job.meters["verify"])
-            runner = CommandRunner(subject.command, asks, inputs)
+            meter = job.meters["verify"]
+            meter.cpu_seconds += bare.ready.cpu_seconds
+            stranger = Compiler(bare, limits, meter=meter)
+            runner = CommandRunner(subject.command, stranger, compiler, inputs)
             told = about(job, server, subject, result, printed)
             parts = preloads(job, server)
             written = write_smallest_repro(job.out, printed, told, parts, runner)
+            if not runner.fails(written.files, subject.target):
+                written.files[0].unlink()
+                written = Written((job.out / "minimal.pt2",), "the program itself")
         program = (job.out / "minimal.pt2").resolve()
         runs = runs_of(subject.command, compiler, program, inputs)
     failed = sum(subject.target.admits(seen.signature) for seen in runs)

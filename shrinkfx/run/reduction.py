@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
 from shrinkfx.failure.verdict import Oracle, Outcome
@@ -23,6 +24,7 @@ class Found:
     """Where the search has ended.
 
     Attributes:
+        rate: the part of the result's runs that fail.
         calls: how often a run must call the result before it fails.
         rest: what the original does without the result's operators, or '' where
             the failure's own words tell it apart.
@@ -30,6 +32,7 @@ class Found:
     """
 
     search: FormSearch
+    rate: float
     calls: int = 1
     rest: str = ""
     stopped: str = ""
@@ -43,8 +46,7 @@ class Found:
 def reduce(job: Job, subject: Subject) -> Found:
     """Reduce until nothing more can go, the budget is spent, or Ctrl-C."""
     strategies = choose(job.options.strategies)
-    settings = {"options": dict(subject.compiler.options)}
-    journal = Journal(job.out / "journal.sqlite", settings)
+    journal = Journal(job.out / "journal.sqlite", _settings(job, subject))
 
     def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
         return Reducer(
@@ -58,11 +60,14 @@ def reduce(job: Job, subject: Subject) -> Found:
         )
 
     program, source = subject.oracle(), subject.oracle(form="source")
-    found = Found(FormSearch(subject.whole, program, source, make), subject.calls)
+    search = FormSearch(subject.whole, program, source, make)
+    found = Found(search, subject.rate, subject.calls)
     job.listener(Started(subject.whole.cost[0], job.options.max_checks))
     try:
         found.search.run()
         found.calls = _fewest_calls(subject, found.reducer)
+        settled = subject.with_options(calls=found.calls, form=found.reducer.form)
+        found.rate = settled.rate_of(found.reducer.best)
         if subject.target.is_vague:
             found.rest = _ablate(job, subject, found.reducer)
     except (BudgetExhausted, StrategyError) as reason:
@@ -74,6 +79,18 @@ def reduce(job: Job, subject: Subject) -> Found:
     if found.stopped:
         job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     return found
+
+
+def _settings(job: Job, subject: Subject) -> dict[str, Any]:
+    """Gather what a candidate of this run must be run with to do the same again."""
+    options = job.options
+    return {
+        "options": dict(subject.compiler.options),
+        "rate": subject.rate,
+        "inductor": dict(options.inductor),
+        "environment": dict(options.environment),
+        "device": options.device,
+    }
 
 
 def _fewest_calls(subject: Subject, reducer: Reducer) -> int:
@@ -95,7 +112,10 @@ def _ablate(job: Job, subject: Subject, reducer: Reducer) -> str:
         rest = subject.whole.edit([Drop(reducer.best.keep)])
     except InvalidEdit:
         return ""
-    verdict = reducer.ask("ablation", rest)
+    try:
+        verdict = reducer.ask("ablation", rest)
+    except BudgetExhausted:
+        return ""  # the search itself was not stopped
     if verdict.outcome is Outcome.REPRODUCED:
         job.note(
             "careful: without these operators the program fails alike. There is a "

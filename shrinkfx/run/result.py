@@ -48,12 +48,14 @@ class Result:
         form: what failed: the program, or its printed source.
         seen: the failure in the candidate's own words, or None if it passes.
         printable: its printed source is not known to pass.
+        rate: the part of its runs that fail.
     """
 
     candidate: Candidate
     form: str
     seen: Signature | None
     printable: bool = True
+    rate: float = 1.0
 
 
 def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
@@ -135,7 +137,8 @@ def about(
         inductor={**options.inductor, **random},
         reference=bool(checks.get("reference", True)),
         random=printed["random"],
-        runs=runs_to_be_sure(subject.rate),
+        rate=result.rate,
+        runs=runs_to_be_sure(result.rate),
         own_error=printed["own_error"],
         keeps_state=printed["mutates"],
         calls=subject.calls,
@@ -167,7 +170,7 @@ def conclude(
         stopped=found.stopped,
         until=job.options.until or ANY,
         signature=subject.target,
-        rate=subject.rate,
+        rates=(subject.rate, found.rate),
         sizes=(subject.before, after),
         spent=spent,
         minimal=reducer.minimal,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shrinkfx.check.baseline import describe
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import RUNS_PER_CHILD, Compiler, runs_to_be_sure
 from shrinkfx.check.server import Server
 from shrinkfx.errors import UsageError
+from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
@@ -40,21 +43,26 @@ class Retrieved:
 def retrieve(
     options: Options, digest: str, folder: Path, listener: Listener
 ) -> Retrieved:
-    """Write a candidate of the run in ``folder``, and run it once.
+    """Write a candidate of the run in ``folder``, and run it as that run did.
 
     Raises:
         UsageError: the run met no such candidate, or was of another program.
     """
     asked, settings = _find(folder, digest)
+    as_then = {name: settings[name] for name in ("inductor", "environment", "device")}
+    options = dataclasses.replace(options, **as_then)
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
     job = Job(options, out, listener)
     with server_for(options) as server:
         meter = job.meters["verify"]
-        compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), settings, meter)
+        limits = job.limits(BASELINE_TIMEOUT_S)
+        compiler = Compiler(server, limits, settings["options"], meter)
         compiler, described = describe_program(job, compiler)
         candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
-        return _write(job, server, compiler, candidate, asked.form)
+        compiler = compiler.with_options(form=asked.form)
+        seen = _seen(compiler, candidate, settings["rate"])
+        return _write(job, server, compiler, candidate, seen)
 
 
 def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
@@ -69,12 +77,26 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
     return candidate
 
 
+def _seen(compiler: Compiler, candidate: Candidate, rate: float) -> Observation:
+    """Run a candidate until it fails, as often as that run would have done."""
+    left = runs_to_be_sure(rate)
+    while True:
+        runs = min(left, RUNS_PER_CHILD)
+        seen = compiler.with_options(runs=runs).candidate(candidate)
+        left -= runs
+        if seen.signature or seen.invalid or seen.unresolved or left <= 0:
+            return seen
+
+
 def _write(
-    job: Job, server: Server, compiler: Compiler, candidate: Candidate, form: str
+    job: Job,
+    server: Server,
+    compiler: Compiler,
+    candidate: Candidate,
+    seen: Observation,
 ) -> Retrieved:
-    """Run a candidate once, write it, and verify the repro of its failure."""
-    seen = compiler.with_options(form=form).candidate(candidate)
-    result = Result(candidate, form, seen.signature)
+    """Write a candidate, and verify the repro of its failure."""
+    result = Result(candidate, str(compiler.options["form"]), seen.signature)
     printed = write(job, compiler, result)
     verified = None
     if seen.signature is not None:
@@ -87,7 +109,7 @@ def _write(
     return Retrieved(describe(seen), printed["operators"], program, verified)
 
 
-def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, object]]:
+def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any]]:
     path = folder / "journal.sqlite"
     if not path.is_file():
         raise UsageError(f"--out {folder} holds no run: name the folder of the one")
@@ -97,4 +119,4 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, object]]:
     if len(digests) != 1:
         what = f"{len(digests)} candidates begin so" if digests else "none begins so"
         raise UsageError(f"--candidate {digest}: {what} in {path}")
-    return found[-1], dict(settings.get("options", {}))
+    return found[-1], settings

@@ -9,7 +9,7 @@ from typing import Any
 
 from shrinkfx.check.baseline import Baseline, baseline, describe
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
-from shrinkfx.check.oracle import Compiler, make_oracle
+from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible
 from shrinkfx.failure.classify import first_line
@@ -62,6 +62,13 @@ class Subject:
         if self.command:
             return CommandOracle(compiler, self.command)
         return make_oracle(compiler, self.target, self.rate)
+
+    def rate_of(self, candidate: Candidate) -> float:
+        """Measure in which part of the runs a candidate fails."""
+        if self.rate == 1.0:
+            return 1.0
+        oracle = RepeatedOracle(self.compiler, self.target, self.rate)
+        return oracle.measure(candidate)
 
 
 def find_subject(job: Job, server: Server) -> Subject:

@@ -49,6 +49,8 @@ def write_tensor(value: Any, seed: int) -> Written:
         view += f".as_strided({shape}, {stride})"
         flat = flat.as_strided((_span(flat),), (1,))
     flat = flat.cpu().contiguous()
+    # Contiguous may still mean any step in a dim of one element.
+    flat = flat.as_strided(flat.shape, torch.empty(flat.shape, device="meta").stride())
     exact = _short(flat) or _listed(flat) or _packed(flat)
     seeded = _short(flat) or (exact if flat.numel() <= _TINY else _seeded(flat))
     return Written(seeded + view, exact + view if exact else "")

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Setup
+from shrinkfx.worker.functional import without_writes
 
 MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 """Kinds of outputs that are written back instead of returned; they come first."""
@@ -131,9 +132,11 @@ def load(setup: Setup) -> Program:
     """
     assert setup.model is not None
     _require_known_options(setup.inductor)
-    original = _read_program(setup.model, Path(setup.directory) / "server.log")
-    if setup.device:
-        original = _move(original, setup.device)
+    original = _read(setup.model, setup)
+    functional = without_writes(original)
+    if functional is None:
+        # The attempt may have fixed sizes in what both share.
+        original = functional = _read(setup.model, setup)
     if original.example_inputs is None:
         raise LoadError(
             setup.model,
@@ -153,21 +156,12 @@ def load(setup: Setup) -> Program:
         in_order = {name: failing.kwargs[name] for name in example.kwargs}
         failing = replace(failing, kwargs=in_order)
     _require_same_structure(setup.inputs or setup.model, example, failing)
-    return Program(original, _functional(original), example, failing)
+    return Program(original, functional, example, failing)
 
 
-def _functional(original: ExportedProgram) -> ExportedProgram:
-    """Take out in-place operators: sets of nodes around those are no programs.
-
-    What can't be brought into that form is cut as it is.
-    """
-    try:
-        with torch.no_grad():
-            functional: ExportedProgram = original.run_decompositions({})
-    except Exception as error:  # noqa: BLE001 - a decomposition may raise anything
-        print(f"shrinkfx: no functional form: {error}", flush=True)
-        return original
-    return functional
+def _read(model: str, setup: Setup) -> ExportedProgram:
+    original = _read_program(model, Path(setup.directory) / "server.log")
+    return _move(original, setup.device) if setup.device else original
 
 
 def require_device(setup: Setup) -> None:

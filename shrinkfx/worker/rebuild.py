@@ -102,16 +102,20 @@ class _Builder:
         weights = [
             n for role in _WEIGHTS for n in feeds if skeleton.node(n).role is role
         ]
-        return weights + inputs + self._symbols.carriers(inputs)
+        inputs += self._symbols.carriers(inputs)
+        return weights + sorted(inputs, key=self._symbols.is_computed)
 
     def _feed(self, name: str) -> None:
-        old = self._nodes[name]
-        if not isinstance(old.meta.get("val"), torch.Tensor):
+        value = self._nodes[name].meta.get("val")
+        if isinstance(value, torch.SymInt):
+            value = self._symbols.carrying(value)
+        if not isinstance(value, torch.Tensor):
             raise CannotRebuild(f"{name} is no tensor and cannot be fed from outside")
         node = self._graph.placeholder(name)
-        node.meta = dict(old.meta)
-        self._new[name] = node
+        node.meta = {**self._nodes[name].meta, "val": value}
         role = self._candidate.skeleton.node(name).role
+        if role is not Role.SIZE:  # a size is read off what carries it
+            self._new[name] = node
         spec = self._specs.get(name)
         if role in _WEIGHTS and spec is not None:
             kind, target, persistent = spec.kind, spec.target, spec.persistent
@@ -164,7 +168,7 @@ class _Builder:
         return self._new[name]
 
     def _size(self, name: str) -> fx.Node:
-        if self._symbols.is_within_reach(name):
+        if self._symbols.is_within_reach(name) or self._symbols.is_arithmetic(name):
             return self._graph.node_copy(self._nodes[name], self._operand)
         value = self._nodes[name].meta["val"]
         if not isinstance(value, torch.SymInt):
@@ -181,12 +185,25 @@ class _Builder:
         if candidate.outputs is Outputs.ORIGINAL:
             chosen = self._original_outputs()
         for sink in candidate.sinks:
-            for name in skeleton.values(sink):
+            for name in skeleton.values(sink) or self._written(sink):
                 chosen.setdefault(name, _user_output(self._new[name]))
         if not chosen:
             raise CannotRebuild("it would return nothing")
         pairs = [(spec, name) for name, spec in chosen.items()]
         return sorted(pairs, key=lambda pair: pair[0].kind not in MUTATIONS)
+
+    def _written(self, name: str) -> list[str]:
+        """List what an operator without a result of its own writes into."""
+        node = self._nodes[name]
+        schema = getattr(node.target, "_schema", None)
+        arguments = zip(schema.arguments if schema else (), node.args, strict=False)
+        return [
+            self._candidate.resolve(value.name)
+            for argument, value in arguments
+            if isinstance(value, fx.Node)
+            and argument.alias_info is not None
+            and argument.alias_info.is_write
+        ]
 
     def _original_outputs(self) -> dict[str, OutputSpec]:
         chosen: dict[str, OutputSpec] = {}

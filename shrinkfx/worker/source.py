@@ -5,25 +5,19 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import sympy
 import torch
-from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from shrinkfx.errors import ShrinkfxError
 from shrinkfx.worker.literals import Written, write_tensor
 from shrinkfx.worker.load import MUTATIONS
+from shrinkfx.worker.printer import GraphPrinter, Unprintable
 from shrinkfx.worker.rebuild import Rebuilt
-
-
-class Unprintable(ShrinkfxError):
-    """The program holds something that has no form as plain source."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ def print_program(built: Rebuilt) -> Printed:
     """
     exported = built.exported
     names, weights = _weights(exported)
-    graph = _GraphPrinter(exported.graph_module, names)
+    graph = GraphPrinter(exported.graph_module, names)
     body = graph.body(_written_back(exported))
     dims, shapes = _dynamic_shapes(exported)
     return Printed(
@@ -203,139 +197,6 @@ def _same(a: Any, b: Any) -> bool:
     return same_type and bool(
         torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num())
     )
-
-
-class _GraphPrinter:
-    """Print one graph, and the graphs inside it as classes of their own."""
-
-    def __init__(
-        self, module: fx.GraphModule, names: dict[str, str], prefix: str = ""
-    ) -> None:
-        self._module = module
-        self._names = names
-        self._prefix = prefix
-        self.branches: list[str] = []
-        self.members: dict[str, str] = {}
-
-    def body(self, written_back: Sequence[str] = ()) -> list[str]:
-        """Print the statements.
-
-        Args:
-            written_back: what the first outputs are copied into.
-        """
-        lines = []
-        for node in self._module.graph.nodes:
-            if node.op == "get_attr":
-                self._names[node.name] = self._member(str(node.target))
-            elif node.op == "call_function":
-                lines.append(f"{node.name} = {self._call(node)}")
-            elif node.op == "output":
-                values = node.args[0]
-                for into, value in zip(written_back, values, strict=False):
-                    lines.append(f"{into}.copy_({self._literal(value)})")
-                returned = values[len(written_back) :] if written_back else values
-                lines.append(f"return {self._literal(returned)}")
-            elif node.op != "placeholder":
-                raise Unprintable(f"a node of kind {node.op}")
-        return lines
-
-    def _member(self, target: str) -> str:
-        inner = getattr(self._module, target)
-        if not isinstance(inner, fx.GraphModule):
-            raise Unprintable(f"the attribute {target}")
-        parts = re.split(r"\W|_", target)
-        name = self._prefix + "".join(part.capitalize() for part in parts)
-        if self.members.get(target) != name:
-            printer = _GraphPrinter(inner, {}, prefix=name)
-            self.members[target] = name
-            self.branches += [*_class(name, inner, printer)]
-        return f"self.{target}"
-
-    def _call(self, node: fx.Node) -> str:
-        target = node.target
-        args = [self._literal(a) for a in node.args]
-        if target is operator.getitem:
-            return f"{args[0]}[{args[1]}]"
-        if target is torch.ops.aten.sym_size.int:
-            return f"{args[0]}.shape[{args[1]}]"
-        if target in _INFIX:
-            return f" {_INFIX[target]} ".join(args)
-        # All of them, though most are defaults: pattern matchers look at them.
-        args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
-        return f"{_callee(target)}({', '.join(args)})"
-
-    def _literal(self, value: Any) -> str:
-        match value:
-            case fx.Node():
-                return self._names.get(value.name, value.name)
-            case torch.device():
-                return f'torch.device("{value}")'
-            case float() if not math.isfinite(value):
-                return f'float("{value}")'
-            case torch.dtype() | torch.layout() | torch.memory_format():
-                return str(value)
-            case None | bool() | int() | float() | complex() | str():
-                return repr(value)
-            case tuple():
-                items = [self._literal(v) for v in value]
-                return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-            case list():
-                return f"[{', '.join(self._literal(v) for v in value)}]"
-            case dict():
-                items = [f"{k!r}: {self._literal(v)}" for k, v in value.items()]
-                return "{" + ", ".join(items) + "}"
-            case slice():
-                parts = (value.start, value.stop, value.step)
-                return f"slice({', '.join(self._literal(p) for p in parts)})"
-        raise Unprintable(f"an argument of type {type(value).__name__}")
-
-
-def _class(name: str, module: fx.GraphModule, printer: _GraphPrinter) -> list[str]:
-    arguments = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    body = "\n        ".join(printer.body())
-    setup = "".join(
-        f"        self.{attribute} = {kind}()\n"
-        for attribute, kind in printer.members.items()
-    )
-    init = f"    def __init__(self):\n        super().__init__()\n{setup}\n"
-    forward = f"    def forward({', '.join(['self', *arguments])}):\n        {body}"
-    head = f"class {name}(torch.nn.Module):\n"
-    return [*printer.branches, head + (init if setup else "") + forward]
-
-
-def _callee(target: Callable[..., Any] | str) -> str:
-    if isinstance(target, torch._ops.OpOverload):
-        return f"torch.ops.{target}"
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        known = {"cond": "torch.cond", "while_loop": "torch.while_loop"}
-        name = target.name()
-        if name not in known:
-            raise Unprintable(f"the higher-order operator {name}")
-        return known[name]
-    module = getattr(target, "__module__", "")
-    name = getattr(target, "__name__", "")
-    if module == "_operator":
-        return f"operator.{name}"
-    if module in ("math", "torch"):
-        return f"{module}.{name}"
-    raise Unprintable(f"the function {target}")
-
-
-_INFIX = {
-    operator.add: "+",
-    operator.sub: "-",
-    operator.mul: "*",
-    operator.floordiv: "//",
-    operator.mod: "%",
-    operator.truediv: "/",
-    operator.pow: "**",
-    operator.eq: "==",
-    operator.ne: "!=",
-    operator.lt: "<",
-    operator.le: "<=",
-    operator.gt: ">",
-    operator.ge: ">=",
-}
 
 
 def _dynamic_shapes(exported: ExportedProgram) -> tuple[list[str], str]:

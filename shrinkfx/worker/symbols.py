@@ -14,6 +14,7 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.errors import ShrinkfxError
@@ -40,15 +41,15 @@ class Symbols:
         self._candidate = candidate
         self._nodes = nodes
         self._values = values
-        self._binders: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
+        self._binders: dict[sympy.Expr, tuple[fx.Node, int]] = {}
         self.literals: dict[str, Scalar] = {}
         self.stale = False
 
     def bind(self, node: fx.Node) -> None:
         """Take an input of the new graph as one to read sizes off."""
-        for dim, symbol in enumerate(_dims(node.meta["val"])):
-            if isinstance(symbol, sympy.Symbol):
-                self._binders.setdefault(symbol, (node, dim))
+        for dim, size in enumerate(_dims(node.meta["val"])):
+            if isinstance(size, sympy.Expr):
+                self._binders.setdefault(size, (node, dim))
 
     def take_literal(self, name: str) -> bool:
         """Take a number read off data as the number that it was."""
@@ -68,12 +69,14 @@ class Symbols:
         """
         bound: set[Any] = set()
         needed: set[Any] = set()
+        strides: set[Any] = set()
         for name in inputs:
             value = self._nodes[name].meta.get("val")
             if not isinstance(value, torch.Tensor):
                 raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
             bound |= set(_plain_dims(value)) - free_unbacked_symbols(value)
-            needed |= symbols_in([*value.shape, *value.stride()])
+            needed |= symbols_in(value.shape)
+            strides |= symbols_in(value.stride())
         for name in self._candidate.operators:
             for size in self._sizes_of(name):
                 symbols = symbols_in([self._nodes[size].meta["val"]])
@@ -84,19 +87,51 @@ class Symbols:
                 elif not self.take_literal(size):
                     raise CannotRebuild(f"nothing tells the size {size}")
         carriers: list[str] = []
-        for symbol in sorted(needed - bound, key=str):
+        for symbol in sorted((needed | strides) - bound, key=str):
             carrier = self._find_carrier(symbol)
-            self.stale |= carrier is None
-            if carrier and carrier not in carriers:
+            self.stale |= carrier is None and symbol in needed
+            if carrier and carrier not in [*carriers, *inputs]:
                 carriers.append(carrier)
         return carriers
 
+    def is_computed(self, name: str) -> bool:
+        """Tell whether an input has a size that its symbol can't be read off.
+
+        A call checks such a size only if an input before it told the symbol.
+        """
+        value = self._nodes[name].meta["val"]
+        sizes = _dims(value) if isinstance(value, torch.Tensor) else []
+        return any(
+            not any(_tells(size, symbol) for symbol in size.free_symbols)
+            for size in sizes
+            if isinstance(size, sympy.Expr)
+        )
+
     def _find_carrier(self, symbol: sympy.Symbol) -> str | None:
-        for name in self._candidate.skeleton.inputs:
-            value = self._nodes[name].meta.get("val")
-            if isinstance(value, torch.Tensor) and symbol in _plain_dims(value):
+        """Find the program input that has the symbol as a dim, or is the symbol.
+
+        At worst one has ``2*s0 + 1``, from which ``s0`` is computed.
+        """
+        given = [n for n in self._nodes.values() if n.op == "placeholder"]
+        values: dict[str, Any] = {n.name: n.meta.get("val") for n in given}
+        inputs = self._candidate.skeleton.inputs
+        for name in inputs:
+            if symbol in _plain_dims(values[name]):
+                return name
+        for name, value in values.items():
+            if isinstance(value, torch.SymInt) and value.node.expr == symbol:
+                return name
+        for name in inputs:
+            if any(_tells(size, symbol) for size in _dims(values[name])):
                 return name
         return None
+
+    def carrying(self, size: torch.SymInt) -> torch.Tensor:
+        """Describe a tensor that has a number given from outside as its dim."""
+        values = (n.meta.get("val") for n in self._nodes.values())
+        mode = next(v.fake_mode for v in values if isinstance(v, FakeTensor))
+        with mode:
+            return torch.empty(size, dtype=torch.bool)
 
     def _sizes_of(self, name: str) -> list[str]:
         skeleton = self._candidate.skeleton
@@ -122,16 +157,24 @@ class Symbols:
                 return False
         return bool(operands)
 
+    def is_arithmetic(self, size: str) -> bool:
+        """Tell whether a size is computed from other sizes, not read off a value."""
+        skeleton = self._candidate.skeleton
+        operands = skeleton.node(size).operands
+        return bool(operands) and all(
+            skeleton.node(name).role is Role.SIZE for name in operands
+        )
+
     def compute(self, graph: fx.Graph, expression: sympy.Expr) -> fx.Node | int:
         """Write the operators that compute a size from the inputs' dims."""
         if expression.is_Integer:
             return int(expression)
-        if isinstance(expression, sympy.Symbol):
-            if expression not in self._binders:
-                raise CannotRebuild(f"no input has the size {expression}")
+        if expression in self._binders:
             node, dim = self._binders[expression]
             size = torch.ops.aten.sym_size.int
             return _call(graph, size, node, dim, value=node.meta["val"].shape[dim])
+        if isinstance(expression, sympy.Symbol):
+            return self._solve(graph, expression)
         function = _ARITHMETIC.get(type(expression).__name__)
         if function is None:
             raise CannotRebuild(f"a size of the form {expression} cannot be computed")
@@ -140,6 +183,18 @@ class Symbols:
             value = function(_val(result), _val(part))
             result = _call(graph, function, result, part, value=value)
         return result
+
+    def _solve(self, graph: fx.Graph, symbol: sympy.Symbol) -> fx.Node:
+        """Compute a symbol from a size such as ``2*s0 + 1``."""
+        for size in self._binders:
+            if _tells(size, symbol):
+                factor, offset = int(size.diff(symbol)), int(size.subs(symbol, 0))
+                whole = self.compute(graph, size)
+                value = _val(whole) - offset
+                part = _call(graph, operator.sub, whole, offset, value=value)
+                value = value // factor
+                return _call(graph, operator.floordiv, part, factor, value=value)
+        raise CannotRebuild(f"no input has the size {symbol}")
 
 
 def _call(graph: fx.Graph, function: Any, *args: Any, value: Any) -> fx.Node:
@@ -157,6 +212,8 @@ _ARITHMETIC = {
     "PythonMod": operator.mod,
     "Pow": operator.pow,
     "PowByNatural": operator.pow,
+    "Max": torch.sym_max,
+    "Min": torch.sym_min,
 }
 
 
@@ -170,6 +227,15 @@ def _dims(value: torch.Tensor) -> list[Any]:
 
 def _plain_dims(value: torch.Tensor) -> list[sympy.Symbol]:
     return [s for s in _dims(value) if isinstance(s, sympy.Symbol)]
+
+
+def _tells(size: Any, symbol: sympy.Symbol) -> bool:
+    """Tell whether a symbol can be computed from a size: it is linear in it."""
+    return (
+        isinstance(size, sympy.Expr)
+        and size.free_symbols == {symbol}
+        and size.diff(symbol).is_Integer
+    )
 
 
 def symbols_in(sizes: Iterable[Any]) -> set[Any]:

@@ -87,6 +87,7 @@ class _Recorder(fx.Interpreter):
         self._sizes: Sizes = {}
         self._scalars: dict[str, Scalar] = {}
         self.lies: list[str] = []
+        self._untrue: set[str] = set()
         self._is_given_others = False  # than those that it was exported for
         signature = exported.graph_signature
         self._weights = {
@@ -125,6 +126,9 @@ class _Recorder(fx.Interpreter):
                 self._is_given_others |= not self._is_like(fake, value)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
+            if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt):
+                # AOTI takes tensors alone: one of this length carries the number.
+                self._store(n.name, torch.zeros(int(value), dtype=torch.bool))
         return value
 
     def _store(self, name: str, value: torch.Tensor) -> None:
@@ -145,7 +149,10 @@ class _Recorder(fx.Interpreter):
                 f"{real.device}, its metadata says {fake.dtype}{said} on {fake.device}"
             )
             (self._folder / f"{n.name}.lie").write_text(lie)
-            self.lies.append(lie)
+            # What is computed from a lie is one as well, but no other operator's.
+            if not any(source.name in self._untrue for source in n.all_input_nodes):
+                self.lies.append(lie)
+            self._untrue.add(n.name)
         elif not str(n.target).startswith(_BUILT_IN):
             self._compare_strides(n, fake, real)
 

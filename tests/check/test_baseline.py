@@ -288,6 +288,33 @@ def test_what_one_child_ran_again_counts() -> None:
     assert verdict.observation.runs == 40
 
 
+def test_failure_that_grows_rarer_is_given_more_runs() -> None:
+    seldom = [
+        dataclasses.replace(PASSES, runs=20),
+        dataclasses.replace(CRASHES, runs=12),
+    ]
+    server = FakeServer(*seldom * ENOUGH, PASSES)
+    oracle = RepeatedOracle(compiler(server), CRASH, 0.3)
+    for _ in range(ENOUGH):
+        assert oracle.check(whole(chain("x", "a"))).reproduced
+    assert oracle.rate == pytest.approx(1 / 32)
+    server.asked.clear()
+    oracle.check(whole(chain("x", "a")))
+    assert len(server.asked) == runs_to_be_sure(1 / 32)
+
+
+def test_rate_of_a_candidate_is_measured_until_it_is_known() -> None:
+    server = FakeServer(*[PASSES, PASSES, PASSES, CRASHES] * ENOUGH, PASSES)
+    rate = RepeatedOracle(compiler(server), CRASH, 0.5).measure(whole(chain("x", "a")))
+    assert rate == 0.25
+    assert len({request.arguments["package"] for request in server.asked}) == 1
+
+
+def test_candidate_that_fails_no_more_is_measured_for_as_long_as_it_could() -> None:
+    oracle = RepeatedOracle(compiler(FakeServer(PASSES)), CRASH, 0.5)
+    assert oracle.measure(whole(chain("x", "a"))) == 1 / runs_to_be_sure(0.5)
+
+
 def test_flaky_candidate_that_fails_otherwise_at_first_is_run_on() -> None:
     server = FakeServer(DIFFERS, PASSES, CRASHES)
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))

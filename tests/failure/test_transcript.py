@@ -101,6 +101,18 @@ def test_script_that_was_killed_takes_its_stage_from_faulthandler(how: str) -> N
     assert seen.stage is Stage.COMPILE
 
 
+def test_stack_that_is_too_deep_to_be_printed_is_the_compilers() -> None:
+    log = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent "
+        "call first):\n"
+        + '  File "/lib/site-packages/sympy/core/expr.py", line 3 in subs\n' * 100
+        + "  ...\n\nExtension modules: torch._C (total: 1)\n"
+    )
+    seen = observe(as_check(Ending("signal", 11, log=log), SCRIPT)).signature
+    assert seen is not None
+    assert seen.stage is Stage.COMPILE
+
+
 def test_script_that_passes_has_no_signature() -> None:
     ending = as_check(Ending("exit", 0, log="no longer fails\n"), SCRIPT)
     assert observe(ending).signature is None

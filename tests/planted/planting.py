@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from shrinkfx.check.baseline import Baseline, baseline
-from shrinkfx.check.oracle import Compiler, Limits, make_oracle
 from shrinkfx.check.server import Server
-from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.failure.verdict import Outcome, Verdict
+from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Request, Task
-from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.search.forms import FormSearch
-from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.strategy import choose
+from shrinkfx.program.messages import Ending, Request
+from shrinkfx.run.job import Job
+from shrinkfx.run.reduction import Found, reduce
+from shrinkfx.run.subject import Subject, find_subject
+from shrinkfx.search.events import ignore
 
 PRELOAD = Path(__file__).with_name("fake_backend.py")
 
@@ -64,17 +62,30 @@ def target(name: str) -> str:
 class Reduced:
     """What a search came to, and all that it saw on the way."""
 
-    base: Baseline
-    best: Candidate
-    minimal: bool
-    accepted: list[Candidate]
-    verdicts: list[Verdict]
+    subject: Subject
+    found: Found
     children: int
-    runs: int
 
     @property
     def operators(self) -> set[str]:
-        return kept(self.best)
+        return kept(self.found.reducer.best)
+
+    @property
+    def minimal(self) -> bool:
+        return self.found.reducer.minimal
+
+    @property
+    def accepted(self) -> list[set[str]]:
+        """The operators of each step."""
+        return [kept(candidate) for candidate in self.found.reducer.history]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return self.found.search.verdicts()
+
+    @property
+    def runs(self) -> int:
+        return sum(verdict.observation.runs for verdict in self.verdicts)
 
     @property
     def by_catch(self) -> set[str]:
@@ -88,72 +99,40 @@ class Reduced:
 
 def kept(candidate: Candidate) -> set[str]:
     """Name the operators of a candidate as a ``Plant`` does."""
-    targets = [candidate.skeleton.node(name).target for name in candidate.keep]
+    targets = map(candidate.target, candidate.keep)
     return {t.removeprefix("aten.").removesuffix(".default") for t in targets}
 
 
-@dataclass
-class Field:
-    """A server with a program, where one set of plants follows another."""
-
-    model: Path
-    asked: int = 0
-    _server: Server = field(init=False)
-
-    def __enter__(self) -> Self:
-        self._plants = self.model.with_suffix(".plants.json")
-        write_plants(self._plants, [])
-        # One thread: on a busy machine a second one mostly waits.
-        settings = {"SHRINKFX_PLANTS": str(self._plants), "OMP_NUM_THREADS": "1"}
-        self._server = Server(
-            model=self.model, preloads=[str(PRELOAD)], environment=settings
-        )
-        ending = self.ask(Request(Task.DESCRIBE))
-        text = Path(ending.answer["skeleton"]).read_text()
-        self._whole = Candidate.whole(Skeleton.from_json(json.loads(text)))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.close()
+class _CountingServer(Server):
+    asked = 0
 
     def ask(self, request: Request) -> Ending:
         self.asked += 1
-        return self._server.ask(request)
+        return super().ask(request)
 
-    def find(self, *plants: Plant, until: str | None = None) -> Baseline:
-        """Plant, and look what fails."""
-        write_plants(self._plants, plants)
-        return baseline(self._compiler(), until, "", 100, lambda text: None)
 
-    def reduce(self, *plants: Plant, until: str | None = None) -> Reduced:
-        """Plant, find the failure and reduce it, as ``run.py`` does."""
-        asked = self.asked
-        base = self.find(*plants, until=until)
-        compiler = self._compiler()
-        program = make_oracle(compiler, base.target, base.rate)
-        in_source = compiler.with_options(form="source")
-        source = make_oracle(in_source, base.target, base.rate)
-        assert program.check(self._whole).reproduced
-        search = FormSearch(self._whole, program, source, self._reducer)
-        search.run()
-        verdicts = search.verdicts()
-        return Reduced(
-            base=base,
-            best=search.reducer.best,
-            minimal=search.reducer.minimal,
-            accepted=search.reducer.history,
-            verdicts=verdicts,
-            children=self.asked - asked,
-            runs=sum(v.observation.runs for v in verdicts),
+class Field:
+    """A server with a program, where one set of plants follows another."""
+
+    def __init__(self, model: Path) -> None:
+        self._model = model
+        self._plants = write_plants(model.with_suffix(".plants.json"), [])
+        # One thread: on a busy machine a second one mostly waits.
+        settings = {"SHRINKFX_PLANTS": str(self._plants), "OMP_NUM_THREADS": "1"}
+        self._server = _CountingServer(
+            model=model, preloads=[str(PRELOAD)], environment=settings
         )
 
-    def _compiler(self) -> Compiler:
-        return Compiler(self, Limits(timeout_s=60.0, max_rss_bytes=4 << 30))
+    def close(self) -> None:
+        self._server.close()
 
-    def _reducer(self, start: Candidate, oracle: Oracle, form: str) -> Reducer:
-        return Reducer(start, oracle, choose(None), form=form)
+    def reduce(self, *plants: Plant, until: str | None = None) -> Reduced:
+        """Plant, find the failure and reduce it."""
+        write_plants(self._plants, plants)
+        asked = self._server.asked
+        options = Options(model=self._model, until=until)
+        with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
+            job = Job(options, Path(folder), ignore)
+            subject = find_subject(job, self._server)
+            found = reduce(job, subject)
+        return Reduced(subject, found, self._server.asked - asked)

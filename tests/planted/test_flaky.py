@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from haystack import save_haystack
-from planting import PRELOAD, Field, Plant, Reduced, kept, write_plants
+from planting import PRELOAD, Field, Plant, Reduced, write_plants
 
 from shrinkfx import minify
 from shrinkfx.failure.signature import Kind
@@ -32,10 +32,10 @@ def is_right(reduced: Reduced, plant: Plant) -> bool:
 
 
 def test_failure_in_three_runs_of_ten_is_reduced_to_its_minimum(field: Field) -> None:
-    plant = planted(1, rate=0.3)
+    plant = Plant("cosh", "die", rate=0.3)
     reduced = field.reduce(plant)
     assert is_right(reduced, plant)
-    assert 0.1 < reduced.base.rate < 0.7
+    assert 0.1 < reduced.subject.rate < 0.7
     assert reduced.children < reduced.runs / 4
 
 
@@ -49,8 +49,17 @@ def test_nine_of_ten_flaky_failures_are_reduced_to_their_minimum(
     right = [is_right(r, plant) for r, plant in zip(reduced, plants, strict=True)]
     assert sum(right) >= 9
     for r, plant in zip(reduced, plants, strict=True):
-        assert all(kept(c) >= {plant.at, *plant.needs} for c in r.accepted)
-        assert rate / 3 < r.base.rate < rate * 3
+        assert all(step >= {plant.at, *plant.needs} for step in r.accepted)
+        assert rate / 3 < r.subject.rate < rate * 3
+
+
+@pytest.mark.slow
+def test_failure_that_grows_rarer_is_reduced_and_measured(field: Field) -> None:
+    often = Plant("cosh", "raise", "planted", needs=("sin",), rate=0.3)
+    seldom = Plant("cosh", "raise", "planted", unless=("sin",), rate=0.1)
+    reduced = field.reduce(often, seldom)
+    assert is_right(reduced, seldom)
+    assert 0.04 < reduced.found.rate < 0.25
 
 
 @pytest.mark.slow
@@ -68,7 +77,7 @@ def test_of_two_flaky_failures_the_frequent_one_is_reduced(field: Field) -> None
     seldom = Plant("erf", "die", rate=0.1)
     reduced = field.reduce(seldom, often, until="any")
     assert is_right(reduced, often)
-    assert reduced.base.target.kind is Kind.EXCEPTION
+    assert reduced.subject.target.kind is Kind.EXCEPTION
 
 
 @pytest.mark.slow
@@ -92,7 +101,7 @@ def test_report_states_the_rate_and_the_repro_runs_often(tmp_path: Path) -> None
     assert reduction.verified == (3, 3)
     assert reduction.operators[1] == 1
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert 0.1 < summary["rate"] < 0.7
+    assert all(0.1 < summary["rate"][when] < 0.7 for when in ("before", "after"))
     command = [sys.executable, "-W", "ignore", str(reduction.repro)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0

@@ -23,6 +23,7 @@ def test_by_catch_is_named_once_with_its_smallest_candidate() -> None:
     assert [c.checks for c in caught] == [2, 1]
     assert caught[0].operators == 2
     assert TWO.digest.startswith(caught[0].candidate)
+    assert caught[0].text == "a of 2"
     assert (caught[1].kind, caught[1].stage, caught[1].text) == (
         "exception",
         "run",

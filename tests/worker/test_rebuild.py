@@ -358,3 +358,49 @@ def test_merged_inputs_hold_the_first_ones_value() -> None:
     built = rebuild(program, whole.edit([Merge(frozenset({first, second}))]), values)
     assert len(built.failing.args) == len(whole.inputs) - 1
     assert torch.equal(built.failing.args[0], values.failing(first))
+
+
+def keeping(skeleton: Skeleton, target: str) -> Candidate:
+    """Only the first operator of this target."""
+    kept = next(n for n in skeleton.operators if skeleton.node(n).target == target)
+    others = frozenset(skeleton.operators) - {kept}
+    return Candidate.whole(skeleton).edit([Drop(others)])
+
+
+def test_number_given_from_outside_is_carried_by_a_tensor_of_that_length() -> None:
+    program, skeleton, values = loaded("sizes_as_inputs")
+    built = rebuild(program, keeping(skeleton, "aten.expand.default"), values)
+    assert not built.stale
+    (k,) = [a for a in built.example.args if a.dtype is torch.bool]
+    assert k.shape == (5,)
+    others = [a if a is not k else torch.zeros(7).bool() for a in built.example.args]
+    (wide,) = eager(built.exported, Inputs(tuple(others), {}))
+    assert wide.shape[0] == 7
+
+
+def test_symbol_is_computed_from_a_size_if_no_input_has_it() -> None:
+    program, skeleton, values = loaded("computed_dims")
+    first = frozenset({skeleton.operators[0]})
+    candidate = Candidate.whole(skeleton).edit([Drop(first)])
+    built = rebuild(program, candidate, values)
+    assert not built.stale
+    assert all(any(dims) for dims in shapes(built))
+    eager(built.exported, built.failing)
+
+
+def test_size_that_tells_no_symbol_is_checked_after_one_that_does() -> None:
+    program, skeleton, values = loaded("computed_dims")
+    built = rebuild(program, keeping(skeleton, "aten.cos.default"), values)
+    (flat,) = eager(built.exported, built.failing)
+    assert flat.shape == (81,)
+
+
+def test_operator_without_a_result_returns_what_it_wrote(tmp_path: Path) -> None:
+    program, _, _ = loaded("writes")
+    program = program.as_exported()
+    values = Values(tmp_path, program)
+    assert values.record(program) == ("", [])
+    candidate = keeping(describe(program, ""), "zoo.write.default")
+    built = rebuild(program, candidate, values)
+    (written,) = eager(built.exported, built.failing)
+    torch.testing.assert_close(written, 3 * built.failing.args[0])

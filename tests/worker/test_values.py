@@ -51,3 +51,32 @@ def test_operators_do_not_lie_where_inputs_are_others_than_exported(
     exported = export(Scale(), (torch.ones(4, 2),))
     program = Program(exported, exported, EXAMPLE, TOO_LONG)
     assert Values(tmp_path, program).record(program) == ("", [])
+
+
+@torch.library.custom_op("shrinkfx_test::half", mutates_args=())
+def half(x: Tensor) -> Tensor:
+    return x[: len(x) // 2].clone()
+
+
+@half.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class AroundALie(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        halved: Tensor = torch.ops.shrinkfx_test.half(x)
+        return halved.tanh() * 2
+
+
+def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
+    exported = export(AroundALie(), (torch.ones(4),))
+    inputs = Inputs((torch.ones(4),), {})
+    program = Program(exported, exported, inputs, inputs)
+    values = Values(tmp_path, program)
+
+    _, (lie,) = values.record(program)
+
+    assert "shrinkfx_test.half" in lie
+    operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
+    assert all(values.why_not(name) for name in operators)

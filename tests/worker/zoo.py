@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, ExportedProgram
 
 Made = tuple[nn.Module, tuple[Any, ...], dict[str, Any], Any]
@@ -173,11 +174,99 @@ def kinds() -> Made:
     return Kinds(), (x, y, z, ids), {}, ({0: batch}, {0: batch}, {0: batch}, None)
 
 
+class ComputedDims(nn.Module):
+    """A symbol that no input has as a dim of its own, and a write into a view."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.exp()
+        y[0].mul_(2)
+        square = y.diag().abs()
+        flat = square.reshape(-1).cos()
+        return square.expand(2, *square.shape).tanh(), flat * (x.shape[0] - 1)
+
+
+def computed_dims() -> Made:
+    torch.manual_seed(0)
+    shapes = ({0: 2 * Dim("t", min=2, max=20) + 1},)
+    return ComputedDims(), (torch.randn(9),), {}, shapes
+
+
+class SizeArithmetic(nn.Module):
+    """Numbers that are computed from sizes of inner values, not all whole."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.sin()
+        more = torch.sym_max(y.shape[0], 3)  # type: ignore[no-untyped-call]
+        return y.cos() / y.shape[0] ** 0.5, torch.zeros(more, 2) + y.mean()
+
+
+def size_arithmetic() -> Made:
+    torch.manual_seed(0)
+    return SizeArithmetic(), (torch.randn(5, 2),), {}, ({0: Dim("t", max=40)},)
+
+
+@torch.library.custom_op("zoo::write", mutates_args={"x"})
+def write(x: Tensor, factor: float) -> None:
+    """Return nothing and write into an argument, as kernels of libraries do."""
+    x.mul_(factor)
+
+
+write.register_fake(lambda x, factor: None)
+
+
+class Writes(nn.Module):
+    """An operator that returns nothing, and sizes that data decides around it."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.relu()
+        torch.ops.zoo.write(y, 3.0)
+        found = y[y > 1].sin()
+        torch.ops.zoo.write(found, 0.5)
+        return y.cos(), found + 1
+
+
+def writes() -> Made:
+    torch.manual_seed(0)
+    return Writes(), (torch.randn(4, 3),), {}, None
+
+
+class Wrapped(nn.Module):
+    """Loops, and regions with other settings: all of them hold a graph."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+        start = torch.zeros((), dtype=torch.int64), x
+
+        def more(count: Tensor, v: Tensor) -> Tensor:
+            return count < 3
+
+        _, looped = while_loop(  # type: ignore[no-untyped-call]
+            more, lambda count, v: (count + 1, v * y), start
+        )
+        return looped.sin(), y.float().exp()
+
+
+def wrapped() -> Made:
+    torch.manual_seed(0)
+    return Wrapped(), (torch.rand(3, 3),), {}, None
+
+
+class Fixing(nn.Module):
+    """A program that loses a dynamic dim when its writes are taken out."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.sin()
+        y.unbind(0)[0].add_(1)
+        return y.cos()
+
+
 ZOO: dict[str, Callable[[], Made]] = {
     made.__name__: made
     for made in (
         *(weights, nested, dynamic, several, branches),
         *(in_place, data_dependent, sizes_as_inputs, kinds),
+        *(computed_dims, size_arithmetic, writes, wrapped),
     )
 }
 

@@ -1,0 +1,64 @@
+"""The form of a program in which any set of nodes is a program."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+
+def without_writes(original: ExportedProgram) -> ExportedProgram | None:
+    """Take out in-place operators: sets of nodes around those are no programs.
+
+    Returns:
+        None if that is impossible, or gives a program for fewer sizes; then
+        ``original`` must be read afresh.
+    """
+    dynamic = _dynamic(original)
+    try:
+        _note_symbols(original)
+        with torch.no_grad():
+            functional: ExportedProgram = original.run_decompositions({})
+    except Exception as error:  # noqa: BLE001 - a decomposition may raise anything
+        print(f"shrinkfx: no functional form: {error}", flush=True)
+        return None
+    if _dynamic(functional) != dynamic:
+        # A write into one result of unbind or split does that (torch 2.13).
+        print("shrinkfx: no functional form: it fixes dynamic dims", flush=True)
+        return None
+    return functional
+
+
+def _dynamic(program: ExportedProgram) -> list[bool]:
+    """Tell for each dim of each input, in order, whether it is dynamic."""
+    values = (n.meta["val"] for n in program.graph.nodes if n.op == "placeholder")
+    sizes = (size for v in values for size in getattr(v, "shape", ()))
+    return [
+        isinstance(size, torch.SymInt) and bool(size.node.expr.free_symbols)
+        for size in sizes
+    ]
+
+
+def _note_symbols(program: ExportedProgram) -> None:
+    """Note what loading leaves out of symbols that no dim is made of alone.
+
+    A symbol may occur only in sizes like ``2*s0 + 1``, which loading notes as if
+    they were symbols, or only in strides, of which no range is stored; decomposing
+    stops where it needs the symbol's own value or range (torch 2.13).
+    """
+    metadata = (node.meta.get("val") for node in program.graph.nodes)
+    sizes = (size for v in metadata for size in getattr(v, "shape", ()))
+    known = next((s for s in sizes if isinstance(s, torch.SymInt)), None)
+    if known is None:
+        return
+    env = known.node.shape_env
+    for size, number in list(env.backed_var_to_val.items()):
+        for symbol in size.free_symbols - set(env.backed_var_to_val):
+            (env.backed_var_to_val[symbol],) = sympy.solve(size - number, symbol)
+    for symbol in env.backed_var_to_val:
+        if symbol.is_Symbol:
+            env.var_to_range.setdefault(symbol, ValueRanges(0, int_oo))
+    for computed in [s for s in env.var_to_range if not s.is_Symbol]:
+        del env.var_to_range[computed]

@@ -1,0 +1,156 @@
+"""From a graph to statements: one line a node, graphs inside as classes."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from shrinkfx.errors import ShrinkfxError
+
+
+class Unprintable(ShrinkfxError):
+    """The program holds something that has no form as plain source."""
+
+
+class GraphPrinter:
+    """Print one graph, and the graphs inside it as classes of their own."""
+
+    def __init__(
+        self, module: fx.GraphModule, names: dict[str, str], prefix: str = ""
+    ) -> None:
+        self._module = module
+        self._names = names
+        self._prefix = prefix
+        self.branches: list[str] = []
+        self.members: dict[str, str] = {}
+
+    def body(self, written_back: Sequence[str] = ()) -> list[str]:
+        """Print the statements.
+
+        Args:
+            written_back: what the first outputs are copied into.
+        """
+        lines = []
+        for node in self._module.graph.nodes:
+            if node.op == "get_attr":
+                self._names[node.name] = self._member(str(node.target))
+            elif node.op == "call_function":
+                lines.append(f"{node.name} = {self._call(node)}")
+            elif node.op == "output":
+                lines += self._output(node.args[0], written_back)
+            elif node.op != "placeholder":
+                raise Unprintable(f"a node of kind {node.op}")
+        return lines
+
+    def _output(self, values: Any, written_back: Sequence[str]) -> list[str]:
+        if not written_back:  # a graph inside may return one value alone
+            return [f"return {self._literal(values)}"]
+        copies = [
+            f"{into}.copy_({self._literal(value)})"
+            for into, value in zip(written_back, values, strict=False)
+        ]
+        return [*copies, f"return {self._literal(values[len(written_back) :])}"]
+
+    def _member(self, target: str) -> str:
+        inner = getattr(self._module, target)
+        if not isinstance(inner, fx.GraphModule):
+            raise Unprintable(f"the attribute {target}")
+        parts = re.split(r"\W|_", target)
+        name = self._prefix + "".join(part.capitalize() for part in parts)
+        if self.members.get(target) != name:
+            printer = GraphPrinter(inner, {}, prefix=name)
+            self.members[target] = name
+            self.branches += [*_class(name, inner, printer)]
+        return f"self.{target}"
+
+    def _call(self, node: fx.Node) -> str:
+        target = node.target
+        args = [self._literal(a) for a in node.args]
+        if target is operator.getitem:
+            return f"{args[0]}[{args[1]}]"
+        if target is torch.ops.aten.sym_size.int:
+            return f"{args[0]}.shape[{args[1]}]"
+        if target in _INFIX:
+            return f" {_INFIX[target]} ".join(args)
+        # All of them, though most are defaults: pattern matchers look at them.
+        args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
+        return f"{_callee(target)}({', '.join(args)})"
+
+    def _literal(self, value: Any) -> str:
+        match value:
+            case fx.Node():
+                return self._names.get(value.name, value.name)
+            case torch.device():
+                return f'torch.device("{value}")'
+            case float() if not math.isfinite(value):
+                return f'float("{value}")'
+            case torch._ops.OpOverload():
+                return f"torch.ops.{value}"
+            case torch.dtype() | torch.layout() | torch.memory_format():
+                return str(value)
+            case None | bool() | int() | float() | complex() | str():
+                return repr(value)
+            case tuple():
+                items = [self._literal(v) for v in value]
+                return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+            case list():
+                return f"[{', '.join(self._literal(v) for v in value)}]"
+            case dict():
+                items = [f"{k!r}: {self._literal(v)}" for k, v in value.items()]
+                return "{" + ", ".join(items) + "}"
+            case slice():
+                parts = (value.start, value.stop, value.step)
+                return f"slice({', '.join(self._literal(p) for p in parts)})"
+        raise Unprintable(f"an argument of type {type(value).__name__}")
+
+
+def _class(name: str, module: fx.GraphModule, printer: GraphPrinter) -> list[str]:
+    arguments = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    body = "\n        ".join(printer.body())
+    setup = "".join(
+        f"        self.{attribute} = {kind}()\n"
+        for attribute, kind in printer.members.items()
+    )
+    init = f"    def __init__(self):\n        super().__init__()\n{setup}\n"
+    forward = f"    def forward({', '.join(['self', *arguments])}):\n        {body}"
+    head = f"class {name}(torch.nn.Module):\n"
+    return [*printer.branches, head + (init if setup else "") + forward]
+
+
+def _callee(target: Callable[..., Any] | str) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target}"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        name = target.name()
+        # The public one takes an operand twice, the bare operator does not.
+        return "torch.cond" if name == "cond" else f"torch.ops.higher_order.{name}"
+    module = getattr(target, "__module__", "")
+    name = getattr(target, "__name__", "")
+    if module == "_operator":
+        return f"operator.{name}"
+    if module in ("math", "torch"):
+        return f"{module}.{name}"
+    raise Unprintable(f"the function {target}")
+
+
+_INFIX = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.truediv: "/",
+    operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}

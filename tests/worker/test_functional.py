@@ -1,0 +1,42 @@
+"""In-place operators are taken out where that gives the same program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch.export import Dim
+from zoo import Fixing, export
+
+from shrinkfx.program.messages import Setup
+from shrinkfx.worker.load import Program, load
+
+
+def loaded(exported: torch.export.ExportedProgram, folder: Path) -> Program:
+    torch.export.save(exported, folder / "model.pt2")
+    return load(Setup(str(folder), model=str(folder / "model.pt2")))
+
+
+def targets(program: Program) -> set[str]:
+    return {str(n.target) for n in program.graph.graph.nodes}
+
+
+def is_dynamic(program: Program) -> bool:
+    (x,) = program.graph.graph.find_nodes(op="placeholder")
+    return any(not str(size).isdigit() for size in x.meta["val"].shape)
+
+
+def test_size_computed_from_a_symbol_that_no_input_has(tmp_path: Path) -> None:
+    program = loaded(export("computed_dims"), tmp_path)
+    assert "aten.mul_.Tensor" not in targets(program)
+    assert is_dynamic(program)
+
+
+def test_form_with_fewer_dynamic_dims_is_not_taken(tmp_path: Path) -> None:
+    # With torch 2.13 a write into one result of unbind fixes the other dims.
+    exported = torch.export.export(
+        Fixing(), (torch.randn(3, 5),), dynamic_shapes=({1: Dim("t")},)
+    )
+    program = loaded(exported, tmp_path)
+    assert is_dynamic(program)
+    program.graph.module()(torch.randn(3, 9))
