@@ -1,16 +1,15 @@
 """The main loop: take edits from strategies, ask the oracle, keep what fails.
 
-Everything that costs something happens here and only here. Bundles of edits
-are sized by a counter (after CDD, counter-based delta debugging): every edit
-is believed to be needed with probability p; the chunk that removes most per
-question is -1/ln(1-p); each round over all edits makes p grow by 1/(1-1/e),
-until edits are asked about one by one. No complements, no revisits.
+Everything that costs something happens here and only here. Bundles of edits are
+split as in group testing (after Hwang's generalised binary splitting): a bundle
+that is refused holds an edit that must not be made. Halving finds the first one,
+and makes those before it on the way. Bundles grow while they are accepted and
+shrink at each edit that is not.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from shrinkfx.errors import InvalidEdit
@@ -22,11 +21,10 @@ from shrinkfx.program.fit import left_of
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal
+from shrinkfx.search.refusals import Refusals
 from shrinkfx.search.strategy import Strategy, proposals
 
 logger = logging.getLogger(__name__)
-
-_GROWTH = 1 / (1 - 1 / math.e)
 
 
 class Reducer:
@@ -69,6 +67,7 @@ class Reducer:
         """Go on from another candidate that is known to fail; keep all answers."""
         self.best = best
         self.history = [best]
+        self._refusals = Refusals()
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
@@ -99,56 +98,46 @@ class Reducer:
     def _steps_down(self) -> Iterator[Candidate]:
         """Yield each accepted candidate until no strategy finds another."""
         policies = self._policies()
-        bundled = {(s.name, o) for s in self._strategies for o in policies}
         while True:
             before = self.best.cost
             for policy in policies:
                 for strategy in self._strategies:
-                    sizes = self._sizes(strategy, (strategy.name, policy) in bundled)
-                    bundled.discard((strategy.name, policy))
-                    yield from self._exhaust(strategy, policy, sizes)
+                    yield from self._exhaust(strategy, policy)
             if self.best.cost == before:
                 return
 
-    def _sizes(
-        self, strategy: Strategy, first_time: bool
-    ) -> Callable[[int], list[int]]:
-        """Choose bundle sizes: adaptive at first, single edits from then on."""
-        if strategy.combines and first_time:
-            return bundle_sizes
-        return lambda edits: [1]
-
-    def _exhaust(
-        self, strategy: Strategy, policy: Outputs, sizes: Callable[[int], list[int]]
-    ) -> Iterator[Candidate]:
-        """Go through a strategy's edits once for each bundle size.
+    def _exhaust(self, strategy: Strategy, policy: Outputs) -> Iterator[Candidate]:
+        """Go through a strategy's edits once.
 
         Alternatives are proposed anew for each candidate that one of them led to.
         """
         start = None
         while start is not self.best:
             start = self.best
-            edits = proposals(strategy, start)
-            yield from self._tried(strategy, policy, edits, sizes(len(edits)))
+            yield from self._split(strategy, policy, proposals(strategy, start))
             if strategy.combines:
                 break
 
-    def _tried(
-        self,
-        strategy: Strategy,
-        policy: Outputs,
-        edits: list[Edit],
-        sizes: list[int],
+    def _split(
+        self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
     ) -> Iterator[Candidate]:
-        for size in sizes:
-            left: list[Edit] = []
-            for start in range(0, len(edits), size):
-                bundle = edits[start : start + size]
-                if self._accepts(strategy, policy, bundle):
-                    yield self.best
-                else:
-                    left += bundle
-            edits = left
+        """Make the edits that can be made, in bundles that adapt."""
+        widest = len(edits) if strategy.combines else 1
+        width = min(widest, self._refusals.first_width(edits))
+        suspects = 0  # so many of the edits ahead were refused as one
+        done = 0
+        while done < len(edits):
+            size = max(1, suspects // 2) if suspects else width
+            bundle = edits[done : done + size]
+            if self._accepts(strategy, policy, bundle):
+                yield self.best
+                width = width if suspects else min(widest, 2 * width)
+                suspects = max(0, suspects - size)
+            elif len(bundle) > 1:
+                suspects, size = len(bundle), 0
+            else:
+                width, suspects = max(1, width // 2), 0
+            done += size
 
     def _accepts(
         self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
@@ -157,16 +146,20 @@ class Reducer:
 
         What an earlier step has already done is left out.
         """
-        left = (left_of(edit, self.best) for edit in edits)
+        left = [e for edit in edits if (e := left_of(edit, self.best))]
         try:
-            candidate = self.best.edit(filter(None, left)).returning(policy)
+            candidate = self.best.edit(left).returning(policy)
         except InvalidEdit:
             return False
         if candidate.cost >= self.best.cost:
             return False
+        if self._refusals.rule_out(left, candidate):
+            return False
         verdict = self.ask(strategy.name, candidate)
         if verdict.reproduced:
             self._step(strategy.name, candidate)
+        else:
+            self._refusals.note(left, candidate, verdict.outcome)
         return verdict.reproduced
 
     def ask(self, strategy: str, candidate: Candidate) -> Verdict:
@@ -247,21 +240,3 @@ class Reducer:
     def verdicts(self) -> list[Verdict]:
         """List every answer that was paid for, in order."""
         return list(self._answers.values())
-
-
-def bundle_sizes(edits: int) -> list[int]:
-    """List the bundle sizes to try for so many edits, falling to 1.
-
-    >>> bundle_sizes(200)
-    [49, 31, 19, 12, 7, 5, 3, 1]
-    """
-    if edits < 2:
-        return [1]
-    sizes: list[int] = []
-    believed = min(0.25, 4 / edits)
-    while not sizes or sizes[-1] > 1:
-        size = round(-1 / math.log(1 - believed)) if believed < 1 else 1
-        if not sizes or max(1, size) < sizes[-1]:
-            sizes.append(min(edits, max(1, size)))
-        believed *= _GROWTH
-    return sizes

@@ -13,7 +13,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Event, Stepped
-from shrinkfx.search.reducer import Reducer, bundle_sizes
+from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import (
     HALVES,
@@ -71,11 +71,11 @@ def reaches(producer: str, user: str) -> Callable[[Candidate], bool]:
     ("operators", "needed", "questions"),
     [
         (100, [0], 8),
-        (100, [50], 18),
-        (100, [99], 18),
-        (100, [20, 50, 80], 51),
-        (200, [7, 32, 57, 82, 107, 132, 157, 182], 147),
-        (300, [10, 11, 12], 25),
+        (100, [50], 10),
+        (100, [99], 11),
+        (100, [20, 50, 80], 34),
+        (200, [7, 32, 57, 82, 107, 132, 157, 182], 93),
+        (300, [10, 11, 12], 21),
     ],
 )
 def test_reducer_finds_the_needed_operators_of_a_chain(
@@ -93,7 +93,7 @@ def test_reducer_finds_eight_operators_of_two_hundred() -> None:
     reducer, oracle = reduce(whole(layers(200)), needs(*needed))
     assert reducer.best.keep == set(needed)
     assert reducer.minimal
-    assert len(oracle.asked) <= 159
+    assert len(oracle.asked) <= 104
 
 
 def test_reducer_finds_a_call_by_its_target() -> None:
@@ -101,7 +101,7 @@ def test_reducer_finds_a_call_by_its_target() -> None:
     reducer, oracle = reduce(start, calls("aten.tanh.default"))
     assert len(reducer.best.keep) == 1
     assert reducer.best.keep <= {"tanh", "tanh_1"}
-    assert len(oracle.asked) <= 3
+    assert len(oracle.asked) <= 4
 
 
 def test_reducer_keeps_two_operators_that_fail_only_together() -> None:
@@ -115,7 +115,7 @@ def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
     assert reducer.best.operators == ("n3", "n33")
     assert reducer.best.bypass == {"n32": "n3"}
     assert reducer.minimal
-    assert len(oracle.asked) <= 96
+    assert len(oracle.asked) <= 58
 
 
 def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
@@ -125,15 +125,20 @@ def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
     assert reducer.best.cost == (1, 0, 1)
 
 
+def test_reducer_halves_a_refused_bundle_down_to_what_must_stay() -> None:
+    _, oracle = reduce(long_chain(16), needs("n10"), ["drop_nodes"])
+    gone = [16 - len(candidate.keep) for candidate in oracle.asked]
+    # Refused: n8 to n15, then n10 and n11. Without n11, n10 is known to be needed.
+    assert gone == [8, 4, 6, 5, 9, 15]
+
+
 def test_reducer_asks_one_question_an_operator_if_nothing_can_go() -> None:
     start = long_chain(3)
     _, oracle = reduce(start, lambda candidate: False, ["drop_nodes"])
-    # Bundles of 3 and 2, then singles; all three at once leave nothing to ask.
     assert [c.operators for c in oracle.asked] == [
-        ("n0",),
-        ("n1", "n2"),
         ("n0", "n1"),
         ("n0", "n2"),
+        ("n1", "n2"),
     ]
 
 
@@ -181,7 +186,7 @@ def test_reducer_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
     assert len(oracle.asked) <= 7
 
 
-@pytest.mark.parametrize(("different", "questions"), [(1, 2), (2, 3), (3, 5)])
+@pytest.mark.parametrize(("different", "questions"), [(1, 3), (2, 3), (3, 5)])
 def test_reducer_merges_equal_inputs(different: int, questions: int) -> None:
     start = whole(skeleton({"x": "", "y": "", "z": "", "fma": "x y z"}))
 
@@ -305,7 +310,7 @@ def test_reducer_goes_on_from_another_candidate_and_keeps_its_answers() -> None:
     assert len(oracle.digests) == len(set(oracle.digests))
 
 
-@pytest.mark.parametrize("checks", range(0, 16, 3))
+@pytest.mark.parametrize("checks", range(0, 10, 3))
 def test_reducer_keeps_its_best_when_the_budget_is_spent(checks: int) -> None:
     oracle = FakeOracle(needs("n50"))
     budget = Budget(max_checks=checks)
@@ -362,20 +367,16 @@ def test_reducer_tells_of_every_check_and_step() -> None:
     assert sizes == sorted(set(sizes), reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("edits", "sizes"),
-    [
-        (0, [1]),
-        (1, [1]),
-        (2, [2, 1]),
-        (3, [3, 2, 1]),
-        (10, [3, 2, 1]),
-        (100, [24, 15, 9, 6, 3, 2, 1]),
-        (200, [49, 31, 19, 12, 7, 5, 3, 1]),
-    ],
-)
-def test_bundle_sizes_fall_to_one(edits: int, sizes: list[int]) -> None:
-    assert bundle_sizes(edits) == sizes
+def test_reducer_recovers_from_a_big_bundle_that_passed_by_chance() -> None:
+    first: list[Candidate] = []
+
+    def shows(candidate: Candidate) -> bool:
+        first.append(candidate)
+        return len(first) > 1 and needs("n5")(candidate)
+
+    reducer, oracle = reduce(long_chain(200), shows, ["drop_nodes"])
+    assert reducer.best.operators == ("n5",)
+    assert len(oracle.asked) <= 20
 
 
 def test_reducer_turns_to_original_outputs_when_fewer_hide_the_failure() -> None:
@@ -392,4 +393,4 @@ def test_reducer_turns_to_original_outputs_when_fewer_hide_the_failure() -> None
     reducer = Reducer(start, oracle, choose(None))
     reducer.run()
     assert reducer.best.keep == {"n50", "n51"}
-    assert len(oracle.asked) <= 25
+    assert len(oracle.asked) <= 26

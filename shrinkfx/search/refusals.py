@@ -1,0 +1,69 @@
+"""What was refused so far, and which questions it answers beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+
+
+@dataclass
+class Refusals:
+    """Sets of operators that could not be dropped.
+
+    Where a program passes without some operators, it is believed to pass without
+    more, until one of them can go after all: a chance pass of half the program must
+    not decide the rest of the search. Only PASSED counts: a cut that is INVALID or
+    fails DIFFERENTly may be mended by a bigger one.
+    """
+
+    _alone: set[str] = field(default_factory=set)
+    _passed: list[tuple[Outputs, frozenset[str]]] = field(default_factory=list)
+
+    def note(
+        self, edits: Sequence[Edit], candidate: Candidate, outcome: Outcome
+    ) -> None:
+        """Remember that ``edits``, which led to ``candidate``, were refused."""
+        nodes = dropped(edits)
+        if len(nodes) == 1:
+            self._alone |= nodes
+        if nodes and outcome is Outcome.PASSED:
+            self._passed.append((candidate.outputs, nodes))
+
+    def rule_out(self, edits: Sequence[Edit], candidate: Candidate) -> bool:
+        """Tell whether the answer is known; never of one operator alone.
+
+        Args:
+            edits: all of them still to do, and ``candidate`` comes of them.
+        """
+        nodes = dropped(edits)
+        return len(nodes) > 1 and any(
+            outputs is candidate.outputs and fewer <= nodes
+            for outputs, fewer in self._passed
+        )
+
+    def first_width(self, edits: Sequence[Edit]) -> int:
+        """Choose how many edits to try at first: half of those that give hope.
+
+        An operator that could not be dropped alone gives none.
+        """
+        hopeful = sum(not _names(edit) & self._alone for edit in edits)
+        return max(1, hopeful // 2)
+
+
+def dropped(edits: Sequence[Edit]) -> frozenset[str]:
+    """Collect what a bundle of drops removes; nothing if it holds other edits."""
+    nodes = [edit.nodes for edit in edits if isinstance(edit, Drop)]
+    return frozenset().union(*nodes) if len(nodes) == len(edits) else frozenset()
+
+
+def _names(edit: Edit) -> frozenset[str]:
+    """Name the operators, or the inputs, that an edit is about."""
+    match edit:
+        case Drop(names) | Merge(names):
+            return names
+        case Bypass(name) | Replace(name):
+            return frozenset({name})
