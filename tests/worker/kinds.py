@@ -305,7 +305,7 @@ def sizes(d: Draft) -> bool:
         lambda x: torch.arange(x.shape[0]),
         lambda x: torch.full((x.shape[0], 2), 0.5),
         lambda x: x[: x.shape[0] // 2],
-        lambda x: x / math.sqrt(x.shape[0]),
+        lambda x: x / x.shape[0] ** 0.5,
         lambda x: x.new_zeros(torch.sym_max(x.shape[0], 3), 2),  # type: ignore[no-untyped-call]
         lambda x: x.reshape(x.shape[0] * x.shape[-1], -1),
         lambda x: x.sum() / x.numel(),
