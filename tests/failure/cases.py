@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import plants
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
@@ -274,6 +275,10 @@ COMPILE = {
     "silent_assertion_elsewhere": miss(torch.digamma),
     "cpp_missing": both(lambda x: torch.hypot(x, x + 1)),
     "cpp_missing_another": miss(torch.log2),
+    "cpp_no_match": {
+        "scalar": scalar(torch.ceil),
+        "vector": among_others(torch.ceil),
+    },
     "linker": both(torch.floor),
     "linker_another": miss(torch.round),
     "no_lowering": both(
@@ -300,6 +305,10 @@ COMPILE = {
 
 LOAD = {
     "load_undefined": {**both(torch.expm1), "scalar": scalar(torch.expm1)},
+    "load_truncated": {
+        "half": alone(torch.cos, environment={plants.TRUNCATE: "0.5"}, script=True),
+        "tenth": among_others(torch.cos, environment={plants.TRUNCATE: "0.1"}),
+    },
     "load_undefined_another": miss(torch.log1p),
 }
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._inductor.package
 from torch import Tensor
 from torch._inductor import ir
 from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
@@ -133,6 +135,22 @@ IN_LOWERING = {
 
 for _operator, _lowering in IN_LOWERING.items():
     lowerings[_operator] = functools.wraps(_lowering)(_lowering)
+
+
+TRUNCATE = "PLANTED_TRUNCATION"
+package: Any = torch._inductor.package
+_package_aoti = getattr(package.package_aoti, "__wrapped__", package.package_aoti)
+
+
+@functools.wraps(_package_aoti)
+def package_and_truncate(*args: Any) -> Any:
+    path: Any = _package_aoti(*args)
+    if left := os.environ.get(TRUNCATE):
+        os.truncate(path, int(os.path.getsize(path) * float(left)))
+    return path
+
+
+package.package_aoti = package_and_truncate
 
 
 def _is_compiled() -> bool:

@@ -23,6 +23,7 @@ RECORDED = Path(__file__).parent / "recorded"
 FAMILIES = {
     "arithmetic_trap": (Kind.CRASH, Stage.RUN),
     "bounds": (Kind.ASSERT, Stage.RUN),
+    "cpp_no_match": (Kind.COMPILE_ERROR, Stage.COMPILE),
     "cpp_missing": (Kind.COMPILE_ERROR, Stage.COMPILE),
     "cpp_missing_another": (Kind.COMPILE_ERROR, Stage.COMPILE),
     "crash_compiling": (Kind.CRASH, Stage.COMPILE),
@@ -47,6 +48,7 @@ FAMILIES = {
     "layout_of_operator": (Kind.ASSERT, Stage.RUN),
     "linker": (Kind.COMPILE_ERROR, Stage.COMPILE),
     "linker_another": (Kind.COMPILE_ERROR, Stage.COMPILE),
+    "load_truncated": (Kind.LOAD_ERROR, Stage.LOAD),
     "load_undefined": (Kind.LOAD_ERROR, Stage.LOAD),
     "load_undefined_another": (Kind.LOAD_ERROR, Stage.LOAD),
     "lowering": (Kind.COMPILE_ERROR, Stage.COMPILE),
@@ -77,6 +79,7 @@ SAME_WORDS = {
     "illegal_instruction",
     "linker",
     "linker_another",
+    "load_truncated",
     "no_lowering",
     "no_lowering_of_another",
     "silent_assertion",
