@@ -12,7 +12,7 @@ _FILE = re.compile(
     r"(?:(?<![\w.)\]])~?/[\w.+@-]+|\b[\w+@-]+(?=/[\w.+@/-]*\.\w))(?:/[\w.+@-]*)*(?::\d+)*"
     r"|\b[\w-]+\.(?:py|c|cc|cpp|cu|h|hpp|o|so|s|S|pt2?)\b(?:[:(]\d+\)?)*"
 )
-_QUOTED_FILE = re.compile(r"(['\"])[^'\"\n]*/[^'\"\n]*\1")
+_QUOTED_FILE = re.compile(r"(?<!\w)(['\"])[^'\"\n]*/[^'\"\n]*\1")
 _KERNEL = re.compile(r"\b(?:cpp|triton)_\w+")
 _DTYPE = re.compile(
     r"\btorch\.(?:b?float|u?int|complex|bool|half|double|long|short)\w*"
@@ -20,7 +20,10 @@ _DTYPE = re.compile(
     r"|ComplexFloat|ComplexDouble)\b"
 )
 _POSITION = re.compile(r"(?<=\w)[._]\d+(?=[._]|\b)")
-_NUMBERED = re.compile(r"\b([A-Za-z_](?:\w*[A-Za-z_])?)\d+\b")
+# Names that compilers make up; log2 and exp2, mylib::op1 and mylib::op2 are others'.
+_NUMBERED = re.compile(
+    r"(?<![\w.])(?<!::)([A-Za-z]|\w*_|tmp|buf|arg|op|ks|zuf|(?:in|out|in_out)_ptr)\d+\b"
+)
 _NUMBER = re.compile(r"(?<![\w#])[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?\w*")
 _SIZES = re.compile(r"([\[(])(?:(?:s|u|ks|zuf)?#[-+*/%, ]*)+([\])])|(\[)(\])")
 # g++ quotes with U+2018 and U+2019, and the linker with ` and '.

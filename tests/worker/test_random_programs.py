@@ -1,8 +1,8 @@
 """Small random programs, reduced with everything real but the compiler.
 
 25 of them in an ordinary run; ``pytest -m slow``, a part of ``make test-all``, goes
-through 500. With ``--hypothesis-show-statistics`` it says why candidates were no
-programs.
+through 500. With ``--hypothesis-show-statistics`` it says why
+candidates were no programs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from programs import make
 from reductions import Loaded, RealOracle, check_result, reduce
 from torch._dynamo.exc import TorchDynamoException
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+"""What torch says of the programs drawn (a variance of one number): it is no matter
+here, and said once in a process, which would make a failure come and go."""
 
 KEPT = {
     2: "its source was exported with ranges that its own guards refuse",
