@@ -85,6 +85,7 @@ def write_embedded(
         load = [f'exported = torch.export.load("{program}")']
     load += [
         "model = exported.module(check_guards=False)",
+        "model._forward_pre_hooks.clear()  # refusing sizes is the compiler's part",
         f"failing = {failing}",
     ]
     parts = [

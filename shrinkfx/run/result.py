@@ -124,7 +124,8 @@ def about(
         **server.ready.environment,
         **options.environment,
     }
-    random = {"fallback_random": True} if checks.get("fallback_random") else {}
+    eager_random = printed["random"] and checks.get("fallback_random")
+    random = {"fallback_random": True} if eager_random else {}
     return About(
         # A script's comparison has words of its own.
         signature=replace(

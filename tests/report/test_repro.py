@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import base64
+import io
 from typing import Any
 
 import pytest
+import torch
 
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.transcript import STAGE_OF_CALL
@@ -168,6 +170,19 @@ def test_embedded_program_is_carried_whole() -> None:
     ]
     assert base64.b85decode(value.replace("\n", "")) == program
     assert "this is the program itself" in text
+
+
+def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None:
+    dim = torch.export.Dim("n", min=2, max=4)
+    exported = torch.export.export(
+        torch.nn.ReLU(), (torch.ones(3),), dynamic_shapes=({0: dim},)
+    )
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    text = write_embedded(file.getvalue(), about(), [], "(torch.ones(9),)")
+    made: dict[str, Any] = {}
+    exec(text.partition("torch.manual_seed")[0].partition("expected = ")[0], made)
+    assert made["model"](*made["failing"]).shape == (9,)
 
 
 def test_crash_says_that_the_process_dies() -> None:
