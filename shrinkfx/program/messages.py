@@ -48,6 +48,28 @@ class Task(StrEnum):
     """Become a command of the user's."""
 
 
+class Backend(StrEnum):
+    """What compiles and runs a program."""
+
+    AUTO = "auto"
+    """The interpreter for a CUDA program where there is no CUDA device."""
+    AOTI = "aoti"
+    """AOTInductor, as users call it."""
+    INTERPRETER = "interpreter"
+    """Inductor's CUDA kernels, on Triton's interpreter, with every access checked."""
+
+
+class Probe(StrEnum):
+    """What the interpreter looks at; each finds what the others cannot."""
+
+    REAL = "real"
+    """The kernels of Inductor's Python wrapper, on the failing inputs."""
+    HINTS = "hints"
+    """AOTInductor's kernels, on what it makes up to time them while compiling."""
+    CONTRACT = "contract"
+    """Sizes and strides: of operators that no kernel computes, and of inputs."""
+
+
 @dataclass(frozen=True)
 class Setup(Message):
     """What a server needs to know before it forks; a bare one has no model.
@@ -55,6 +77,7 @@ class Setup(Message):
     Attributes:
         directory: folder for values, packages and logs; the server's own.
         device: where to move the program, or None for where it is.
+        arch: the GPU that kernels are made for where there is none.
     """
 
     directory: str
@@ -63,6 +86,8 @@ class Setup(Message):
     preloads: tuple[str, ...] = ()
     device: str | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = Backend.AUTO
+    arch: str = "sm_90"
 
     def __post_init__(self) -> None:
         # JSON has no tuples.
@@ -113,7 +138,9 @@ class Ready(Message):
         error: '' or what went wrong, with the subject at fault.
         preload_files: the Python file behind each preload, '' where it is
             installed or a library.
-        environment: variables that the worker set because of the device.
+        environment: variables that the device makes necessary.
+        backend: the one chosen.
+        for_cuda: the program is for CUDA, wherever it lies now.
     """
 
     error: str = ""
@@ -122,4 +149,6 @@ class Ready(Message):
     versions: Mapping[str, str] = field(default_factory=dict)
     preload_files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    backend: str = Backend.AOTI
+    for_cuda: bool = False
     cpu_seconds: float = 0.0

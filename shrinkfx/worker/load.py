@@ -20,7 +20,8 @@ from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Setup
+from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.worker.devices import on_cpu, read_cuda_storages_on_cpu
 from shrinkfx.worker.functional import without_writes
 
 MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
@@ -55,18 +56,6 @@ class Program:
     def as_exported(self) -> Program:
         """Cut from the original itself, in-place operators and all."""
         return replace(self, graph=self.original)
-
-
-def device_type(model: str) -> str:
-    """Read off the archive whether a program is on CUDA, without loading it."""
-    try:
-        with zipfile.ZipFile(model) as archive:
-            for name in archive.namelist():
-                if name.endswith(".json") and b'"type": "cuda"' in archive.read(name):
-                    return "cuda"
-    except (OSError, zipfile.BadZipFile):
-        return "cpu"  # loading it will say what is wrong
-    return "cpu"
 
 
 def preload(names: Sequence[str]) -> dict[str, str]:
@@ -147,7 +136,7 @@ def load(setup: Setup) -> Program:
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
     )
     failing = _read_inputs(setup.inputs) if setup.inputs else example
-    if setup.device and setup.inputs:
+    if setup.device and setup.inputs and setup.backend != Backend.INTERPRETER:
         args, kwargs = pytree.tree_map_only(
             torch.Tensor, lambda t: t.to(setup.device), (failing.args, failing.kwargs)
         )
@@ -160,27 +149,13 @@ def load(setup: Setup) -> Program:
 
 
 def _read(model: str, setup: Setup) -> ExportedProgram:
-    original = _read_program(model, Path(setup.directory) / "server.log")
-    return _move(original, setup.device) if setup.device else original
-
-
-def require_device(setup: Setup) -> None:
-    """Refuse what needs a GPU where there is none, before torch says so at length."""
-    assert setup.model is not None
-    if torch.cuda.is_available():
-        return
-    if setup.device and setup.device.startswith("cuda"):
-        advice = "run on a machine with a GPU, or leave --device out"
-        raise LoadError(
-            setup.model, f"--device {setup.device}: there is no CUDA device", advice
-        )
-    if device_type(setup.model) == "cuda":
-        reason = "is a CUDA program, and there is no CUDA device"
-        advice = (
-            "run on a machine with a GPU, or export the module on the CPU and see "
-            "whether that fails too"
-        )
-        raise LoadError(setup.model, reason, advice)
+    folder = Path(setup.directory)
+    if setup.backend != Backend.INTERPRETER:
+        original = _read_program(model, model, folder / "server.log")
+        return _move(original, setup.device) if setup.device else original
+    # All lies on the CPU; only what is compiled is for CUDA.
+    read_cuda_storages_on_cpu()
+    return _read_program(on_cpu(model, folder), model, folder / "server.log")
 
 
 def _require_known_options(options: Mapping[str, Any]) -> None:
@@ -197,9 +172,10 @@ def _require_known_options(options: Mapping[str, Any]) -> None:
             )
 
 
-def _read_program(model: str, log: Path) -> ExportedProgram:
+def _read_program(path: str, model: str, log: Path) -> ExportedProgram:
+    """Load the file at ``path``, which the user knows as ``model``."""
     try:
-        return torch.export.load(model)
+        return torch.export.load(path)
     except FileNotFoundError:
         raise LoadError(model, "no such file", "give the path of a .pt2") from None
     except BaseException as error:

@@ -13,12 +13,12 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Ready, Request, Setup, Task
+from shrinkfx.program.messages import Backend, Ready, Request, Setup, Task
 from shrinkfx.worker.serve import ParentGone, serve, take_line
 from shrinkfx.worker.supervise import Note, Work, write_answer
 
@@ -57,26 +57,28 @@ def main() -> None:
 
 def _start(setup: Setup) -> tuple[Any, Ready]:
     """Import torch, load what can be loaded before a fork, and warm up."""
-    environment = CUDA_ENVIRONMENT if _on_cuda(setup) else {}
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
     import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     from shrinkfx.worker.backends import aoti
-    from shrinkfx.worker.load import load, preload, require_device
+    from shrinkfx.worker.devices import choose_backend, is_for_cuda
+    from shrinkfx.worker.load import load, preload
     from shrinkfx.worker.perform import Worker
 
     files = preload(setup.preloads)
+    setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
-    if setup.model:
-        require_device(setup)
+    for_cuda = is_for_cuda(setup)
+    environment = CUDA_ENVIRONMENT if for_cuda else {}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)  # read when CUDA starts
     aoti.warm_up()
-    if setup.model and not environment:
+    # A process that has touched a GPU cannot fork children that do.
+    if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
         worker.program = load(setup)
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
-    if environment:
+    if for_cuda:
         versions |= {"CUDA": str(torch.version.cuda), "triton": _version("triton")}
     versions |= {
         "g++": aoti.compiler_version(),
@@ -86,18 +88,10 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
         versions=versions,
         preload_files=files,
         environment=environment,
+        backend=setup.backend,
+        for_cuda=for_cuda,
         cpu_seconds=time.process_time(),
     )
-
-
-def _on_cuda(setup: Setup) -> bool:
-    if setup.device:
-        return setup.device.startswith("cuda")
-    if setup.model is None:
-        return False
-    from shrinkfx.worker.load import device_type
-
-    return device_type(setup.model) == "cuda"
 
 
 def _version(package: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ from zoo import export
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Setup
-from shrinkfx.worker.load import load, require_device
-
-NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+from shrinkfx.worker.load import load
 
 
 def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:
@@ -44,20 +41,3 @@ def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
     assert words in str(caught.value)
     assert "the program expects" in str(caught.value)
     assert "inputs.pt" in caught.value.subject
-
-
-@NO_GPU
-def test_cuda_program_without_a_gpu_is_said_before_it_is_loaded(tmp_path: Path) -> None:
-    model = tmp_path / "model.pt2"
-    with zipfile.ZipFile(model, "w") as archive:
-        archive.writestr("model/models/model.json", '{"device": {"type": "cuda"}}')
-    with pytest.raises(LoadError, match="there is no CUDA device"):
-        require_device(Setup(str(tmp_path), model=str(model)))
-
-
-@NO_GPU
-def test_move_to_cuda_without_a_gpu_is_refused(tmp_path: Path) -> None:
-    cpu = setup(tmp_path)
-    with pytest.raises(LoadError, match="--device cuda:1"):
-        require_device(Setup(str(tmp_path), model=cpu.model, device="cuda:1"))
-    require_device(cpu)
