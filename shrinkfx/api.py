@@ -14,6 +14,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.failure.signature import UNTIL, Kind
 from shrinkfx.options import Options, Reduction
+from shrinkfx.program.messages import ARCHS, Backend, Probe
 from shrinkfx.report.output import (
     output_folder,
     remove_if_empty,
@@ -41,6 +42,9 @@ def minify(
     inputs: str | Path | None = None,
     preload: Sequence[str | Path] = (),
     device: str | None = None,
+    backend: str = Backend.AUTO,
+    arch: str = ARCHS[0],
+    probe: str | None = None,
     inductor: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
@@ -63,6 +67,11 @@ def minify(
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
         device: where to move the program: ``cpu``, ``cuda`` or ``cuda:N``.
+        backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
+            ``auto``, the interpreter for a CUDA program where there is no GPU.
+        arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
+        probe: what the interpreter looks at: ``real``, ``hints`` or ``contract``;
+            None means whichever shows the failure.
         inductor: Inductor options of the failing run.
         environment: environment variables of the failing run; ``until``
             ``check-inputs`` adds the one that has inputs checked.
@@ -90,6 +99,9 @@ def minify(
         inputs=Path(inputs) if inputs else None,
         preload=tuple(str(name) for name in names),
         device=device,
+        backend=backend,
+        arch=arch,
+        probe=probe,
         inductor=dict(inductor or {}),
         environment=dict(environment or {}),
         timeout_s=timeout_s,
@@ -152,6 +164,10 @@ def _check(options: Options) -> None:
         _check_command(Command.parse(options.check), options)
     if options.device and not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
         raise UsageError(f"--device {options.device}: cpu, cuda or cuda:N")
+    _check_one_of("backend", options.backend, tuple(Backend))
+    _check_one_of("arch", options.arch, ARCHS)
+    if options.probe is not None:
+        _check_one_of("probe", options.probe, tuple(Probe))
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     if not options.model.is_file():
@@ -162,6 +178,11 @@ def _check(options: Options) -> None:
             option = name.removesuffix("_s").replace("_", "-")
             raise UsageError(f"--{option} must be above 0, not {value}")
     choose(options.strategies)
+
+
+def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
 
 
 def _check_command(command: Command, options: Options) -> None:

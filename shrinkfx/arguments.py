@@ -10,6 +10,7 @@ from pathlib import Path
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import ANY, MEANING
 from shrinkfx.options import Options
+from shrinkfx.program.messages import ARCHS, Backend, Probe
 
 EXIT_CODES = {
     0: "reduced and verified",
@@ -106,6 +107,24 @@ def _add_program_options(parser: argparse.ArgumentParser) -> None:
         "--device", metavar="cpu|cuda[:N]", help="move the program there"
     )
     group.add_argument(
+        "--backend",
+        default=Backend.AUTO,
+        choices=list(Backend),
+        help="interpreter: check the CUDA kernels without a GPU; auto: do that for a "
+        "CUDA program where there is no GPU (default)",
+    )
+    group.add_argument(
+        "--arch",
+        default=ARCHS[0],
+        choices=ARCHS,
+        help=f"the GPU that the interpreter's kernels are made for ({ARCHS[0]})",
+    )
+    group.add_argument(
+        "--probe",
+        choices=list(Probe),
+        help="what the interpreter looks at; default: whatever shows the failure",
+    )
+    group.add_argument(
         "--inductor-config",
         action="append",
         default=[],
@@ -189,6 +208,9 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         inputs=Path(arguments.inputs) if arguments.inputs else None,
         preload=tuple(arguments.preload),
         device=arguments.device,
+        backend=arguments.backend,
+        arch=arguments.arch,
+        probe=arguments.probe,
         inductor=dict(map(_setting, arguments.inductor_config)),
         environment=dict(map(_variable, arguments.env)),
         timeout_s=arguments.timeout,

@@ -9,6 +9,7 @@ from typing import Any
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import ARCHS, Backend
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class Options:
         match: a regular expression that the failure's text must hold.
         check: a command that says whether a ``.pt2`` still fails, or None.
         baseline_runs: how often the original may run before it is said not to fail.
+        device: where to move the program, or None for where it is.
+        backend: what compiles and runs it, of ``program.messages.Backend``.
+        arch: the GPU that the interpreter's kernels are made for.
+        probe: the one that the interpreter asks; None means that which shows it.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
         timeout_s: seconds per check; None means ten times the baseline.
@@ -34,6 +39,9 @@ class Options:
     inputs: Path | None = None
     preload: tuple[str, ...] = ()
     device: str | None = None
+    backend: str = Backend.AUTO
+    arch: str = ARCHS[0]
+    probe: str | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None

@@ -19,7 +19,15 @@ from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from shrinkfx.errors import LoadError, WorkerError
-from shrinkfx.program.messages import Ending, Message, Ready, Request, Setup
+from shrinkfx.program.messages import (
+    ARCHS,
+    Backend,
+    Ending,
+    Message,
+    Ready,
+    Request,
+    Setup,
+)
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S = 30.0
@@ -49,6 +57,8 @@ class Server:
         inputs: Path | None = None,
         preloads: Sequence[str] = (),
         device: str | None = None,
+        backend: str = Backend.AUTO,
+        arch: str = ARCHS[0],
         inductor: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = _NOTHING,
         command: Sequence[str] = _WORKER,
@@ -63,6 +73,8 @@ class Server:
             inputs=str(inputs) if inputs else None,
             preloads=tuple(preloads),
             device=device,
+            backend=backend,
+            arch=arch,
             inductor=dict(inductor or {}),
         )
         with _held_interrupt() as interrupted:

@@ -59,6 +59,10 @@ class Backend(StrEnum):
     """Inductor's CUDA kernels, on Triton's interpreter, with every access checked."""
 
 
+ARCHS = ("sm_90", "sm_80", "sm_100")
+"""GPUs that kernels can be made for where there is none; the default first."""
+
+
 class Probe(StrEnum):
     """What the interpreter looks at; each finds what the others cannot."""
 
@@ -87,7 +91,7 @@ class Setup(Message):
     device: str | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
     backend: str = Backend.AUTO
-    arch: str = "sm_90"
+    arch: str = ARCHS[0]
 
     def __post_init__(self) -> None:
         # JSON has no tuples.
@@ -149,6 +153,6 @@ class Ready(Message):
     versions: Mapping[str, str] = field(default_factory=dict)
     preload_files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
     backend: str = Backend.AOTI
     for_cuda: bool = False
-    cpu_seconds: float = 0.0

@@ -47,6 +47,8 @@ def server_for(options: Options) -> Server:
         inputs=options.inputs.resolve() if options.inputs else None,
         preloads=options.preload,
         device=options.device,
+        backend=options.backend,
+        arch=options.arch,
         inductor=options.inductor,
         environment=options.environment,
     )

@@ -90,6 +90,8 @@ def _settings(job: Job, subject: Subject) -> dict[str, Any]:
         "inductor": dict(options.inductor),
         "environment": dict(options.environment),
         "device": options.device,
+        "backend": options.backend,
+        "arch": options.arch,
     }
 
 

@@ -23,6 +23,9 @@ from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject, describe_program
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Asked, Journal
 
+_SETTINGS = ("inductor", "environment", "device", "backend", "arch")
+"""Options that are taken from the run that met the candidate."""
+
 
 @dataclass(frozen=True)
 class Retrieved:
@@ -49,7 +52,7 @@ def retrieve(
         UsageError: the run met no such candidate, or was of another program.
     """
     asked, settings = _find(folder, digest)
-    as_then = {name: settings[name] for name in ("inductor", "environment", "device")}
+    as_then = {name: settings[name] for name in _SETTINGS}
     options = dataclasses.replace(options, **as_then)
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
     job = Job(options, out, listener)

@@ -37,11 +37,12 @@ class Written:
     exact: str
 
 
-def write_tensor(value: Any, seed: int) -> Written:
-    """Write a tensor; its place in the file's order is what ``seed`` stands for."""
+def write_tensor(value: Any, device: str = "") -> Written:
+    """Write a tensor; ``device`` is where it goes, if that is not where it is."""
     if not isinstance(value, torch.Tensor):
         return Written(repr(value), repr(value))
-    view = f'.to("{value.device}")' if value.device.type != "cpu" else ""
+    device = device or str(value.device)
+    view = f'.to("{device}")' if device != "cpu" else ""
     flat = value.detach()
     if not flat.is_contiguous():
         # The memory behind the view, then the view: strides are kept exactly.

@@ -17,7 +17,7 @@ import torch
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Request, Setup, Task
+from shrinkfx.program.messages import Backend, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.backends import aoti
 from shrinkfx.worker.describe import (
@@ -30,6 +30,7 @@ from shrinkfx.worker.describe import (
     keeps_state,
     mutates,
 )
+from shrinkfx.worker.devices import save_for_cuda
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
@@ -192,9 +193,11 @@ class Worker:
         note(Stage.REBUILD)
         built = self._built(arguments)
         exported = built.exported
-        torch.export.save(exported, arguments["path"])
+        device = "cuda" if self.setup.backend == Backend.INTERPRETER else ""
+        save = save_for_cuda if device else torch.export.save
+        save(exported, Path(arguments["path"]))
         try:
-            source, unprintable = print_program(built).to_json(), ""
+            source, unprintable = print_program(built, device).to_json(), ""
         except Unprintable as error:
             source, unprintable = {}, str(error)
         torch.save(long_values(built), arguments["data"])

@@ -19,13 +19,24 @@ class Unprintable(ShrinkfxError):
 
 
 class GraphPrinter:
-    """Print one graph, and the graphs inside it as classes of their own."""
+    """Print one graph, and the graphs inside it as classes of their own.
+
+    Args:
+        names: what stands for some nodes.
+        device: what stands for each device in the graph; '' leaves them.
+        prefix: of the classes' names.
+    """
 
     def __init__(
-        self, module: fx.GraphModule, names: dict[str, str], prefix: str = ""
+        self,
+        module: fx.GraphModule,
+        names: dict[str, str],
+        device: str = "",
+        prefix: str = "",
     ) -> None:
         self._module = module
         self._names = names
+        self._device = device
         self._prefix = prefix
         self.branches: list[str] = []
         self.members: dict[str, str] = {}
@@ -64,7 +75,7 @@ class GraphPrinter:
         parts = re.split(r"\W|_", target)
         name = self._prefix + "".join(part.capitalize() for part in parts)
         if self.members.get(target) != name:
-            printer = GraphPrinter(inner, {}, prefix=name)
+            printer = GraphPrinter(inner, {}, self._device, prefix=name)
             self.members[target] = name
             self.branches += [*_class(name, inner, printer)]
         return f"self.{target}"
@@ -87,7 +98,7 @@ class GraphPrinter:
             case fx.Node():
                 return self._names.get(value.name, value.name)
             case torch.device():
-                return f'torch.device("{value}")'
+                return f'torch.device("{self._device or value}")'
             case float() if not math.isfinite(value):
                 return f'float("{value}")'
             case torch._ops.OpOverload():

@@ -62,20 +62,23 @@ class Printed:
         return asdict(self)
 
 
-def print_program(built: Rebuilt) -> Printed:
+def print_program(built: Rebuilt, device: str = "") -> Printed:
     """Print a rebuilt candidate.
+
+    Args:
+        device: where the printed program is to run, if not where it is now.
 
     Raises:
         Unprintable: it holds an argument or an operator without a source form.
     """
     exported = built.exported
-    names, weights = _weights(exported)
-    graph = GraphPrinter(exported.graph_module, names)
+    names, weights = _weights(exported, device)
+    graph = GraphPrinter(exported.graph_module, names, device)
     body = graph.body(_written_back(exported))
     dims, shapes = _dynamic_shapes(exported)
     return Printed(
         weights=weights,
-        inputs=_inputs(built),
+        inputs=_inputs(built, device),
         branches=tuple(graph.branches),
         members=graph.members,
         body=tuple(body),
@@ -146,7 +149,9 @@ def _attribute(target: str) -> str:
     return re.sub(r"\W", "_", target)
 
 
-def _weights(exported: ExportedProgram) -> tuple[dict[str, str], tuple[Weight, ...]]:
+def _weights(
+    exported: ExportedProgram, device: str
+) -> tuple[dict[str, str], tuple[Weight, ...]]:
     """Name each weight's placeholder ``self.attribute`` and write its values."""
     names: dict[str, str] = {}
     weights: list[Weight] = []
@@ -157,7 +162,7 @@ def _weights(exported: ExportedProgram) -> tuple[dict[str, str], tuple[Weight, .
             raise Unprintable(f"an input of kind {spec.kind.name}")
         attribute = _attribute(spec.target)
         names[spec.arg.name] = f"self.{attribute}"
-        text = write_tensor(_weight_value(exported, spec.target), len(weights))
+        text = write_tensor(_weight_value(exported, spec.target), device)
         kind = spec.kind.name.lower().removesuffix("_tensor")
         if spec.kind is InputKind.BUFFER and not spec.persistent:
             kind = "non_persistent_buffer"
@@ -176,7 +181,7 @@ def _written_back(exported: ExportedProgram) -> list[str]:
     ]
 
 
-def _inputs(built: Rebuilt) -> tuple[Input, ...]:
+def _inputs(built: Rebuilt, device: str) -> tuple[Input, ...]:
     names = built.exported.graph_signature.user_inputs
     two_sets = any(
         e is not f and not _same(e, f)
@@ -184,8 +189,8 @@ def _inputs(built: Rebuilt) -> tuple[Input, ...]:
     )
     inputs = []
     for position, name in enumerate(names):
-        example = write_tensor(built.example.args[position], 100 + position)
-        failing = write_tensor(built.failing.args[position], 200 + position)
+        example = write_tensor(built.example.args[position], device)
+        failing = write_tensor(built.failing.args[position], device)
         inputs.append(Input(str(name), example, failing if two_sets else None))
     return tuple(inputs)
 
