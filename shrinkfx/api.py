@@ -22,10 +22,20 @@ from shrinkfx.report.output import (
 from shrinkfx.run import run
 from shrinkfx.run.retrieval import Retrieved
 from shrinkfx.run.retrieval import retrieve as retrieve_from
+from shrinkfx.run.verification import Confirmed, confirm
 from shrinkfx.search.events import Listener, ignore
 from shrinkfx.search.strategy import choose
 
-__all__ = ["Options", "Reduction", "Retrieved", "minify", "reduce", "retrieve"]
+__all__ = [
+    "Confirmed",
+    "Options",
+    "Reduction",
+    "Retrieved",
+    "minify",
+    "reduce",
+    "retrieve",
+    "verify",
+]
 
 _SHOWN_BY: Mapping[str | None, Mapping[str, str]] = {
     Kind.CHECK_INPUTS: {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
@@ -145,6 +155,21 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
     return retrieve_from(options, digest, options.out, listener)
+
+
+def verify(options: Options, listener: Listener = ignore) -> Confirmed:
+    """Run a repro as a stranger would: does it fail as its header states?
+
+    Args:
+        options: ``model`` is the script; back end, arch and time limit count.
+
+    Raises:
+        UsageError: it is no script, or only a command of its maker's can judge it.
+        LoadError: it cannot be read.
+        WorkerError: the process that holds torch died.
+    """
+    _check(options)
+    return confirm(options, listener)
 
 
 def _with_what_shows_it(options: Options) -> Options:

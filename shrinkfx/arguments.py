@@ -167,6 +167,12 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIGEST",
         help="write a candidate that the run in --out DIR has met, its by-catch say",
     )
+    group.add_argument(
+        "--verify",
+        action="store_true",
+        help="MODEL.pt2 is a repro.py instead: run it in an empty folder and say how "
+        "it fails; exit 0 if as its header states, else 3",
+    )
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument(
         "-v", "--verbose", action="store_true", help="a line per check"

@@ -48,6 +48,8 @@ def _run(arguments: argparse.Namespace, command: str) -> int:
     options = options_of(arguments, command)
     listener = _listener(arguments)
     try:
+        if arguments.verify:
+            return _print_confirmed(api.verify(options, listener))
         if arguments.candidate:
             retrieved = api.retrieve(options, arguments.candidate, listener)
             return _print_candidate(retrieved)
@@ -67,6 +69,14 @@ def _print_candidate(retrieved: api.Retrieved) -> int:
     print(f"repro:     {verified.written.files[0]}")
     print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
     return 0 if verified.failed == verified.runs else 5
+
+
+def _print_confirmed(confirmed: api.Confirmed) -> int:
+    if confirmed.expected:
+        print(f"expected: {confirmed.expected}")
+    print(f"seen:     {confirmed.seen}")
+    print("it fails as it should" if confirmed.fails else "it does not fail so")
+    return 0 if confirmed.fails else 3
 
 
 def _print_result(reduction: api.Reduction) -> None:

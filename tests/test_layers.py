@@ -25,8 +25,17 @@ ALLOWED = {
     "progress": {"search"},
     "options": {"program", "failure"},
     "run": {"errors", "options", "program", "failure", "search", "check", "report"},
-    "api": {"errors", "options", "failure", "search", "check", "report", "run"},
-    "arguments": {"errors", "failure", "options"},
+    "api": {
+        "errors",
+        "options",
+        "program",
+        "failure",
+        "search",
+        "check",
+        "report",
+        "run",
+    },
+    "arguments": {"errors", "program", "failure", "options"},
     "cli": {"errors", "search", "api", "arguments", "progress"},
 }
 """What each room may import besides itself."""

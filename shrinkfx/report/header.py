@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.failure.signature import Kind, Signature, Stage
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def header(about: About, *remarks: str) -> str:
         "",
         "Run:     python repro.py",
         "Expect:  " + f"\n{' ' * 9}".join(_expectation(about)),
+        f"Failure: {signature.kind} | {signature.stage} | {signature.detail}",
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
@@ -67,6 +68,20 @@ def header(about: About, *remarks: str) -> str:
     ]
     rows = "\n".join(lines).splitlines()
     return "\n".join(f"# {row}".rstrip() for row in rows)
+
+
+_FAILURE = re.compile(r"^# Failure: (\S+) \| (\S+) \| ?(.*)$", re.MULTILINE)
+
+
+def read_failure(script: str) -> Signature | None:
+    """Read off a repro how it fails; None where its header does not say."""
+    found = _FAILURE.search(script)
+    if found is None:
+        return None
+    try:
+        return Signature(Kind(found[1]), Stage(found[2]), found[3], found[3])
+    except ValueError:
+        return None
 
 
 def _without_folders(text: str) -> str:

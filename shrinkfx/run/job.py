@@ -35,9 +35,13 @@ class Job:
         self.listener(Noted(text))
 
     def limits(self, default_s: float) -> Limits:
-        """Bound a check by the user's time limit, and by what memory is free."""
-        timeout_s = self.options.timeout_s or default_s
-        return Limits(timeout_s, _available_bytes() * 3 // 4)
+        """Bound a check of this run."""
+        return limits_of(self.options, default_s)
+
+
+def limits_of(options: Options, default_s: float) -> Limits:
+    """Bound a check by the user's time limit, and by what memory is free."""
+    return Limits(options.timeout_s or default_s, _available_bytes() * 3 // 4)
 
 
 def server_for(options: Options) -> Server:

@@ -1,0 +1,80 @@
+"""Run any repro as a stranger would, and say how it fails: ``--verify``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.check.baseline import describe
+from shrinkfx.check.oracle import Meter
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.check.server import Server
+from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.options import Options
+from shrinkfx.report.header import read_failure
+from shrinkfx.run.job import limits_of
+from shrinkfx.search.events import Listener, Noted
+
+TIMEOUT_S = 600.0
+"""Seconds that a repro may take without ``timeout_s``."""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What a repro did.
+
+    Attributes:
+        expected: the failure that its header states, or None if it states none.
+        seen: what it did, in a line.
+        fails: it failed as stated; or at all, where nothing is stated.
+    """
+
+    expected: Signature | None
+    seen: str
+    fails: bool
+
+
+def confirm(options: Options, listener: Listener) -> Confirmed:
+    """Run the script at ``options.model`` once, in an empty folder.
+
+    Files beside it go along if it names them.
+
+    Raises:
+        UsageError: it is no script.
+        LoadError: it cannot be read.
+    """
+    script = options.model
+    text = _read(script)
+    expected = read_failure(text)
+    if expected and expected.kind is Kind.CHECK:
+        raise UsageError(
+            f"{script}: only its --check command can tell whether it fails"
+        )
+    beside = sorted(script.resolve().parent.iterdir())
+    files = [script, *(p for p in beside if p.name != script.name and _named(p, text))]
+    listener(Noted(f"running {script.name} in an empty folder"))
+    with Server(environment=None) as bare:
+        runner = ScriptRunner(bare, limits_of(options, TIMEOUT_S), Meter())
+        seen = runner.run(files, fresh=True)
+    fails = seen.signature is not None
+    if expected:
+        fails = expected.admits(seen.signature)
+    return Confirmed(expected, describe(seen), fails)
+
+
+def _named(file: Path, text: str) -> bool:
+    """Tell whether a script names a file; it imports modules by their stem."""
+    name = file.stem if file.suffix == ".py" else file.name
+    return file.is_file() and bool(re.search(rf"\b{re.escape(name)}\b", text))
+
+
+def _read(script: Path) -> str:
+    advice = "--verify takes a repro.py"
+    if script.suffix != ".py":
+        raise UsageError(f"{script} is no Python file: {advice}")
+    try:
+        return script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(str(script), f"cannot be read: {error}", advice) from error

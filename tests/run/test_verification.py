@@ -1,0 +1,85 @@
+"""What ``--verify`` says of a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shrinkfx import api
+from shrinkfx.cli import main
+from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options import Options
+from shrinkfx.report.header import read_failure
+
+SCRIPT = """\
+# assert in AOTInductor (run): reduced from 9 operators to 1.
+#
+# Failure: {failure}
+import helper
+
+def compiled(): raise RuntimeError(helper.TEXT)
+actual = compiled()
+print("no longer fails")
+"""
+BOUNDS = "assert | run | index out of bounds"
+
+
+def script(folder: Path, failure: str, text: str) -> Path:
+    path = folder / "repro.py"
+    path.write_text(SCRIPT.format(failure=failure))
+    (folder / "helper.py").write_text(f"TEXT = {text!r}\n")
+    (folder / "unnamed.py").write_text("raise SystemError\n")
+    return path
+
+
+def test_header_states_the_failure(tmp_path: Path) -> None:
+    expected = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+    assert read_failure(SCRIPT.format(failure=BOUNDS)) == expected
+    assert read_failure(SCRIPT.format(failure="mismatch | compare | ")) == Signature(
+        Kind.MISMATCH, Stage.COMPARE
+    )
+    assert read_failure("print('a script')") is None
+    assert read_failure(SCRIPT.format(failure="boom | run | x")) is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "text", "code", "words"),
+    [
+        (BOUNDS, "index out of bounds: 0 <= tmp3 < 7L", 0, "fails as it should"),
+        (BOUNDS, "out of patience", 3, "out of patience"),
+        ("?", "out of patience", 0, "out of patience"),
+    ],
+)
+def test_script_is_run_and_its_failure_compared(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    failure: str,
+    text: str,
+    code: int,
+    words: str,
+) -> None:
+    path = script(tmp_path, failure, text)
+    assert main([str(path), "--verify", "--no-progress"]) == code
+    assert words in capsys.readouterr().out
+
+
+def test_script_that_passes_does_not_fail_as_stated(tmp_path: Path) -> None:
+    path = script(tmp_path, BOUNDS, "")
+    path.write_text(path.read_text().replace("actual = compiled()", ""))
+    confirmed = api.verify(Options(path))
+    assert not confirmed.fails
+    assert "passes" in confirmed.seen
+
+
+def test_what_is_no_script_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "model.pt2"
+    program.touch()
+    with pytest.raises(UsageError, match=r"repro\.py"):
+        api.verify(Options(program))
+    with pytest.raises(LoadError, match="no such file"):
+        api.verify(Options(tmp_path / "repro.py"))
+    path = script(tmp_path, "check | run | ./still_fails.sh", "")
+    with pytest.raises(UsageError, match="--check"):
+        api.verify(Options(path))
