@@ -1,0 +1,152 @@
+"""The CUDA code that Inductor and AOTInductor generate for a program, as text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.worker.backends.cuda_program import fakes_on_device, lifted, on_cuda
+from shrinkfx.worker.backends.fake_cuda import fake_cuda, known_settings
+
+T = TypeVar("T")
+
+_OPTIONS: dict[str, Any] = {
+    "size_asserts": True,  # they become the contract probe
+    "alignment_asserts": False,
+    "nan_asserts": False,
+    "allow_buffer_reuse": False,  # a buffer in another's place hides an overrun
+}
+_AOTI_OPTIONS: dict[str, Any] = {
+    "aot_inductor.package_constants_in_so": False,
+    "aot_inductor.package_cpp_only": True,
+}
+_NEEDS_DECOMPOSITION = ("_thnn_fused", "UnsupportedOperatorException")
+"""``gru_cell`` and ``lstm_cell`` choose an operator that only CUDA has."""
+
+
+@dataclass(frozen=True)
+class TuningBlock:
+    """What AOTInductor runs while it compiles, to choose launch configurations.
+
+    Attributes:
+        definitions: the kernels, as AOTInductor compiles them.
+        calls: launches on arguments that Inductor makes up from size hints.
+    """
+
+    definitions: str
+    calls: str
+
+
+class NoCode(Exception):
+    """Inductor ended without having generated what was asked for."""
+
+
+class _Done(BaseException):
+    """The code is there: what would follow needs a device or a compiler.
+
+    Not an Exception, so that nobody in between takes it for a failure.
+    """
+
+
+def wrapper_source(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any]
+) -> str:
+    """Generate Inductor's Python wrapper, with its kernels, for a program."""
+    return _with_retry(exported, lambda e: _wrapper_source(e, arch, options))
+
+
+def tuning_block(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
+) -> TuningBlock | None:
+    """Generate the block that AOTInductor runs while it compiles; None: no kernel."""
+    return _with_retry(exported, lambda e: _tuning_block(e, arch, options, folder))
+
+
+def _with_retry(
+    exported: ExportedProgram, generate: Callable[[ExportedProgram], T]
+) -> T:
+    try:
+        return generate(exported)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        if not any(word in text for word in _NEEDS_DECOMPOSITION):
+            raise
+        return generate(exported.run_decompositions())
+
+
+def _wrapper_source(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any]
+) -> str:
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.graph import GraphLowering
+
+    found: list[str] = []
+
+    def keep(code: str) -> None:
+        found.append(code)
+        raise _Done
+
+    module = lifted(on_cuda(exported))
+    fakes = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
+    saving = mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep))
+    with (
+        fake_cuda(arch),
+        fakes_on_device(),
+        saving,
+        torch.no_grad(),
+        config.patch(_settings(options)),
+        contextlib.suppress(_Done),
+    ):
+        compile_fx(module, fakes)
+    if found:
+        return found[0]
+    raise NoCode("Inductor has generated no wrapper")
+
+
+def _tuning_block(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
+) -> TuningBlock | None:
+    from torch._inductor.codecache import AotCodeCompiler
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+    found: list[TuningBlock] = []
+
+    def keep(self: Any) -> None:
+        definitions = self.kernel_autotune_defs.getvalue()
+        found.append(TuningBlock(definitions, self.kernel_autotune_calls.getvalue()))
+        raise _Done
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise _Done
+
+    keeping = mock.patch.object(
+        PythonWrapperCodegen, "generate_and_run_autotune_block", keep
+    )
+    stopping = mock.patch.object(AotCodeCompiler, "compile", stop)
+    with (
+        fake_cuda(arch),
+        fakes_on_device(),
+        keeping,
+        stopping,
+        torch.no_grad(),
+        contextlib.suppress(_Done),
+    ):
+        torch._inductor.aoti_compile_and_package(
+            on_cuda(exported),
+            package_path=str(folder / "never.pt2"),
+            inductor_configs={**_settings(options), **_AOTI_OPTIONS},
+        )
+    return found[0] if found and ".run(" in found[0].calls else None
+
+
+def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what generation needs above what the user has chosen."""
+    return {**options, **known_settings(), **_OPTIONS}

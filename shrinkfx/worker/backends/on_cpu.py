@@ -1,0 +1,82 @@
+"""Generated CUDA code as code that runs on CPU tensors, line for line.
+
+Only what names a device in the text is rewritten; what the code calls is replaced
+in its namespace (``interpreter.py``). A line keeps its number, for reports.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NO_CONTEXT = "__import__('contextlib').nullcontext()"
+_STREAM = re.compile(
+    r"from torch\._C import _cuda_getCurrentRawStream as (\w+)"
+    r"|(\w+) = torch\._C\._cuda_getCurrentRawStream"
+)
+_GUARD = re.compile(r"torch\.cuda\._DeviceGuard\(\d+\)")
+_SET_DEVICE = re.compile(r"torch\.cuda\.set_device\(\d+\)")
+_DEVICE = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
+_DEVICE_NAME = re.compile(r"'cuda(?::\d+)?'")
+_LAYOUT = re.compile(r"^(\s*)assert_size_stride\((\w+), ", re.MULTILINE)
+
+_KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\(", re.MULTILINE)
+_KERNEL_TEXT = re.compile(
+    r"^\w+ = async_compile\.triton\('\w+', '''.*?^''', device_str='cuda'\)",
+    re.MULTILINE | re.DOTALL,
+)
+_ORIGIN = re.compile(
+    r"^ *# Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]",
+)
+_CALL = re.compile(r"^\s*(?:with .*: )?(\w+)\.run\(")
+_TEMPLATE = re.compile(r"^triton_(?:tem|bmm|mm)_|^triton_flex", re.MULTILINE)
+
+
+def on_cpu(source: str) -> str:
+    """Rewrite what names a device, and have layouts corrected where they may be."""
+    source = _STREAM.sub(lambda m: f"{m[1] or m[2]} = lambda *_: 0", source)
+    source = source.replace("triton_helpers.set_driver_to_gpu()", "pass")
+    source = _LAYOUT.sub(r"\1\2 = assert_size_stride(\2, ", source)
+    parts, end = [], 0
+    # Inside of a kernel's text, the device tells what it was compiled for.
+    for kernel in _KERNEL_TEXT.finditer(source):
+        parts += [_host(source[end : kernel.start()]), kernel[0]]
+        end = kernel.end()
+    return "".join([*parts, _host(source[end:])])
+
+
+def _host(text: str) -> str:
+    text = _GUARD.sub(_NO_CONTEXT, text)
+    text = _SET_DEVICE.sub("None", text)
+    return _DEVICE_NAME.sub("'cpu'", _DEVICE.sub("device(type='cpu')", text))
+
+
+def operators(source: str) -> dict[str, tuple[str, ...]]:
+    """Name the source operators of each kernel, from the comments above them.
+
+    A kernel of the user's has no operator of aten; then its nodes are named.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    latest: tuple[str, ...] = ()
+    for line in source.splitlines():
+        if origin := _ORIGIN.match(line):
+            latest = _words(origin[2]) or _words(origin[1])
+        elif kernel := _KERNEL.match(line) or _CALL.match(line):
+            found[kernel[1]] = found.get(kernel[1]) or latest
+            latest = ()
+    return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def why_not(source: str) -> str:
+    """Say what in the code the interpreter cannot run, or ''."""
+    for name, how in _KERNEL.findall(source):
+        if how != "triton":
+            return f"{name} is a kernel of kind {how}"
+        if _TEMPLATE.match(name):
+            return f"{name} is made from a template"
+    if "inline_asm_elementwise" in source:
+        return "inline assembly"
+    return ""

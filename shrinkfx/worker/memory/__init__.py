@@ -1,0 +1,1 @@
+"""Memory errors of generated code, found without the device that it is for."""

@@ -1,0 +1,60 @@
+"""Which programs of a grid to run: all, or of a large grid those that tell most."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from random import Random
+
+MOST_PROGRAMS = 10_000
+"""A program takes 0.2 to 3 ms: this many take some seconds."""
+
+_EDGE = 32
+_RANDOM = 256
+_SEED = 0
+_WRAPS = (1 << 31, 1 << 32)
+
+Place = tuple[int, int, int]
+
+
+def places(grid: Place, blocks: Iterable[int]) -> tuple[Iterator[Place], str]:
+    """Choose programs; the text says which, or is '' where all are run.
+
+    Args:
+        blocks: sizes that a program may step by; where they reach 2^31 and 2^32
+            is looked at, because a 32-bit index wraps there.
+    """
+    total = grid[0] * grid[1] * grid[2]
+    if total <= MOST_PROGRAMS:
+        return itertools.product(range(grid[0]), range(grid[1]), range(grid[2])), ""
+    chosen = _chosen(grid, set(blocks))
+    return iter(chosen), f"{len(chosen)} of {total} programs"
+
+
+def _chosen(grid: Place, blocks: set[int]) -> list[Place]:
+    axes = [sorted(_interesting(n, blocks)) for n in grid]
+    corners = {
+        tuple(axis[i] if k == along else 0 for k in range(3))
+        for along, axis in enumerate(axes)
+        for i in range(len(axis))
+    }
+    last = (grid[0] - 1, grid[1] - 1, grid[2] - 1)
+    random = Random(_SEED)
+    anywhere = {
+        (
+            random.randrange(grid[0]),
+            random.randrange(grid[1]),
+            random.randrange(grid[2]),
+        )
+        for _ in range(_RANDOM)
+    }
+    return sorted({(x, y, z) for x, y, z in corners} | {last} | anywhere)
+
+
+def _interesting(count: int, blocks: set[int]) -> set[int]:
+    """Name the first, the last, and those where an index of 32 bits wraps."""
+    found = {*range(min(count, _EDGE)), *range(max(0, count - _EDGE), count)}
+    for limit, block in itertools.product(_WRAPS, blocks):
+        at = limit // block
+        found |= {i for i in (at - 1, at, at + 1) if 0 <= i < count}
+    return found
