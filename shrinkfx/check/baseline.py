@@ -26,6 +26,7 @@ class Baseline:
         fallback_random: random numbers are eager's, so that values compare.
         seconds: the longest run.
         calls: how often a run must call the program before it fails.
+        probe: what shows it on the interpreter; '' elsewhere.
     """
 
     target: Signature
@@ -33,6 +34,7 @@ class Baseline:
     fallback_random: bool
     seconds: float
     calls: int = 1
+    probe: str = ""
 
 
 def baseline(

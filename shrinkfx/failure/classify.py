@@ -10,6 +10,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from shrinkfx.failure.interpreted import finding
 from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
@@ -66,7 +67,7 @@ def observe(ending: Ending) -> Observation:
     stage = Stage(ending.stage)
     signature = _signature(ending, stage)
     invalid = str(ending.answer.get("invalid", ""))
-    unresolved = ""
+    unresolved = str(ending.answer.get("unresolved", ""))
     if ending.how in ("timeout", "memory", "cancelled"):
         unresolved = f"{ending.how} in {stage}"
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
@@ -126,6 +127,8 @@ def _of_the_run(stage: Stage) -> Stage:
 
 def _known_text(text: str, stage: Stage) -> Signature | None:
     """Recognise the run-time failures that say what they are."""
+    if found_by_interpreter := finding(text, stage):
+        return found_by_interpreter
     if memory := _memory_text(text, stage):
         return memory
     if found := _BOUNDS.search(text):
@@ -158,7 +161,7 @@ def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
     if error["type"] == MemoryError.__name__:
         return Signature(Kind.OOM, stage, "", f"{error['type']}: {text}".strip(": "))
     if stage is Stage.COMPILE:
-        return _compile_error(error)
+        return finding(text, stage) or _compile_error(error)
     if stage is Stage.LOAD:
         return _memory_text(text, stage) or _load_error(error)
     # The C++ runner's exception may only say that a call failed; the reason was

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -71,6 +71,9 @@ class Signature:
         detail: the normalised cause; part of the identity.
         text: what a person reads; numbers and names in it drift, so it is not.
         match: a regular expression that the text of the same failure holds.
+        operators: what the faulting kernel computes, where that is known: of two
+            such kernels one of the same failure shares an operator with the other.
+            Its fellows in the kernel go as the program shrinks.
     """
 
     kind: Kind
@@ -78,6 +81,7 @@ class Signature:
     detail: str = ""
     text: str = field(default="", compare=False)
     match: str = field(default="", compare=False)
+    operators: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_vague(self) -> bool:
@@ -87,6 +91,10 @@ class Signature:
             return False
         return self.kind is Kind.CRASH or self.detail in ("", MEMORY)
 
+    def with_match(self, pattern: str) -> Signature:
+        """Require of the same failure that its text holds a regular expression."""
+        return replace(self, match=pattern)
+
     def says(self, pattern: str) -> bool:
         """Tell whether the text holds a regular expression."""
         return bool(re.search(pattern, self.text))
@@ -95,8 +103,12 @@ class Signature:
         """Tell whether ``seen`` is the failure that this signature names."""
         if seen is None or not seen.says(self.match):
             return False
-        if self.detail == MEMORY and seen.detail == MEMORY:
+        faults = [s.detail == MEMORY for s in (self, seen)]
+        # What the interpreter says in more words, a device calls a memory fault.
+        if all(faults) or (any(faults) and self.kind is seen.kind is Kind.IMA):
             return self.stage is seen.stage
+        if self.operators and seen.operators:
+            return self == seen and not set(self.operators).isdisjoint(seen.operators)
         if {self.kind, seen.kind} <= {Kind.NAN, Kind.MISMATCH}:
             return self.kind is Kind.MISMATCH or seen.kind is Kind.NAN
         return self == seen

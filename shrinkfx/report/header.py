@@ -25,6 +25,8 @@ class About:
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         calls: how often it must be called before it fails.
+        interpreted_for: the GPU whose kernels failed on the interpreter, or '' where
+            the program itself was run.
     """
 
     signature: Signature
@@ -40,6 +42,14 @@ class About:
     own_error: float = 0.0
     keeps_state: bool = False
     calls: int = 1
+    interpreted_for: str = ""
+
+
+_INTERPRETED = (
+    "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
+    "the failure above is what that observed.\n"
+    "On a GPU: compute-sanitizer python repro.py"
+)
 
 
 def header(about: About, *remarks: str) -> str:
@@ -60,6 +70,11 @@ def header(about: About, *remarks: str) -> str:
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
+        *(
+            [_INTERPRETED.format(about.interpreted_for)]
+            if about.interpreted_for
+            else []
+        ),
         *(
             []
             if about.reference

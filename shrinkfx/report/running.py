@@ -32,9 +32,10 @@ def run_program(about: About, export: str, called_with: str) -> str:
         "compiled = torch._inductor.aoti_load_package(package)",
     ]
     run = [*seed, f"actual = compiled({inputs})"]
-    # What changes its buffers must be compiled before eager has done so.
+    # What changes its buffers must be compiled before eager has done so; and on the
+    # interpreter eager of a user's kernel excludes generating code afterwards.
     lines = [export, *expected, *build]
-    if about.keeps_state:
+    if about.keeps_state or about.interpreted_for:
         lines, run = [export, *build], [*expected, *run]
     if about.calls > 1:
         run = [

@@ -15,7 +15,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Task
+from shrinkfx.program.messages import Backend, Probe, Task
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Preload, Written, write_smallest_repro
 from shrinkfx.report.repro import DATA
@@ -91,10 +91,12 @@ def verify(
     told = about(job, server, subject, result, printed)
     job.note("writing repro.py and running it in an empty folder")
     # A stranger's environment: the script must set what matters itself.
-    with Server(environment=None) as bare:
+    options, backend = job.options, server.ready.backend
+    with Server(environment=None, backend=backend, arch=options.arch) as bare:
         meter = job.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
-        runner = ScriptRunner(bare, subject.compiler.limits, meter)
+        probe = subject.compiler.options.get("probe", Probe.REAL)
+        runner = ScriptRunner(bare, subject.compiler.limits, meter, probe)
         parts = preloads(job, server)
         written = write_smallest_repro(job.out, printed, told, parts, runner)
         return Verified(written, *runner.verify(written.files, told.signature))
@@ -143,6 +145,9 @@ def about(
         own_error=printed["own_error"],
         keeps_state=printed["mutates"],
         calls=subject.calls,
+        interpreted_for=(
+            options.arch if server.ready.backend == Backend.INTERPRETER else ""
+        ),
     )
 
 

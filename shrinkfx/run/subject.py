@@ -10,13 +10,14 @@ from typing import Any
 from shrinkfx.check.baseline import Baseline, baseline, describe
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
+from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Task
+from shrinkfx.program.messages import Backend, Ending, Probe, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
@@ -83,11 +84,14 @@ def find_subject(job: Job, server: Server) -> Subject:
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
     compiler, described = describe_program(job, compiler)
     command = Command.parse(job.options.check) if job.options.check else None
-    base = _run_unchanged(job, compiler, described, command)
+    backend = Backend(server.ready.backend)
+    base = _run_unchanged(job, backend, compiler, described, command)
     limits = job.limits(_timeout(base.seconds))
     compiler = compiler.with_limits(limits, meter).with_options(
         fallback_random=base.fallback_random, calls=base.calls
     )
+    if base.probe:
+        compiler = compiler.with_options(probe=base.probe)
     skeleton = described.skeleton
     before = Sizes(
         operators=skeleton.original_operators,
@@ -102,11 +106,26 @@ def find_subject(job: Job, server: Server) -> Subject:
     return replace(subject, compiler=compiler)
 
 
+_INTERPRETED = (
+    "no CUDA here: Inductor's kernels for {} run on Triton's interpreter, and each of "
+    "their accesses is checked"
+)
+
+
 def _run_unchanged(
-    job: Job, compiler: Compiler, described: Described, command: Command | None
+    job: Job,
+    backend: Backend,
+    compiler: Compiler,
+    described: Described,
+    command: Command | None,
 ) -> Baseline:
     """See the failure of the program as the file holds it."""
     options = job.options
+    if command is None and backend is Backend.INTERPRETER:
+        job.note(_INTERPRETED.format(options.arch))
+        probes = [Probe(options.probe)] if options.probe else list(Probe)
+        until, match = options.until, options.match
+        return probe_baseline(compiler, until, match, probes, job.note)
     if command is None:
         max_calls = MAX_CALLS if described.keeps_state else 1
         asked = options.until, options.match, options.baseline_runs

@@ -61,7 +61,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    from shrinkfx.worker.backends import aoti
+    from shrinkfx.worker.backends import aoti, interpreter
     from shrinkfx.worker.devices import choose_backend, is_for_cuda
     from shrinkfx.worker.load import load, preload
     from shrinkfx.worker.perform import Worker
@@ -74,12 +74,15 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     for name, value in environment.items():
         os.environ.setdefault(name, value)  # read when CUDA starts
     aoti.warm_up()
+    if setup.backend == Backend.INTERPRETER:
+        interpreter.warm_up()
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
         worker.program = load(setup)
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
     if for_cuda:
-        versions |= {"CUDA": str(torch.version.cuda), "triton": _version("triton")}
+        cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
+        versions |= {**cuda, "triton": _version("triton")}
     versions |= {
         "g++": aoti.compiler_version(),
         "on": f"{platform.system()} {platform.machine()}",
@@ -141,7 +144,8 @@ def _work(worker: Any, request: Request) -> Work:
         return command
     if not request.fresh:
         return here
-    return script if request.task == Task.SCRIPT else fresh
+    bare = worker.setup.backend != Backend.INTERPRETER
+    return script if request.task == Task.SCRIPT and bare else fresh
 
 
 def _exec(*arguments: str) -> None:

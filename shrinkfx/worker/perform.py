@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import runpy
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Request, Setup, Task
+from shrinkfx.program.messages import Backend, Probe, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.worker.backends import aoti
+from shrinkfx.worker.attempt import attempt
+from shrinkfx.worker.backends.script import stand_in_for_cuda
 from shrinkfx.worker.describe import (
     content_digest,
     count_inputs,
@@ -39,9 +39,6 @@ from shrinkfx.worker.supervise import Note
 from shrinkfx.worker.values import Values
 
 _SKELETON = "skeleton.json"
-
-_AGAIN_S = 5.0
-"""Seconds after which a child runs a program that passes no further time."""
 
 
 @dataclass
@@ -108,7 +105,7 @@ class Worker:
     ) -> dict[str, Any]:
         program = self._loaded()
         run = Rebuilt(program.original, program.example, program.failing)
-        return self._try(run, arguments, note, folder)
+        return attempt(self.setup, run, arguments, note, folder)
 
     def _candidate(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
@@ -118,7 +115,7 @@ class Worker:
             built = self._built(arguments)
         except (CannotRebuild, Unprintable) as error:
             return {"invalid": str(error)}
-        return self._try(built, arguments, note, folder)
+        return attempt(self.setup, built, arguments, note, folder)
 
     def _built(self, arguments: Mapping[str, Any]) -> Rebuilt:
         """Make a candidate, in the form that was asked for.
@@ -136,41 +133,6 @@ class Worker:
                 built = Rebuilt(exported, built.example, built.failing)
         return built
 
-    def _try(
-        self, run: Rebuilt, arguments: Mapping[str, Any], note: Note, folder: Path
-    ) -> dict[str, Any]:
-        """Compile, load, run and compare, noting each stage before it begins.
-
-        With ``runs`` above 1 it runs again while it passes, and for ``_AGAIN_S``.
-        """
-        reference = Reference(run, arguments)
-        note(Stage.EAGER)
-        reference.run_eager()
-        note(Stage.COMPILE)
-        options = dict(self.setup.inductor)
-        if arguments.get("sanity"):
-            os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
-            options["nan_asserts"] = True
-        if arguments.get("fallback_random"):
-            options["fallback_random"] = True
-        package = aoti.build_once(
-            run.exported, folder, options, arguments.get("package")
-        )
-        note(Stage.LOAD)
-        compiled = aoti.load(package)
-        runs = 1 if mutates(run.exported) else int(arguments.get("runs", 1))
-        stop = time.monotonic() + _AGAIN_S
-        for left in reversed(range(runs)):
-            answer = reference.judge(compiled, note)
-            failed = answer.keys() & {"difference", "invalid"}
-            if failed or not left or time.monotonic() > stop:
-                break
-        # A corrupt heap may only show when what was allocated is freed.
-        del compiled
-        gc.collect()
-        note(Stage.DONE)
-        return answer
-
     def _save(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
@@ -182,10 +144,17 @@ class Worker:
             return {"invalid": str(error)}
         note(Stage.EAGER)
         Reference(built, arguments).run_eager()
-        torch.export.save(built.exported, arguments["path"])
+        self._write_program(built.exported, Path(arguments["path"]))
         torch.save(built.failing.args, arguments["inputs"])
         note(Stage.DONE)
         return {}
+
+    def _write_program(self, exported: ExportedProgram, path: Path) -> None:
+        """Save a program for the device that it is meant for."""
+        if self.setup.backend == Backend.INTERPRETER:
+            save_for_cuda(exported, path)
+        else:
+            torch.export.save(exported, path)
 
     def _write(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
@@ -193,9 +162,9 @@ class Worker:
         note(Stage.REBUILD)
         built = self._built(arguments)
         exported = built.exported
-        device = "cuda" if self.setup.backend == Backend.INTERPRETER else ""
-        save = save_for_cuda if device else torch.export.save
-        save(exported, Path(arguments["path"]))
+        self._write_program(exported, Path(arguments["path"]))
+        on_interpreter = self.setup.backend == Backend.INTERPRETER
+        device = "cuda" if on_interpreter else ""
         try:
             source, unprintable = print_program(built, device).to_json(), ""
         except Unprintable as error:
@@ -224,6 +193,8 @@ class Worker:
         path, home = arguments["path"], arguments["cwd"]
         os.chdir(home)
         note(Stage.RUN)
+        if self.setup.backend == Backend.INTERPRETER:
+            stand_in_for_cuda(Path(path), self.setup, Probe(arguments["probe"]))
         sys.argv = [path]
         sys.path[0] = home  # as for any script
         runpy.run_path(path, run_name="__main__")

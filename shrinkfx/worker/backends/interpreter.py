@@ -59,6 +59,7 @@ __all__ = [
     "Unsupported",
     "generate",
     "load",
+    "switch_on",
     "warm_up",
 ]
 
@@ -200,6 +201,11 @@ class Compiled:
         }
         for name, value in replaced.items():
             setattr(self.module, name, value)
+
+    @property
+    def sampled(self) -> tuple[str, ...]:
+        """Launches of the last call of which only some programs ran."""
+        return self.outcome.sampled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once, and return the outputs in a flat list.

@@ -24,18 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-
-class Probe(StrEnum):
-    """What a program is asked on the interpreter.
-
-    ``REAL``: Inductor's kernels on the failing inputs. ``HINTS``: AOTInductor's
-    kernels on the arguments that it makes up to benchmark them while it compiles.
-    ``CONTRACT``: the sizes and strides of inputs and of custom operators' results.
-    """
-
-    REAL = "real"
-    HINTS = "hints"
-    CONTRACT = "contract"
+from shrinkfx.program.messages import Probe
 
 
 class Fault(StrEnum):

@@ -1,0 +1,80 @@
+"""What the unchanged program does on the interpreter, probe by probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shrinkfx.check.baseline import Baseline, describe
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.errors import NotReproducible
+from shrinkfx.failure.signature import ANY, asked_for
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.messages import Probe
+
+
+def probe_baseline(
+    compiler: Compiler,
+    until: str | None,
+    match: str,
+    probes: Sequence[Probe],
+    note: Callable[[str], None],
+) -> Baseline:
+    """Ask each probe once, and the one that shows the failure twice more.
+
+    The interpreter runs one program after the other, on memory that no other
+    process has a part in: what it finds, it finds again.
+
+    Raises:
+        NotReproducible: none shows what was asked for, or it does not show again.
+    """
+    wanted = until or ANY
+    shown: dict[Probe, Observation] = {}
+    for probe in probes:
+        shown[probe], _ = compiler.with_options(probe=probe).original()
+        note(f"probe {probe} ({_LOOKS_AT[probe]}): {describe(shown[probe])}")
+    for probe, seen in shown.items():
+        found = seen.signature
+        if found and asked_for(wanted, found) and found.says(match):
+            return _confirmed(compiler, probe, seen, match, note)
+    described = [f"{probe}: {describe(seen)}" for probe, seen in shown.items()]
+    raise NotReproducible(wanted, len(probes), described, _advice(shown))
+
+
+def _confirmed(
+    compiler: Compiler,
+    probe: Probe,
+    first: Observation,
+    match: str,
+    note: Callable[[str], None],
+) -> Baseline:
+    assert first.signature is not None
+    target = first.signature.with_match(match)
+    asked = compiler.with_options(probe=probe)
+    seen = [first, asked.original(fresh=True)[0], asked.original()[0]]
+    failed = sum(target.admits(s.signature) for s in seen)
+    if failed < len(seen):
+        described = list(dict.fromkeys(describe(s) for s in seen))
+        advice = "the interpreter does the same each time: please report this"
+        raise NotReproducible(target.kind, len(seen), described, advice)
+    note(f"baseline: {target}")
+    seconds = max(s.seconds for s in seen)
+    return Baseline(target, 1.0, False, seconds, probe=probe)
+
+
+_LOOKS_AT = {
+    Probe.REAL: "the kernels on the failing inputs",
+    Probe.CONTRACT: "sizes and strides of inputs and operators' results",
+    Probe.HINTS: "AOTInductor's compile-time benchmark",
+}
+
+
+def _advice(shown: dict[Probe, Observation]) -> str:
+    kinds = sorted({s.signature.kind.value for s in shown.values() if s.signature})
+    if kinds:
+        return f"to reduce what it does: --until {kinds[0]}"
+    if any(s.unresolved for s in shown.values()):
+        return "what the interpreter cannot run needs a GPU"
+    return (
+        "failing inputs other than the exported ones? --inputs FILE. A race, a kernel "
+        "of a library or a GPU of another kind (--arch) are beyond the interpreter"
+    )

@@ -1,0 +1,118 @@
+"""Compile a program, run it, compare: the check itself, with either back end.
+
+Each stage is noted before it begins, so that its death tells where it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.program.messages import Backend, Probe, Setup
+from shrinkfx.worker.backends import aoti, interpreter
+from shrinkfx.worker.describe import mutates
+from shrinkfx.worker.rebuild import Rebuilt
+from shrinkfx.worker.reference import Reference
+from shrinkfx.worker.supervise import Note
+
+_AGAIN_S = 5.0
+"""Seconds after which a child runs a program that passes no further time."""
+
+
+def attempt(
+    setup: Setup,
+    run: Rebuilt,
+    arguments: Mapping[str, Any],
+    note: Note,
+    folder: Path,
+) -> dict[str, Any]:
+    """Check a program as a request's ``arguments`` say.
+
+    Returns:
+        An answer: empty if it passes.
+    """
+    if setup.backend == Backend.INTERPRETER:
+        return _on_interpreter(setup, run, arguments, note, folder)
+    return _with_aoti(setup, run, arguments, note, folder)
+
+
+def _with_aoti(
+    setup: Setup,
+    run: Rebuilt,
+    arguments: Mapping[str, Any],
+    note: Note,
+    folder: Path,
+) -> dict[str, Any]:
+    """With ``runs`` above 1 it runs again while it passes, and for ``_AGAIN_S``."""
+    reference = Reference(run, arguments)
+    note(Stage.EAGER)
+    reference.run_eager()
+    note(Stage.COMPILE)
+    options = dict(setup.inductor)
+    if arguments.get("sanity"):
+        os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+        options["nan_asserts"] = True
+    if arguments.get("fallback_random"):
+        options["fallback_random"] = True
+    package = aoti.build_once(run.exported, folder, options, arguments.get("package"))
+    note(Stage.LOAD)
+    compiled = aoti.load(package)
+    runs = 1 if mutates(run.exported) else int(arguments.get("runs", 1))
+    stop = time.monotonic() + _AGAIN_S
+    for left in reversed(range(runs)):
+        answer = reference.judge(compiled, note)
+        failed = answer.keys() & {"difference", "invalid"}
+        if failed or not left or time.monotonic() > stop:
+            break
+    # A corrupt heap may only show when what was allocated is freed.
+    del compiled
+    gc.collect()
+    note(Stage.DONE)
+    return answer
+
+
+def _on_interpreter(
+    setup: Setup,
+    run: Rebuilt,
+    arguments: Mapping[str, Any],
+    note: Note,
+    folder: Path,
+) -> dict[str, Any]:
+    """Generate first: eager of a user's kernel takes what code generation excludes."""
+    probe = Probe(arguments.get("probe", Probe.REAL))
+    reference = Reference(run, arguments)
+    note(Stage.COMPILE)
+    code, failure = None, None
+    try:
+        code = interpreter.generate(
+            run.exported,
+            {probe},
+            folder=folder,
+            arch=setup.arch,
+            options=setup.inductor,
+        )
+    except Exception as error:  # noqa: BLE001 - told as soon as eager has run
+        failure = error
+    interpreter.switch_on()
+    note(Stage.EAGER)
+    reference.run_eager()
+    note(Stage.COMPILE)
+    try:
+        if failure:
+            raise failure
+        assert code is not None
+        if probe is Probe.HINTS:
+            code.benchmark()
+            note(Stage.DONE)
+            return {}
+        note(Stage.LOAD)
+        answer = reference.judge(interpreter.load(code, probe), note)
+    except interpreter.Unsupported as error:
+        return {"unresolved": str(error)}
+    note(Stage.DONE)
+    return answer
