@@ -48,6 +48,16 @@ class Task(StrEnum):
     """Become a command of the user's."""
 
 
+class Guard(StrEnum):
+    """What new tensors lie against, in a server that has guard pages."""
+
+    OFF = "off"
+    AFTER = "after"
+    """An inaccessible page follows: an overrun faults."""
+    BEFORE = "before"
+    """An inaccessible page precedes: an underrun faults."""
+
+
 @dataclass(frozen=True)
 class Setup(Message):
     """What a server needs to know before it forks; a bare one has no model.
@@ -114,6 +124,7 @@ class Ready(Message):
         preload_files: the Python file behind each preload, '' where it is
             installed or a library.
         environment: variables that the worker set because of the device.
+        no_guard_pages: why there are none although they were asked for, or ''.
     """
 
     error: str = ""
@@ -123,3 +134,4 @@ class Ready(Message):
     preload_files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     cpu_seconds: float = 0.0
+    no_guard_pages: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
@@ -9,7 +10,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Request, Setup, Task
+from shrinkfx.program.messages import Guard, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.backends import aoti
 from shrinkfx.worker.describe import (
@@ -31,6 +32,7 @@ from shrinkfx.worker.describe import (
     mutates,
 )
 from shrinkfx.worker.load import Program, load
+from shrinkfx.worker.memory import guard_pages
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
@@ -57,6 +59,7 @@ class Worker:
 
     def perform(self, request: Request, note: Note, folder: Path) -> dict[str, Any]:
         torch.set_num_threads(self.threads)
+        guard_pages.switch(request.arguments.get("guard_pages", Guard.OFF))
         tasks: dict[str, Callable[[Mapping[str, Any], Note, Path], dict[str, Any]]] = {
             Task.DESCRIBE: self._describe,
             Task.ORIGINAL: self._original,
@@ -142,11 +145,14 @@ class Worker:
 
         With ``runs`` above 1 it runs again while it passes, and for ``_AGAIN_S``.
         """
+        if "guard_pages" in arguments:
+            # What was loaded before lies elsewhere.
+            run = replace(run, failing=copy.deepcopy(run.failing))
         reference = Reference(run, arguments)
         note(Stage.EAGER)
         reference.run_eager()
         note(Stage.COMPILE)
-        options = dict(self.setup.inductor)
+        options = {**self.setup.inductor, **arguments.get("inductor", {})}
         if arguments.get("sanity"):
             os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
             options["nan_asserts"] = True
