@@ -10,6 +10,8 @@ from typing import Any
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 
+GUARD_PAGES = ("auto", "on", "off")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -22,6 +24,8 @@ class Options:
         baseline_runs: how often the original may run before it is said not to fail.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
+        guard_pages: ``auto``, ``on`` or ``off``: whether a CPU program's tensors lie
+            against inaccessible pages; ``auto`` is ``on`` for memory errors.
         timeout_s: seconds per check; None means ten times the baseline.
         command: how the run was started, for the repro's header.
     """
@@ -36,6 +40,7 @@ class Options:
     device: str | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    guard_pages: str = "auto"
     timeout_s: float | None = None
     max_checks: int | None = None
     max_minutes: float | None = None

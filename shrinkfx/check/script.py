@@ -13,16 +13,21 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.transcript import as_check
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Request, Task
+from shrinkfx.program.messages import Guard, Request, Task
 
 
 @dataclass(frozen=True)
 class ScriptRunner:
-    """Runs scripts through a bare server, each in an empty folder of its own."""
+    """Runs scripts through a bare server, each in an empty folder of its own.
+
+    Attributes:
+        guard: with these guard pages, which that server must have.
+    """
 
     server: Asks
     limits: Limits
     meter: Meter
+    guard: Guard = Guard.OFF
 
     def run(self, files: Sequence[Path], *, fresh: bool) -> Observation:
         """Copy ``files`` away and run the first of them.
@@ -36,7 +41,7 @@ class ScriptRunner:
             script = Path(folder) / files[0].name
             request = Request(
                 Task.SCRIPT,
-                {"path": str(script), "cwd": folder},
+                {"path": str(script), "cwd": folder, "guard_pages": self.guard},
                 timeout_s=self.limits.timeout_s,
                 max_rss_bytes=self.limits.max_rss_bytes,
                 fresh=fresh,

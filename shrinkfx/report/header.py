@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shrinkfx.failure.sanitizer import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
 
 
@@ -25,6 +26,9 @@ class About:
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         calls: how often it must be called before it fails.
+        guarded: it is sure to fail only beside guard pages, which a reader lacks.
+        plain: what it does without them, or ''.
+        memory: what AddressSanitizer says of it.
     """
 
     signature: Signature
@@ -40,6 +44,9 @@ class About:
     own_error: float = 0.0
     keeps_state: bool = False
     calls: int = 1
+    guarded: bool = False
+    plain: str = ""
+    memory: MemoryReport | None = None
 
 
 def header(about: About, *remarks: str) -> str:
@@ -54,8 +61,10 @@ def header(about: About, *remarks: str) -> str:
         "",
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
-        "Run:     python repro.py",
+        *_memory(about),
+        "Run:     " + (_UNDER_SANITIZER if about.guarded else "python repro.py"),
         "Expect:  " + f"\n{' ' * 9}".join(_expectation(about)),
+        *_plainly(about),
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
@@ -67,6 +76,37 @@ def header(about: About, *remarks: str) -> str:
     ]
     rows = "\n".join(lines).splitlines()
     return "\n".join(f"# {row}".rstrip() for row in rows)
+
+
+_UNDER_SANITIZER = r"""under AddressSanitizer, in a folder that may be written to:
+  printf '#!/bin/sh\nunset LD_PRELOAD\nexec g++ "$@"' > asan-g++
+  printf ' -fsanitize=address -fno-omit-frame-pointer\n' >> asan-g++
+  chmod +x asan-g++
+  CXX=$PWD/asan-g++ TORCHINDUCTOR_VEC_ISA_OK=1 TORCHINDUCTOR_CACHE_DIR=$PWD/cache \
+  ASAN_OPTIONS=detect_leaks=0:redzone=512:handle_segv=2 \
+  LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py"""
+"""What a reader needs to see an illegal access that has no effect of its own."""
+
+
+def _memory(about: About) -> list[str]:
+    """Quote AddressSanitizer."""
+    if about.memory is None:
+        return []
+    quoted = f"AddressSanitizer: {about.memory}"
+    return [*textwrap.wrap(quoted, 84, subsequent_indent="  "), ""]
+
+
+def _plainly(about: About) -> list[str]:
+    """Say what a reader sees who only runs the script."""
+    if not about.plain:
+        return []
+    seen = f"Plainly: without inaccessible pages beside each tensor: {about.plain}."
+    if about.guarded:
+        seen += (
+            " Verified with such pages: the program reads or writes beyond a tensor, "
+            "which need not show without them or AddressSanitizer."
+        )
+    return textwrap.wrap(_without_folders(seen), 84, subsequent_indent=" " * 9)
 
 
 def _without_folders(text: str) -> str:

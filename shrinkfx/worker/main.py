@@ -127,6 +127,7 @@ def _work(worker: Any, request: Request) -> Work:
 
     def fresh(note: Note, folder: Path) -> dict[str, Any]:
         environment = dict(os.environ)
+        environment.pop(guard_pages.LIBRARY, None)
         if request.arguments.get("sanitize"):
             try:
                 environment = sanitizer.environment_with(environment, folder)
