@@ -9,11 +9,11 @@ from pathlib import Path
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Backend, Probe
+from shrinkfx.program.messages import Backend, Guard, Probe
 from shrinkfx.report.header import read_failure
 from shrinkfx.run.job import limits_of
 from shrinkfx.search.events import Listener, Noted
@@ -48,7 +48,7 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     """
     script = options.model
     text = _read(script)
-    expected = read_failure(text)
+    expected, guard = read_failure(text)
     if expected and expected.kind is Kind.CHECK:
         raise UsageError(
             f"{script}: only its --check command can tell whether it fails"
@@ -58,10 +58,15 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     listener(Noted(f"running {script.name} in an empty folder"))
     device = "cuda" if _CUDA.search(text) else None
     with Server(
-        environment=None, device=device, backend=options.backend, arch=options.arch
+        environment=None,
+        device=device,
+        backend=options.backend,
+        arch=options.arch,
+        command=WORKER if guard is Guard.OFF else GUARDED_WORKER,
     ) as bare:
         probe = options.probe or _probe(expected)
-        runner = ScriptRunner(bare, limits_of(options, TIMEOUT_S), Meter(), probe)
+        limits = limits_of(options, TIMEOUT_S)
+        runner = ScriptRunner(bare, limits, Meter(), probe, guard)
         if bare.ready.backend == Backend.INTERPRETER:
             listener(Noted(f"no CUDA here: on Triton's interpreter, {options.arch}"))
         seen = runner.run(files, fresh=True)

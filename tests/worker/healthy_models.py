@@ -43,7 +43,8 @@ class Transformer(nn.Module):
             x = x + self.out[layer](y)
             y = F.gelu(self.up[layer](self.norms[2 * layer + 1](x)))
             x = x + self.down[layer](y)
-        return x
+        result: Tensor = x
+        return result
 
 
 class Convolutions(nn.Module):
@@ -102,7 +103,7 @@ class Recommender(nn.Module):
     def forward(self, dense: Tensor, first: Tensor, second: Tensor) -> Tensor:
         bottom = F.relu(self.bottom(dense))
         bags = [t(i) for t, i in zip(self.tables, (first, second), strict=True)]
-        parts = torch.stack([bottom, *bags], 1)
+        parts: Tensor = torch.stack([bottom, *bags], 1)
         products = parts @ parts.transpose(1, 2)
         rows, columns = torch.triu_indices(3, 3, offset=1)
         pairs = products[:, rows, columns]
@@ -124,7 +125,8 @@ class Experts(nn.Module):
         index = chosen.unsqueeze(-1).expand(-1, -1, x.shape[-1])
         picked = results.gather(1, index)
         counts = torch.zeros_like(x[:, :4]).scatter_add(1, chosen, scores)
-        return (picked * scores.unsqueeze(-1)).sum(1) + counts.sum(-1, keepdim=True)
+        mixed: Tensor = (picked * scores.unsqueeze(-1)).sum(1)
+        return mixed + counts.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True)
