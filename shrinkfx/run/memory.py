@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.guarding import Guarding, find_guarding, in_words, plain_runs
@@ -86,8 +86,7 @@ def _without_guard_pages(
 
 
 def _sanitized(compiler: Compiler, best: Candidate) -> tuple[MemoryReport | None, str]:
-    limits = compiler.limits
-    patient = type(limits)(_SANITIZE_TIMEOUT_S, limits.max_rss_bytes)
+    patient = replace(compiler.limits, timeout_s=_SANITIZE_TIMEOUT_S)
     compiler = compiler.without("guard_pages").with_limits(patient, compiler.meter)
     try:
         ending = compiler.with_options(sanitize=True).ask(

@@ -51,7 +51,8 @@ def python(
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with guard pages from its start."""
-    own = {**os.environ, **(environment or {})}
+    anyone = {"SHRINKFX_GUARD_CALLER": ""}
+    own = {**os.environ, **anyone, **(environment or {})}
     return subprocess.run(
         [sys.executable, "-c", PRELUDE + code],
         env=guard_pages.environment_with(own, library, side),
@@ -226,6 +227,13 @@ assert (tensor(100) + 100) % 4096
 c.free(usual)
 """
     works(library, code)
+
+
+def test_only_the_library_of_tensors_is_guarded(library: str) -> None:
+    code = "assert (tensor(100) + 100) % 4096 == 0"
+    works(library, code, environment={"SHRINKFX_GUARD_CALLER": "ffi"})
+    code = "assert (tensor(100) + 100) % 4096"
+    works(library, code, environment={"SHRINKFX_GUARD_CALLER": "libc10.so"})
 
 
 def test_grain_keeps_an_alignment(library: str) -> None:

@@ -2,8 +2,9 @@
  * inaccessible page, so that reading or writing past its end (or, on the other
  * side, before its start) is a segmentation fault each time.
  *
- * PyTorch's allocator is the one that asks posix_memalign for an alignment of 64;
- * everything else goes on to the C library, as does everything while switched off.
+ * PyTorch's allocator asks posix_memalign for an alignment of 64, from libc10.so.
+ * Everything else goes on to the C library, as does everything while switched off:
+ * oneDNN, which asks likewise, may rely on that alignment.
  *
  * Blocks lie in one reserved range of addresses, the arena:
  *
@@ -17,6 +18,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -47,6 +49,8 @@ static size_t handed;   /* bytes of addresses since the cursor was at the start 
 static size_t quarantine = QUARANTINE;
 static size_t grain = 1; /* a block's size is rounded up to a multiple of this */
 static enum side side = OFF;
+static const char *caller = "libc10.so"; /* "" for whoever calls */
+static uintptr_t caller_from, caller_to;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int (*next_memalign)(void **, size_t, size_t);
@@ -75,30 +79,6 @@ static bool in_arena(const void *pointer) {
          (const char *)pointer < arena + pages * PAGE;
 }
 
-/* ---- words, without allocating ---- */
-
-static void say(const char *text) {
-  ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
-  (void)ignored;
-}
-
-static void say_number(size_t number) {
-  char digits[24];
-  size_t at = sizeof digits - 1;
-  digits[at] = 0;
-  do {
-    digits[--at] = (char)('0' + number % 10);
-  } while (number /= 10);
-  say(digits + at);
-}
-
-static void give_up(const char *what) {
-  say("guard pages: ");
-  say(what);
-  say("\n");
-  abort();
-}
-
 /* ---- blocks ---- */
 
 static size_t data_pages(size_t size) { return round_up(size, PAGE) / PAGE; }
@@ -106,6 +86,15 @@ static size_t data_pages(size_t size) { return round_up(size, PAGE) / PAGE; }
 static size_t all_pages(size_t size) {
   size_t data = data_pages(size);
   return data + (data * PAGE > LEAST_GAP ? data : LEAST_GAP / PAGE);
+}
+
+#include "guard_faults.h"
+
+static void give_up(const char *what) {
+  say("guard pages: ");
+  say(what);
+  say("\n");
+  abort();
 }
 
 /* Find the next run of unused pages that is long enough; 0 if there is none.
@@ -196,6 +185,7 @@ static size_t page_of_block(const char *block) {
   return page;
 }
 
+/* Give a block's memory back. */
 static void release(char *block) {
   size_t page = page_of_block(block);
   check_rest(block, page);
@@ -212,9 +202,28 @@ static void release(char *block) {
 
 /* ---- what takes the place of the C library's ---- */
 
+static int look_for_caller(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size, (void)unused;
+  if (!strstr(info->dlpi_name, caller)) return 0;
+  caller_from = info->dlpi_addr;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+    uintptr_t end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+    if (part->p_type == PT_LOAD && end > caller_to) caller_to = end;
+  }
+  return 1;
+}
+
+static bool asks_for_tensors(const void *code) {
+  if (!*caller) return true;
+  if (!caller_to) dl_iterate_phdr(look_for_caller, NULL);
+  return (uintptr_t)code >= caller_from && (uintptr_t)code < caller_to;
+}
+
 int posix_memalign(void **result, size_t alignment, size_t size) {
   enum side where = side;
-  if (arena && where != OFF && alignment == TENSOR_ALIGNMENT && size) {
+  if (arena && where != OFF && alignment == TENSOR_ALIGNMENT && size &&
+      asks_for_tensors(__builtin_return_address(0))) {
     void *block = guarded(size, where);
     if (block) {
       *result = block;
@@ -256,65 +265,6 @@ size_t malloc_usable_size(void *block) {
   if (in_arena(block)) return sizes[page_of_block(block)];
   FIND_NEXT(next_usable, "malloc_usable_size");
   return next_usable ? next_usable(block) : 0;
-}
-
-/* ---- a fault, told in a line ---- */
-
-static struct sigaction other_handler;
-
-static const char *access_of(const ucontext_t *context) {
-#ifdef __x86_64__
-  return context->uc_mcontext.gregs[REG_ERR] & 2 ? "write" : "read";
-#else
-  (void)context;
-  return "access";
-#endif
-}
-
-static void say_where(size_t distance, const char *where, size_t size) {
-  say(" ");
-  say_number(distance);
-  say(where);
-  say_number(size);
-  say(" bytes\n");
-}
-
-static void describe(const char *address, const ucontext_t *context) {
-  size_t page = (size_t)(address - arena) / PAGE, last = page, next = page;
-  while (last && !sizes[last]) last--;
-  while (next < pages && next < page + LEAST_GAP / PAGE && !sizes[next]) next++;
-  bool follows = sizes[last] && page < last + all_pages(sizes[last]);
-  const char *start = arena + next * PAGE, *end = arena + last * PAGE;
-  end += side == BEFORE ? sizes[last] : data_pages(sizes[last]) * PAGE;
-  say("guard pages: illegal memory access: ");
-  say(access_of(context));
-  if (side == BEFORE && next < pages && sizes[next] && start - address < address - end)
-    say_where((size_t)(start - address), " bytes before a tensor of ", sizes[next]);
-  else if (follows)
-    say_where((size_t)(address - end), " bytes past a tensor of ", sizes[last]);
-  else
-    say(" far from any tensor, or of one that was freed\n");
-}
-
-static void on_fault(int number, siginfo_t *info, void *context) {
-  if (info->si_code <= 0) { /* sent, by the handler that had its turn before us */
-    signal(number, SIG_DFL);
-    raise(number);
-    return;
-  }
-  if (in_arena(info->si_addr)) describe(info->si_addr, context);
-  /* Whoever was there before is asked when the instruction faults again. */
-  sigaction(number, &other_handler, NULL);
-}
-
-static void watch_faults(void) {
-  struct sigaction mine = {.sa_sigaction = on_fault,
-                           .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
-  struct sigaction now;
-  if (sigaction(SIGSEGV, NULL, &now)) return;
-  if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
-  other_handler = now;
-  sigaction(SIGSEGV, &mine, NULL);
 }
 
 /* ---- start and switch ---- */
@@ -371,6 +321,8 @@ static void let_go(void) { pthread_mutex_unlock(&lock); }
 
 __attribute__((constructor)) static void start(void) {
   const char *wanted = getenv("SHRINKFX_GUARD_PAGES");
+  const char *other = getenv("SHRINKFX_GUARD_CALLER");
+  if (other) caller = strdup(other);
   grain = number_from("SHRINKFX_GUARD_GRAIN", grain);
   quarantine = number_from("SHRINKFX_GUARD_QUARANTINE", quarantine);
   leave_environment();

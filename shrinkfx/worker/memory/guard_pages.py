@@ -24,6 +24,7 @@ LIBRARY = "SHRINKFX_GUARD_LIBRARY"
 _SIDE = "SHRINKFX_GUARD_PAGES"
 _WHY_NOT = "SHRINKFX_NO_GUARD_PAGES"
 _SOURCE = Path(__file__).with_suffix(".c")
+_PARTS = (_SOURCE, _SOURCE.with_name("guard_faults.h"))
 _FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-pthread")
 _PAGE_BYTES = 4096
 
@@ -61,7 +62,8 @@ def _digest(compiler: str) -> str:
     """Tell apart what the source and the compiler make."""
     stat = Path(compiler).resolve().stat()
     key = f"{Path(compiler).resolve()} {stat.st_size} {stat.st_mtime_ns} {_FLAGS}"
-    return hashlib.sha256(_SOURCE.read_bytes() + key.encode()).hexdigest()[:16]
+    sources = b"".join(part.read_bytes() for part in _PARTS)
+    return hashlib.sha256(sources + key.encode()).hexdigest()[:16]
 
 
 def _compile(compiler: str, library: Path) -> None:
