@@ -22,7 +22,9 @@ from shrinkfx.worker.backends.interpreter import Code, Probe, Report, Unsupporte
 
 def main() -> None:
     torch.set_num_threads(1)
+    threads = len(os.listdir("/proc/self/task"))
     interpreter.warm_up()
+    assert len(os.listdir("/proc/self/task")) == threads
     sys.stdout.flush()
     answers = os.dup(1)
     os.dup2(2, 1)

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from tqdm import tqdm
 
 from shrinkfx.worker.backends import on_cpu
 from shrinkfx.worker.backends.cuda_device import DEFAULT_ARCHITECTURE
@@ -85,6 +86,7 @@ def warm_up() -> None:
     Generating code for one operator takes 3 s the first time and 0.1 s from then on.
     It traces: no operator runs on data, and no thread starts.
     """
+    tqdm.monitor_interval = 0  # Inductor shows progress; that starts a thread
     for name in _IMPORTED:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
