@@ -34,6 +34,7 @@ HEALTHY = [
     "attention",
     "recurrent",
     "convolution",
+    "expanded_input",
     "small_constant",
     "masked",
     "autotuned",
