@@ -19,7 +19,7 @@ _DEVICE = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
 _DEVICE_NAME = re.compile(r"'cuda(?::\d+)?'")
 _LAYOUT = re.compile(r"^(\s*)assert_size_stride\((\w+), ", re.MULTILINE)
 
-_KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\(", re.MULTILINE)
+_KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\('(\w+)'", re.MULTILINE)
 _KERNEL_TEXT = re.compile(
     r"^\w+ = async_compile\.triton\('\w+', '''.*?^''', device_str='cuda'\)",
     re.MULTILINE | re.DOTALL,
@@ -27,7 +27,6 @@ _KERNEL_TEXT = re.compile(
 _ORIGIN = re.compile(
     r"^ *# Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]",
 )
-_CALL = re.compile(r"^\s*(?:with .*: )?(\w+)\.run\(")
 _TEMPLATE = re.compile(r"^triton_(?:tem|bmm|mm)_|^triton_flex", re.MULTILINE)
 
 
@@ -53,16 +52,16 @@ def _host(text: str) -> str:
 def operators(source: str) -> dict[str, tuple[str, ...]]:
     """Name the source operators of each kernel, from the comments above them.
 
-    A kernel of the user's has no operator of aten; then its nodes are named.
+    A kernel of the user's computes none; it is named itself.
     """
     found: dict[str, tuple[str, ...]] = {}
     latest: tuple[str, ...] = ()
     for line in source.splitlines():
         if origin := _ORIGIN.match(line):
             latest = _words(origin[2]) or _words(origin[1])
-        elif kernel := _KERNEL.match(line) or _CALL.match(line):
-            found[kernel[1]] = found.get(kernel[1]) or latest
-            latest = ()
+        elif kernel := _KERNEL.match(line):
+            is_users = kernel[1] != kernel[3]
+            found[kernel[1]] = (f"user kernel {kernel[3]}",) if is_users else latest
     return found
 
 
@@ -72,7 +71,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def why_not(source: str) -> str:
     """Say what in the code the interpreter cannot run, or ''."""
-    for name, how in _KERNEL.findall(source):
+    for name, how, _ in _KERNEL.findall(source):
         if how != "triton":
             return f"{name} is a kernel of kind {how}"
         if _TEMPLATE.match(name):

@@ -40,7 +40,8 @@ class Contract:
         return value
 
     def _note(self, said: str, operator: str) -> None:
-        text = said if "Error in op:" in said else f"{said}\nError in op: {operator}"
+        # What follows is advice, and not what was seen.
+        text = f"{said.splitlines()[0]}\nError in op: {operator}"
         role = operator if operator == "input" else f"result of {_short(operator)}"
         finding = Finding(
             Probe.CONTRACT,

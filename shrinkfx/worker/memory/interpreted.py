@@ -129,9 +129,9 @@ def _run_generated(
     }
     # A numel that is a constant (xnumel = 1) is passed by position all the same.
     passed = [name for name in names if name not in config.kwargs]
-    if len(args) < len(passed):
-        passed = [name for name in passed if signature[name] != "constexpr"]
     extra = list(self.inductor_meta.get("extra_launcher_args", ()))
+    if len(args) < len(passed) + len(extra):
+        passed = [name for name in passed if signature[name] != "constexpr"]
     given = _named(passed, args)
     grid = GridExpr.from_meta(self.inductor_meta, config).eval_slow(
         {**constants, **_named(passed + extra, args)}

@@ -1,0 +1,143 @@
+"""Kernels that are launched by hand, where interpretation is switched on."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from shrinkfx.worker.memory.arena import allocate, sparse
+from shrinkfx.worker.memory.bounds import CHECKER
+from shrinkfx.worker.memory.findings import Probe, Report
+from shrinkfx.worker.memory.interpreted import switch_on
+
+FAR = (1 << 31) + 12_345
+BLOCK = 1024
+
+
+@triton.jit
+def narrow(x, y, count, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(y + i, tl.load(x + i, i < count) + 1, i < count)
+
+
+@triton.jit
+def wide(x, y, count, block: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    tl.store(y + i, tl.load(x + i, i < count) + 1, i < count)
+
+
+@triton.jit
+def by_blocks(x, y, rows, columns, height: tl.constexpr, checked: tl.constexpr):
+    source = tl.make_block_ptr(
+        x, (rows, columns), (columns, 1), (0, 0), (height, 16), (1, 0)
+    )
+    value = tl.load(source, boundary_check=(0, 1) if checked else ())
+    tl.store(y + tl.arange(0, height), tl.sum(value, 1))
+
+
+@triton.jit
+def counted(x, y, block: tl.constexpr):
+    at = tl.load(x + tl.arange(0, block))
+    tl.atomic_add(y + at, 1)
+
+
+@triton.jit
+def chosen(x, y, out, block: tl.constexpr):
+    i = tl.arange(0, block)
+    tl.store(out + i, tl.load(tl.where(i < 4, x + i, y + i)))
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.where(a > b, a, b)
+
+
+@triton.jit
+def reduced(x, y, z, block: tl.constexpr):
+    value = tl.load(x + tl.arange(0, block))
+    tl.store(y, tl.reduce(value, 0, _larger))
+    tl.store(z + tl.arange(0, block), tl.associative_scan(value, 0, _larger))
+
+
+def start() -> None:
+    switch_on()
+    CHECKER.start(Probe.REAL)
+
+
+def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, **more: Any) -> Any:
+    try:
+        kernel[grid](*args, **more)
+    except Report as report:
+        return [asdict(f) for f in report.findings]
+    return []
+
+
+def _far(kernel: Any) -> Any:
+    x, y = sparse(FAR, torch.int8), sparse(FAR, torch.int8)
+    found = _launch(kernel, (triton.cdiv(FAR, BLOCK),), x, y, FAR, block=BLOCK)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    assert peak < FAR, peak
+    assert CHECKER.sampled
+    return found
+
+
+def wraps() -> Any:
+    return _far(narrow)
+
+
+def does_not_wrap() -> Any:
+    found = _far(wide)
+    assert not found, found
+    return []
+
+
+def _blocks(checked: int) -> Any:
+    x, y = torch.ones(5, 10), allocate((8,), (1,), torch.float32)
+    found = _launch(by_blocks, (1,), x, y, 5, 10, height=8, checked=checked)
+    assert found or y.tolist() == [10.0] * 5 + [0.0] * 3
+    return found
+
+
+def block_pointer() -> Any:
+    return _blocks(1)
+
+
+def block_pointer_unchecked() -> Any:
+    return _blocks(0)
+
+
+def atomics() -> Any:
+    y = torch.zeros(3, dtype=torch.int32)
+    found = _launch(counted, (1,), torch.tensor([0, 2, 2, 3]), y, block=4)
+    assert y.tolist() == [1, 0, 2]
+    return found
+
+
+def either() -> Any:
+    x, y, out = torch.arange(4.0), torch.arange(8.0), torch.empty(8)
+    found = _launch(chosen, (1,), x, y, out, block=8)
+    assert torch.equal(out, y)
+    return found
+
+
+def own_reduction() -> Any:
+    x = torch.randn(64)
+    y, z = torch.empty(1), torch.empty(64)
+    found = _launch(reduced, (1,), x, y, z, block=64)
+    assert y.item() == x.max().item()
+    assert torch.equal(z, x.cummax(0).values)
+    return found
+
+
+def quiet() -> Any:
+    """Nothing is reported of eager, and nothing is destroyed by it."""
+    CHECKER.start(None)
+    x, y = torch.ones(10), torch.zeros(10)
+    found = _launch(narrow, (2,), x, y, 4000, block=8)
+    assert torch.equal(y, x + 1)
+    return found

@@ -1,0 +1,242 @@
+"""Programs whose CUDA kernels are right, and programs whose kernels are not.
+
+Each entry makes a module, what it is exported with and, where they differ, what it
+is run on. The module is imported where kernels are interpreted, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.library import triton_op, wrap_triton
+
+F = nn.functional
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program; ``run`` stands for ``args`` where the failing inputs are others."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    dynamic: Any = None
+    run: tuple[Any, ...] | None = None
+
+
+class Calls(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any], **children: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, child in children.items():
+            self.add_module(name, child)
+
+    def forward(self, *args: Tensor) -> Any:
+        return self.function(self, *args)
+
+
+class Counts(nn.Module):
+    """Writes into a buffer at each call."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(x.sum(0))
+        return self.seen * x
+
+
+def of(function: Callable[..., Any], *args: Any, **children: nn.Module) -> Case:
+    return Case(Calls(lambda self, *xs: function(*xs), **children), args)
+
+
+def _grown(x: Tensor, w: Tensor) -> Tensor:
+    return torch.softmax(x.relu() + w, -1).sum(0)
+
+
+def _cumulative(x: Tensor) -> tuple[Tensor, ...]:
+    return x.cumsum(-1), x.argmax(-1), x.var(-1), x.cumprod(0), x.amin(0)
+
+
+def _rows(self: Any, x: Tensor, i: Tensor) -> Tensor:
+    made: Tensor = torch.tanh(self.table(i) + x[i]).erf()
+    return made
+
+
+def _attend(x: Tensor) -> Tensor:
+    q = x.view(2, 8, 4, 16).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q) + 1
+
+
+HEALTHY: dict[str, Callable[[], Case]] = {
+    "pointwise": lambda: of(
+        lambda x, y: torch.sin(x) * y.T + x.abs().log1p(),
+        torch.randn(33, 17),
+        torch.randn(17, 33),
+    ),
+    "reduction": lambda: of(lambda x: (x.sum(0), x.amax(1)), torch.randn(65, 130)),
+    "long_reduction": lambda: of(lambda x: x.mean() + x.std(), torch.randn(40_000)),
+    "embedding_and_index": lambda: Case(
+        Calls(_rows, table=nn.Embedding(10, 33)),
+        (torch.randn(10, 33), torch.tensor([0, 9, 3])),
+    ),
+    "matmul_and_bias": lambda: Case(
+        Calls(lambda self, x: self.linear(x).relu(), linear=nn.Linear(33, 17)),
+        (torch.randn(5, 33),),
+    ),
+    "softmax": lambda: of(lambda x: x.softmax(-1), torch.randn(5, 300)),
+    "layer_norm": lambda: Case(
+        Calls(lambda self, x: F.gelu(self.norm(x)), norm=nn.LayerNorm(65)),
+        (torch.randn(9, 65),),
+    ),
+    "dynamic": lambda: Case(
+        Calls(lambda self, *xs: _grown(*xs)),
+        (torch.randn(5, 33), torch.randn(33)),
+        dynamic=(({0: Dim.DYNAMIC}, None),),
+        run=(torch.randn(70, 33), torch.randn(33)),
+    ),
+    "bfloat16": lambda: of(
+        lambda x: (x * 3).softmax(-1), torch.randn(9, 65, dtype=torch.bfloat16)
+    ),
+    "scans": lambda: of(_cumulative, torch.randn(9, 65)),
+    "buffer": lambda: Case(Counts(), (torch.randn(3, 7),)),
+    "attention": lambda: of(_attend, torch.randn(2, 8, 64)),
+    "recurrent": lambda: Case(
+        Calls(lambda self, x: self.cell(x), cell=nn.GRUCell(8, 6)), (torch.randn(3, 8),)
+    ),
+    "convolution": lambda: Case(
+        Calls(lambda self, x: self.conv(x).relu() + 1, conv=nn.Conv2d(3, 5, 3)),
+        (torch.randn(2, 3, 9, 9),),
+    ),
+    "small_constant": lambda: of(
+        lambda x: x * torch.tensor([1.0, 2.0, 3.0]), torch.randn(5, 3)
+    ),
+}
+
+
+@triton.jit
+def copy_kernel(x, y, count, block: tl.constexpr, masked: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    mask = (i < count) | (not masked)
+    tl.store(y + i, tl.load(x + i, mask) + 1, mask)
+
+
+tuned_kernel = triton.autotune(
+    configs=[triton.Config({"block": 64}), triton.Config({"block": 128})],
+    key=["count"],
+)(copy_kernel)
+
+
+@triton.jit
+def before_kernel(x, index, y, count, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    at = tl.load(index + i, i < count, 1)
+    tl.store(y + i, tl.load(x + at - 1, i < count), i < count)
+
+
+@triton.jit
+def below_kernel(x, y, count, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    value = tl.load(x + i, i < count, 0.0)
+    tl.device_assert(value < 3.0, "too large")
+    tl.store(y + i, value, i < count)
+
+
+def _copied(x: Tensor, masked: int) -> Tensor:
+    y = torch.empty_like(x)
+    grid = (triton.cdiv(x.numel(), 64),)
+    wrap_triton(copy_kernel)[grid](x, y, x.numel(), block=64, masked=masked)
+    return y
+
+
+@triton_op("planted_cuda::copy_masked", mutates_args={})
+def copy_masked(x: Tensor) -> Tensor:
+    return _copied(x, 1)
+
+
+@triton_op("planted_cuda::copy_unmasked", mutates_args={})
+def copy_unmasked(x: Tensor) -> Tensor:
+    return _copied(x, 0)
+
+
+@triton_op("planted_cuda::copy_tuned", mutates_args={})
+def copy_tuned(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+
+    def grid(meta: dict[str, int]) -> tuple[int]:
+        return (triton.cdiv(x.numel(), meta["block"]),)
+
+    wrap_triton(tuned_kernel)[grid](x, y, x.numel(), masked=1)
+    return y
+
+
+@triton_op("planted_cuda::before", mutates_args={})
+def before(x: Tensor, index: Tensor) -> Tensor:
+    y = torch.empty(index.shape, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(index.numel(), 64),)
+    wrap_triton(before_kernel)[grid](x, index, y, index.numel(), block=64)
+    return y
+
+
+@triton_op("planted_cuda::below", mutates_args={})
+def below(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    wrap_triton(below_kernel)[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), block=64)
+    return y
+
+
+@torch.library.custom_op("planted_cuda::lies", mutates_args=())
+def lies(x: Tensor) -> Tensor:
+    return x[:-1].clone()
+
+
+@lies.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty(x.shape)  # no device, and a row too many
+
+
+@torch.library.custom_op("planted_cuda::shifted", mutates_args=())
+def shifted(x: Tensor) -> Tensor:
+    base = x.new_empty(x.numel() + 1)
+    base[1:] = x.flatten()
+    return base[1:].view(x.shape)
+
+
+@shifted.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _chosen(x: Tensor, i: Tensor) -> Tensor:
+    return x[i] + 1
+
+
+PLANTED: dict[str, Callable[[], Case]] = {
+    "bad_index": lambda: Case(
+        Calls(lambda self, *xs: _chosen(*xs)),
+        (torch.randn(10, 3), torch.tensor([1, 2])),
+        run=(torch.randn(10, 3), torch.tensor([1, 12])),
+    ),
+    "lying_operator": lambda: of(lambda x: lies(x) * 2, torch.randn(33, 32)),
+    "masked": lambda: of(lambda x: copy_masked(x.relu()) * 2, torch.randn(100)),
+    "unmasked": lambda: of(lambda x: copy_unmasked(x.relu()) * 2, torch.randn(100)),
+    "autotuned": lambda: of(lambda x: copy_tuned(x) * 2, torch.randn(100)),
+    "assertion": lambda: of(lambda x: below(x) + 1, torch.full((70,), 3.5)),
+    "misaligned": lambda: of(lambda x: shifted(x).relu(), torch.randn(32, 32)),
+    "hinted": lambda: of(
+        lambda x, i: before(x, i) * 2, torch.randn(10), torch.tensor([1, 10, 3])
+    ),
+}
+
+CASES = {**HEALTHY, **PLANTED}

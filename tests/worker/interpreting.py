@@ -1,0 +1,99 @@
+"""A server for tests: each line on stdin names a case, each answer is a JSON line.
+
+A child per case, because interpretation cannot be switched off again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shrinkfx.worker.backends import interpreter
+from shrinkfx.worker.backends.interpreter import Code, Probe, Report, Unsupported
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    interpreter.warm_up()
+    sys.stdout.flush()
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        read, write = os.pipe()
+        if not os.fork():
+            os.close(read)
+            os.write(write, json.dumps(_answer(line.split())).encode() + b"\n")
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            os.write(answers, pipe.read() or b'{"died": true}\n')
+        os.wait()
+
+
+def _answer(words: list[str]) -> dict[str, Any]:
+    try:
+        if words[0] == "kernel":
+            import cuda_kernels
+
+            cuda_kernels.start()
+            return {"findings": getattr(cuda_kernels, words[1])()}
+        return _probe(*words)
+    except Exception:  # noqa: BLE001 - told in the answer
+        return {"error": traceback.format_exc()}
+
+
+def _probe(name: str, probe: str, arch: str) -> dict[str, Any]:
+    from cuda_programs import CASES
+
+    torch.manual_seed(0)
+    case = CASES[name]()
+    with torch.no_grad():
+        exported = torch.export.export(
+            case.module.eval(), case.args, dynamic_shapes=case.dynamic
+        )
+    before = str(exported)
+    with tempfile.TemporaryDirectory() as folder:
+        code = interpreter.generate(
+            exported, {Probe(probe)}, folder=Path(folder), arch=arch
+        )
+        assert str(exported) == before
+        return _run(code, Probe(probe), case.run or case.args)
+
+
+def _run(code: Code, probe: Probe, args: tuple[Any, ...]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"wrapper": code.wrapper}
+    try:
+        if probe is Probe.HINTS:
+            return {**answer, **asdict(code.benchmark())}
+        compiled = interpreter.load(code, probe)
+        actual = compiled(*args)
+        answer |= asdict(compiled.outcome)
+    except Report as report:
+        lines = [str(finding) for finding in report.findings]
+        found = [asdict(finding) for finding in report.findings]
+        return {**answer, "message": str(report), "lines": lines, "findings": found}
+    except Unsupported as reason:
+        return {**answer, "unsupported": reason.reason}
+    expected = torch.utils._pytree.tree_leaves(
+        code.exported.module(check_guards=False)(*args)
+    )
+    try:
+        torch.testing.assert_close(actual, expected, atol=2e-2, rtol=2e-2) if any(
+            t.dtype is torch.bfloat16 for t in expected
+        ) else torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+        answer["difference"] = ""
+    except AssertionError as error:
+        answer["difference"] = str(error)
+    return answer
+
+
+if __name__ == "__main__":
+    main()
