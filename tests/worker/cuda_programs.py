@@ -119,6 +119,7 @@ HEALTHY: dict[str, Callable[[], Case]] = {
         Calls(lambda self, x: self.conv(x).relu() + 1, conv=nn.Conv2d(3, 5, 3)),
         (torch.randn(2, 3, 9, 9),),
     ),
+    "expanded_input": lambda: of(lambda x: x * 2, torch.randn(1, 7).expand(5, 7)),
     "small_constant": lambda: of(
         lambda x: x * torch.tensor([1.0, 2.0, 3.0]), torch.randn(5, 3)
     ),
@@ -150,6 +151,16 @@ def below_kernel(x, y, count, block: tl.constexpr):
     i = tl.program_id(0) * block + tl.arange(0, block)
     value = tl.load(x + i, i < count, 0.0)
     tl.device_assert(value < 3.0, "too large")
+    tl.store(y + i, value, i < count)
+
+
+@triton.jit
+def assembly_kernel(x, y, count, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    value = tl.load(x + i, i < count)
+    value = tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [value], dtype=tl.float32, is_pure=True, pack=1
+    )
     tl.store(y + i, value, i < count)
 
 
@@ -196,6 +207,23 @@ def below(x: Tensor) -> Tensor:
     return y
 
 
+@triton_op("planted_cuda::assembly", mutates_args={})
+def assembly(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    wrap_triton(assembly_kernel)[(1,)](x, y, x.numel(), block=128)
+    return y
+
+
+@torch.library.custom_op("planted_cuda::on_gpu", mutates_args=(), device_types="cuda")
+def on_gpu(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+@on_gpu.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
 @torch.library.custom_op("planted_cuda::lies", mutates_args=())
 def lies(x: Tensor) -> Tensor:
     return x[:-1].clone()
@@ -223,6 +251,12 @@ def _chosen(x: Tensor, i: Tensor) -> Tensor:
 
 
 PLANTED: dict[str, Callable[[], Case]] = {
+    "assembly": lambda: of(lambda x: assembly(x) + 1, torch.randn(100)),
+    "no_cpu_twin": lambda: of(lambda x: on_gpu(x) + 1, torch.randn(100)),
+    "large": lambda: of(lambda x: x + 1, torch.randn(12_000_000)),
+    "other_strides": lambda: Case(
+        Calls(lambda self, x: x + 1), (torch.randn(8, 8),), run=(torch.randn(8, 8).T,)
+    ),
     "bad_index": lambda: Case(
         Calls(lambda self, *xs: _chosen(*xs)),
         (torch.randn(10, 3), torch.tensor([1, 2])),

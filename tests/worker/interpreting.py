@@ -22,7 +22,9 @@ from shrinkfx.worker.backends.interpreter import Code, Probe, Report, Unsupporte
 
 def main() -> None:
     torch.set_num_threads(1)
+    threads = len(os.listdir("/proc/self/task"))
     interpreter.warm_up()
+    assert len(os.listdir("/proc/self/task")) == threads
     sys.stdout.flush()
     answers = os.dup(1)
     os.dup2(2, 1)
@@ -82,6 +84,8 @@ def _run(code: Code, probe: Probe, args: tuple[Any, ...]) -> dict[str, Any]:
         return {**answer, "message": str(report), "lines": lines, "findings": found}
     except Unsupported as reason:
         return {**answer, "unsupported": reason.reason}
+    if compiled.outcome.sampled:
+        return answer  # there are no values to compare
     expected = torch.utils._pytree.tree_leaves(
         code.exported.module(check_guards=False)(*args)
     )

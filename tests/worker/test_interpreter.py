@@ -34,6 +34,7 @@ HEALTHY = [
     "attention",
     "recurrent",
     "convolution",
+    "expanded_input",
     "small_constant",
     "masked",
     "autotuned",
@@ -56,7 +57,7 @@ def server() -> Iterator[Any]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_COMPILE_THREADS": "1"},
     )
     with process:
         yield process

@@ -29,6 +29,10 @@ _WRITTEN_BACK = frozenset(
 def on_cuda(exported: ExportedProgram) -> ExportedProgram:
     """Copy a program to the device, with FakeTensors for all its tensors."""
     root = copy.deepcopy(exported.graph_module)
+    signature = copy.deepcopy(exported.graph_signature)
+    for old, new in zip(exported.graph.nodes, root.graph.nodes, strict=True):
+        if old.name != new.name:  # a copy may not have a builtin's name: input
+            signature.replace_all_uses(old.name, new.name)
     convert = _Converter(exported)
     for module in root.modules():
         if isinstance(module, fx.GraphModule):
@@ -37,7 +41,7 @@ def on_cuda(exported: ExportedProgram) -> ExportedProgram:
     return ExportedProgram(
         root=root,
         graph=root.graph,
-        graph_signature=copy.deepcopy(exported.graph_signature),
+        graph_signature=signature,
         state_dict={k: convert(v) for k, v in exported.state_dict.items()},
         range_constraints=copy.copy(exported.range_constraints),
         module_call_graph=list(exported.module_call_graph),

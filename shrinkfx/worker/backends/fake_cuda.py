@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -125,16 +126,27 @@ def _drive_triton(
     patch(triton_helpers, "set_driver_to_gpu", lambda: None)
 
 
+_ASK_THE_DEVICE = (
+    "torch.utils._triton",
+    "torch._inductor.utils",
+    "torch._inductor.kernel.mm",
+    "torch._inductor.codegen.cuda.cuda_env",
+)
+"""Modules whose functions remember what a device has answered."""
+
+
 def _forget_answers(stack: contextlib.ExitStack) -> None:
     """Drop what was cached about devices, now and when this is over."""
-    import torch._inductor.utils
-    import torch.utils._triton
+    from torch._inductor.runtime.hints import DeviceProperties
 
-    for module in (torch.utils._triton, torch._inductor.utils):
-        for function in vars(module).values():
-            if clear := getattr(function, "cache_clear", None):
-                clear()
-                stack.callback(clear)
+    cached: list[Any] = [DeviceProperties.create]
+    for name in _ASK_THE_DEVICE:
+        with contextlib.suppress(ImportError):
+            cached += vars(importlib.import_module(name)).values()
+    for function in cached:
+        if clear := getattr(function, "cache_clear", None):
+            clear()
+            stack.callback(clear)
 
 
 def _keep_tensors_fake(patch: Patch) -> None:

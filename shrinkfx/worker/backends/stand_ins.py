@@ -21,6 +21,9 @@ class Contract:
     """
 
     def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
         self.findings: list[Finding] = []
         self.restrided = 0
 

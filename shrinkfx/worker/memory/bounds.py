@@ -89,9 +89,17 @@ class Checker:
     accesses: int = 0
     findings: list[Finding] = field(default_factory=list)
 
-    def start(self, probe: Probe | None) -> None:
-        self.probe, self.launch = probe, None
+    def start(
+        self, probe: Probe, operators: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """Report from now on; what was seen before is forgotten."""
+        self.probe, self.launch, self.operators = probe, None, operators or {}
         self.accesses, self.findings, self.sampled = 0, [], []
+        self.roles.clear()
+
+    def stop(self) -> None:
+        """Report nothing more; what was seen stays."""
+        self.probe = None
 
     def inside(self, fault: Fault, pointers: Any, mask: Any) -> Any:
         """Tell which of the lanes that ``mask`` lets through stay inside."""

@@ -1,0 +1,61 @@
+"""Generated text that names a GPU, rewritten."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.worker.backends.on_cpu import on_cpu, operators, why_not
+
+SOURCE = """\
+from torch._C import _cuda_getCurrentRawStream as get_raw_stream
+# Topologically Sorted Source Nodes: [relu, add], Original ATen: [aten.relu, aten.add]
+triton_poi_fused_add_relu_0 = async_compile.triton('triton_poi_fused_add_relu_0', '''
+triton_helpers.set_driver_to_gpu()
+    triton_meta={'device': DeviceProperties(type='cuda', index=0)}
+''', device_str='cuda')
+# Original path: model.py:3
+copy_kernel_0 = async_compile.triton('copy_kernel', '''
+''', device_str='cuda')
+def call(args):
+    assert_size_stride(arg0_1, (5, 33), (33, 1), 'input')
+    with torch.cuda._DeviceGuard(0):
+        torch.cuda.set_device(0)
+        buf1 = torch.ops.aten.full.default([2], 1, device=device(type='cuda', index=0))
+        arg1_1 = rand_strided((5, ), (1, ), device='cuda:0', dtype=torch.float32)
+"""
+
+
+def test_lines_keep_their_numbers_and_kernels_their_device() -> None:
+    lines = on_cpu(SOURCE).splitlines()
+    assert len(lines) == len(SOURCE.splitlines())
+    assert lines[0] == "get_raw_stream = lambda *_: 0"
+    assert lines[4] == SOURCE.splitlines()[4]
+    assert lines[10].strip() == (
+        "arg0_1 = assert_size_stride(arg0_1, (5, 33), (33, 1), 'input')"
+    )
+    compile("\n".join(lines), "lines", "exec")
+    host = "\n".join(line for line in lines[9:])
+    assert "cuda" not in host
+
+
+def test_kernels_are_named_after_what_they_compute() -> None:
+    assert operators(SOURCE) == {
+        "triton_poi_fused_add_relu_0": ("aten.relu", "aten.add"),
+        "copy_kernel_0": ("user kernel copy_kernel",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "triton_tem_fused_mm_0 = async_compile.triton('triton_tem_fused_mm_0'",
+            "temp",
+        ),
+        ("cutlass_0 = async_compile.cutlass('cutlass_0'", "of kind cutlass"),
+        ("    x = tl.inline_asm_elementwise('mov', '=r,r', [y]", "inline assembly"),
+    ],
+)
+def test_what_the_interpreter_cannot_run_is_told(line: str, reason: str) -> None:
+    assert why_not(SOURCE) == ""
+    assert reason in why_not(SOURCE + line)
