@@ -23,7 +23,8 @@ KEYS = {
 
 
 def test_there_are_cases() -> None:
-    assert len(CASES) >= 14
+    assert len([p for p in CASES if p.name.startswith("cuda_")]) >= 10
+    assert len(CASES) >= 24
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
@@ -31,6 +32,7 @@ def test_case_says_what_to_expect(case: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
     assert set(expected) == KEYS
     assert (case / "make.py").is_file()
+    assert expected["device"] in ("cpu", "cuda")
     assert not expected["preload"] or (case / expected["preload"]).is_file()
     re.compile(expected["message"])
     re.compile(expected["notes"])
@@ -44,6 +46,8 @@ def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     model, out = tmp_path / "model.pt2", tmp_path / "out"
     run("-W", "ignore", str(ROOT / "repros" / "export.py"), case.name, str(model))
     options = ["--until", expected["kind"], "--out", str(out), *expected["options"]]
+    if expected["device"] == "cuda":
+        options += ["--device", "cuda", "--backend", "interpreter"]
     if expected["preload"]:
         options += ["--preload", str(case / expected["preload"])]
     if (inputs := model.with_suffix(".inputs.pt")).exists():

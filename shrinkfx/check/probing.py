@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from shrinkfx.check.baseline import Baseline, describe
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import NotReproducible
-from shrinkfx.failure.signature import ANY, asked_for
+from shrinkfx.failure.signature import ANY, Kind, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.messages import Probe
 
@@ -28,6 +28,8 @@ def probe_baseline(
         NotReproducible: none shows what was asked for, or it does not show again.
     """
     wanted = until or ANY
+    if wanted not in (ANY, Kind.COMPILE_ERROR):
+        probes = [p for p in probes if p is not Probe.COMPILE] or probes
     shown: dict[Probe, Observation] = {}
     for probe in probes:
         shown[probe], _ = compiler.with_options(probe=probe).original()
@@ -65,6 +67,7 @@ _LOOKS_AT = {
     Probe.REAL: "the kernels on the failing inputs",
     Probe.CONTRACT: "sizes and strides of inputs and operators' results",
     Probe.HINTS: "AOTInductor's compile-time benchmark",
+    Probe.COMPILE: "its kernels, compiled by Triton and ptxas",
 }
 
 

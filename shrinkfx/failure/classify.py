@@ -52,6 +52,7 @@ _COMPILER_OUT_OF_MEMORY = re.compile(
 _WHAT = re.compile(r"what\(\):\s+([^\n]+)")
 _COMPILER = re.compile(r"[^\n]*?(?:fatal )?error: ([^\n]+)")
 _LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
+_TRITON = re.compile(r"\bat \d+:\d+:\n.*?\n *\^\n(.+)", re.DOTALL)
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 _KEPT_CHARACTERS = 16_000
 # The C++ runner may raise no more than "API call failed" and print why before.
@@ -198,6 +199,11 @@ def _compile_error(error: Mapping[str, Any]) -> Signature:
         text = found[1] if found else first_line(message)
         detail = f"C++: {normalise_cpp(text)}"
         return Signature(Kind.COMPILE_ERROR, stage, detail, text.strip())
+    if found := _TRITON.search(message):
+        # The kernel's source goes before what is wrong with it.
+        line = _innermost_of_triton(found[1])
+        text = f"Triton: {line}"
+        return Signature(Kind.COMPILE_ERROR, stage, f"Triton: {normalise(line)}", text)
     line = first_line(message)
     if memory := _memory_text(line, stage):
         return memory
@@ -211,6 +217,13 @@ def _compile_error(error: Mapping[str, Any]) -> Signature:
     parts = [error["type"], cause.strip(), *([target[1]] if target else [])]
     text = f"{error['type']}: {line}" + (f" ({target[1]})" if target else "")
     return Signature(Kind.COMPILE_ERROR, stage, " | ".join(parts), text)
+
+
+def _innermost_of_triton(text: str) -> str:
+    """Find what is wrong in the helper that a kernel calls, if in one."""
+    while inner := _TRITON.search(text):
+        text = inner[1]
+    return first_line(text)
 
 
 def _difference(difference: Mapping[str, Any]) -> Signature:

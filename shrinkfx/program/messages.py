@@ -72,6 +72,8 @@ class Probe(StrEnum):
     """AOTInductor's kernels, on what it makes up to time them while compiling."""
     CONTRACT = "contract"
     """Sizes and strides: of operators that no kernel computes, and of inputs."""
+    COMPILE = "compile"
+    """What Triton and ptxas say of AOTInductor's kernels; none is run."""
 
 
 class Guard(StrEnum):

@@ -103,21 +103,28 @@ def _on_interpreter(
         )
     except Exception as error:  # noqa: BLE001 - told as soon as eager has run
         failure = error
-    interpreter.switch_on()
-    note(Stage.EAGER)
-    reference.run_eager()
-    note(Stage.COMPILE)
     try:
+        interpreter.switch_on()
+        note(Stage.EAGER)
+        reference.run_eager()
+        note(Stage.COMPILE)
         if failure:
             raise failure
         assert code is not None
-        if probe is Probe.HINTS:
-            code.benchmark()
-            note(Stage.DONE)
-            return {}
-        note(Stage.LOAD)
-        answer = reference.judge(interpreter.load(code, probe), note)
+        answer = _ask(probe, code, reference, note)
     except interpreter.Unsupported as error:
         return {"unresolved": str(error)}
     note(Stage.DONE)
     return answer
+
+
+def _ask(
+    probe: Probe, code: interpreter.Code, reference: Reference, note: Note
+) -> dict[str, Any]:
+    if probe is Probe.COMPILE:
+        return {}  # else it would have raised
+    if probe is Probe.HINTS:
+        code.benchmark()
+        return {}
+    note(Stage.LOAD)
+    return reference.judge(interpreter.load(code, probe), note)

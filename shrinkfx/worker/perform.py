@@ -19,6 +19,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Guard, Probe, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.attempt import attempt
+from shrinkfx.worker.backends import interpreter
 from shrinkfx.worker.backends.script import stand_in_for_cuda
 from shrinkfx.worker.describe import (
     content_digest,
@@ -80,10 +81,16 @@ class Worker:
             return self._loaded().as_exported(), folder.with_name("graph-in-place")
         return self._loaded(), folder
 
+    def _prepare_eager(self) -> None:
+        """Let a user's Triton kernels run here; no code can be generated after."""
+        if self.setup.backend == Backend.INTERPRETER:
+            interpreter.switch_on()
+
     def _describe(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
         program, home = self._cut_from(arguments)
+        self._prepare_eager()
         note(Stage.EAGER)
         error, lies = Values(home, program).record(program)
         content = content_digest(
@@ -144,6 +151,7 @@ class Worker:
             built = self._built(arguments)
         except (CannotRebuild, Unprintable) as error:
             return {"invalid": str(error)}
+        self._prepare_eager()
         note(Stage.EAGER)
         Reference(built, arguments).run_eager()
         self._write_program(built.exported, Path(arguments["path"]))
@@ -172,6 +180,7 @@ class Worker:
         except Unprintable as error:
             source, unprintable = {}, str(error)
         torch.save(long_values(built), arguments["data"])
+        self._prepare_eager()
         note(Stage.DONE)
         return {
             "source": source,

@@ -234,3 +234,47 @@ def test_pass_has_no_signature() -> None:
     assert seen.signature is None
     assert not seen.invalid
     assert not seen.unresolved
+
+
+TRITON = """RuntimeError: Failed to run autotuning code block: at 5:56:
+def {kernel}(source, target, block: tl.constexpr):
+    value = tl.load(source + {offset})
+                             ^
+{error}"""
+
+
+def test_triton_compile_error_is_what_triton_says_and_not_the_kernel() -> None:
+    error = "NameError('SLOPE is not defined')"
+    large, small = (
+        observe(raised("InductorError", text)).signature
+        for text in (
+            TRITON.format(kernel="leaky_kernel", offset="place + 64", error=error),
+            TRITON.format(kernel="triton_poi_0", offset="x0", error=error),
+        )
+    )
+    assert large is not None
+    assert large == small
+    assert large.kind is Kind.COMPILE_ERROR
+    assert large.detail == f"Triton: {error}"
+
+
+def test_triton_compile_error_in_a_helper_is_that_of_the_helper() -> None:
+    inner = "at 2:8:\ndef helper(x):\n  return x.y\n         ^\nAttributeError('y')"
+    text = TRITON.format(kernel="kernel", offset="helper(place)", error=inner)
+    seen = observe(raised("InductorError", text)).signature
+    assert seen is not None
+    assert seen.detail == "Triton: AttributeError('y')"
+
+
+def test_too_much_shared_memory_is_a_compile_error_at_any_size() -> None:
+    text = (
+        "RuntimeError: Failed to run autotuning code block: out of resource: shared "
+        "memory, Required: {}, Hardware limit: 232448. Reducing block sizes may help."
+    )
+    large, small = (
+        observe(raised("InductorError", text.format(n))).signature
+        for n in (524_288, 262_144)
+    )
+    assert large is not None
+    assert large == small
+    assert large.kind is Kind.COMPILE_ERROR

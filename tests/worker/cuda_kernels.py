@@ -19,6 +19,16 @@ FAR = (1 << 31) + 12_345
 BLOCK = 1024
 
 
+HALF = tl.constexpr(0.5)
+
+
+@triton.jit
+def halved(x, y, block: tl.constexpr):
+    i = tl.arange(0, block)
+    value = tl.load(x + i)
+    tl.store(y + i, tl.where(value > HALF, HALF * value, 1 - HALF))
+
+
 @triton.jit
 def narrow(x, y, count, block: tl.constexpr):
     i = tl.program_id(0) * block + tl.arange(0, block)
@@ -131,6 +141,13 @@ def own_reduction() -> Any:
     found = _launch(reduced, (1,), x, y, z, block=64)
     assert y.item() == x.max().item()
     assert torch.equal(z, x.cummax(0).values)
+    return found
+
+
+def global_constant() -> Any:
+    x, y = torch.tensor([0.25, 1.0, 2.0, 4.0]), torch.empty(4)
+    found = _launch(halved, (1,), x, y, block=4)
+    assert y.tolist() == [0.5, 0.5, 1.0, 2.0]
     return found
 
 

@@ -186,6 +186,7 @@ def test_code_is_generated_for_the_architecture(ask: Ask, arch: str, cc: int) ->
         ("atomics", ["atomic"]),
         ("either", []),
         ("own_reduction", []),
+        ("global_constant", []),
         ("quiet", []),
     ],
 )

@@ -44,6 +44,10 @@ class TuningBlock:
     calls: str
 
 
+COMPILED = "\nasync_compile.wait(globals())\ndel async_compile\n"
+"""What makes kernels of their definitions."""
+
+
 class NoCode(Exception):
     """Inductor ended without having generated what was asked for."""
 
@@ -66,7 +70,40 @@ def tuning_block(
     exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
 ) -> TuningBlock | None:
     """Generate the block that AOTInductor runs while it compiles; None: no kernel."""
-    return _with_retry(exported, lambda e: _tuning_block(e, arch, options, folder))
+    found: list[TuningBlock] = []
+
+    def keep(wrapper: Any) -> None:
+        definitions = wrapper.kernel_autotune_defs.getvalue()
+        found.append(TuningBlock(definitions, wrapper.kernel_autotune_calls.getvalue()))
+
+    _with_retry(exported, lambda e: _run_aoti(e, arch, options, folder, keep))
+    return found[0] if found and ".run(" in found[0].calls else None
+
+
+def compile_kernels(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
+) -> None:
+    """Compile AOTInductor's kernels with Triton and ptxas, for each configuration.
+
+    What that raises is wrapped as AOTInductor does.
+    """
+    _with_retry(
+        exported, lambda e: _run_aoti(e, arch, options, folder, _compile_kernels)
+    )
+
+
+def _compile_kernels(wrapper: Any) -> None:
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    scope: dict[str, Any] = {}
+    try:
+        exec(wrapper.kernel_autotune_defs.getvalue() + COMPILED, scope)
+        for kernel in scope.values():
+            if isinstance(kernel, CachingAutotuner) and not kernel.launchers:
+                kernel.precompile()
+    except Exception as error:
+        text = f"Failed to run autotuning code block: {error}"
+        raise RuntimeError(text) from error
 
 
 def _with_retry(
@@ -110,24 +147,26 @@ def _wrapper_source(
     raise NoCode("Inductor has generated no wrapper")
 
 
-def _tuning_block(
-    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
-) -> TuningBlock | None:
+def _run_aoti(
+    exported: ExportedProgram,
+    arch: str,
+    options: Mapping[str, Any],
+    folder: Path,
+    at_block: Callable[[Any], None],
+) -> None:
+    """Run AOTInductor up to its own benchmark, and call ``at_block`` in its place."""
     from torch._inductor.codecache import AotCodeCompiler
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
-    found: list[TuningBlock] = []
-
-    def keep(self: Any) -> None:
-        definitions = self.kernel_autotune_defs.getvalue()
-        found.append(TuningBlock(definitions, self.kernel_autotune_calls.getvalue()))
+    def instead(self: Any) -> None:
+        at_block(self)
         raise _Done
 
     def stop(*_: Any, **__: Any) -> None:
         raise _Done
 
     keeping = mock.patch.object(
-        PythonWrapperCodegen, "generate_and_run_autotune_block", keep
+        PythonWrapperCodegen, "generate_and_run_autotune_block", instead
     )
     stopping = mock.patch.object(AotCodeCompiler, "compile", stop)
     with (
@@ -143,7 +182,6 @@ def _tuning_block(
             package_path=str(folder / "never.pt2"),
             inductor_configs={**_settings(options), **_AOTI_OPTIONS},
         )
-    return found[0] if found and ".run(" in found[0].calls else None
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,9 @@ from shrinkfx.worker.backends import on_cpu
 from shrinkfx.worker.backends.checked import Compiled, Outcome, checked, seen
 from shrinkfx.worker.backends.cuda_device import DEFAULT_ARCHITECTURE
 from shrinkfx.worker.backends.cuda_source import (
+    COMPILED,
     TuningBlock,
+    compile_kernels,
     tuning_block,
     wrapper_source,
 )
@@ -111,10 +113,9 @@ class Code:
         definitions = on_cpu.on_cpu(self.tuning.definitions)
         _require(definitions)
         kernels = on_cpu.operators(self.tuning.definitions)
-        definitions += "\nasync_compile.wait(globals())\ndel async_compile\n"
         scope: dict[str, Any] = {}
         with checked(Probe.HINTS, kernels):
-            exec(compile(definitions, "<definitions>", "exec"), scope)
+            exec(compile(definitions + COMPILED, "<definitions>", "exec"), scope)
             made_up = MadeUp(scope["generate_example_value"])
             scope["generate_example_value"] = made_up
             exec(compile(on_cpu.on_cpu(self.tuning.calls), "<calls>", "exec"), scope)
@@ -136,6 +137,10 @@ def generate(
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     options = options or {}
     wrapper, tuning = "", None
+    if Probe.COMPILE in probes:
+        # Triton keeps what it has compiled, for the next program with that kernel.
+        os.environ["TRITON_CACHE_DIR"] = str(folder.parent / "triton")
+        compile_kernels(exported, arch, options, folder)
     if Probe.HINTS in probes:
         tuning = tuning_block(exported, arch, options, folder)
     if Probe.REAL in probes or Probe.CONTRACT in probes:

@@ -46,6 +46,7 @@ def switch_on() -> None:
     combine_blocks()
     hook()
     _speak_once()
+    _mix_constants()
     _launch_here()
     _launch_for_inductor()
     from shrinkfx.worker.memory.selftest import check_the_checks
@@ -63,6 +64,29 @@ def _speak_once() -> None:
     names = {"__globals__": {"tl": tl, "core": tl.core}}
     interpreter._patch_lang(type("Kernel", (), names))
     interpreter._patch_lang = lambda _: _NothingToRestore()
+
+
+def _mix_constants() -> None:
+    """Let a global ``tl.constexpr`` times a tensor be a tensor, as when compiled."""
+    import triton.language as tl
+
+    def mixing(operation: Any) -> Any:
+        def called(self: Any, other: Any) -> Any:
+            made = operation(self, other)
+            value = getattr(made, "value", None)
+            return value if isinstance(value, tl.tensor) else made
+
+        return called
+
+    for name in _BINARY:
+        if operation := vars(tl.constexpr).get(f"__{name}__"):
+            setattr(tl.constexpr, f"__{name}__", mixing(operation))
+
+
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor"),
+    *("lshift", "rshift", "gt", "ge", "lt", "le", "eq", "ne"),
+)
 
 
 class _NothingToRestore:
