@@ -285,6 +285,7 @@ def run_eager(
 
     Returns:
         What the last call gave: a program that changes its buffers may need several.
+        They are copies: a program may return its buffer, which is set back.
 
     Sizes outside of its ranges are no reason to refuse: whether compiled code
     refuses them may be the very question.
@@ -296,7 +297,7 @@ def run_eager(
     module = exported.module(check_guards=False)
     module._forward_pre_hooks.clear()  # they compare inputs with the ranges
     try:
-        return call_often(module, inputs, calls, seed=seed)
+        return [copy_of(v) for v in call_often(module, inputs, calls, seed=seed)]
     finally:
         with torch.no_grad():
             for buffer, value in zip(buffers, before, strict=True):

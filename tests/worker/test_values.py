@@ -35,6 +35,27 @@ def test_eager_runs_on_sizes_outside_of_the_ranges() -> None:
     assert result.tolist() == [[3.0, 3.0]] * 9
 
 
+class Sum(torch.nn.Module):
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.total.add_(x)
+        return self.total, self.total[1:]
+
+
+def test_returned_buffer_is_as_the_last_call_left_it() -> None:
+    exported = export(Sum(), (torch.ones(3),))
+    for program in (exported, exported.run_decompositions({})):
+        ones = Inputs((torch.ones(3),), {})
+        total, view = run_eager(program, ones, seed=0, calls=2)
+        assert (total.tolist(), view.tolist()) == ([2.0] * 3, [2.0] * 2)
+        assert program.state_dict["total"].tolist() == [0.0] * 3
+
+
 def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None:
     program = Program(PROGRAM, PROGRAM, EXAMPLE, TOO_LONG)
     values = Values(tmp_path, program)
