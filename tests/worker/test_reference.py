@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from test_rebuild import loaded
+from torch.export import ExportedProgram
 from zoo import ZOO, export
 
 from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.compare import in_float64
-from shrinkfx.worker.describe import keeps_state, mutates
+from shrinkfx.worker.describe import describe, keeps_state, mutates
+from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.rebuild import rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import SEED, run_eager
+from shrinkfx.worker.values import SEED, Values, run_eager
 
 CALLS = 3
 
@@ -57,6 +63,48 @@ def test_first_call_is_not_compared_with_a_later_one() -> None:
     reference.run_eager()
     assert "difference" in reference.compare([as_module_gives(1)])
     assert "difference" not in reference.compare([as_module_gives(CALLS)])
+
+
+class Stored(torch.nn.Module):
+    """Returns what it also writes."""
+
+    held: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        held = x * 2 + self.held
+        self.held.copy_(held)
+        return held, held + 1
+
+
+def cut_from(module: torch.nn.Module) -> tuple[Program, Skeleton, Values]:
+    """Export as a program without in-place operators, and run it in eager."""
+    inputs = Inputs((torch.ones(3),), {})
+    exported = torch.export.export(module, inputs.args).run_decompositions({})
+    program = Program(exported, exported, inputs, inputs)
+    values = Values(Path(tempfile.mkdtemp(prefix="shrinkfx-test-")), program)
+    assert values.record(program) == ("", [])
+    return program, describe(program, ""), values
+
+
+def in_calls(exported: ExportedProgram) -> list[list[Any]]:
+    """The first number of each result, for each of three calls."""
+    inputs = Inputs((torch.ones(3),), {})
+    return [
+        [float(r[0]) for r in run_eager(exported, inputs, seed=SEED, calls=calls)]
+        for calls in range(1, CALLS + 1)
+    ]
+
+
+def test_value_may_be_both_returned_and_written() -> None:
+    program, skeleton, values = cut_from(Stored())
+    built = rebuild(program, Candidate.whole(skeleton), values)
+    assert in_calls(built.exported) == [[2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+    again = run_source(print_program(built), built)
+    assert in_calls(again) == in_calls(built.exported)
 
 
 def test_returned_values_alone_keep_no_state() -> None:
