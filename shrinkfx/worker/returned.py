@@ -10,7 +10,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.worker.load import MUTATIONS
 from shrinkfx.worker.symbols import CannotRebuild
 
 Returned = tuple[OutputSpec, str]
@@ -20,53 +19,61 @@ Returned = tuple[OutputSpec, str]
 def returned(
     exported: ExportedProgram, candidate: Candidate, new: Mapping[str, fx.Node]
 ) -> list[Returned]:
-    """List what the program returns; mutations come first, as in exports.
+    """List what leaves the program; what is written back comes first, as in exports.
 
     Args:
         exported: the original.
         new: the candidate's nodes by the names of the original's.
 
     Raises:
-        CannotRebuild: that is nothing.
+        CannotRebuild: it would return nothing.
     """
-    chosen: list[Returned] = []
-    if candidate.outputs is Outputs.ORIGINAL:
-        chosen = _original(exported, candidate, new)
-    there = {name for _, name in chosen}
-    nodes = {n.name: n for n in exported.graph.nodes}
-    for sink in candidate.sinks:
-        written = [candidate.resolve(v) for v in _written(nodes[sink])]
-        for name in candidate.skeleton.values(sink) or written:
-            if name not in there:
-                there.add(name)
-                chosen.append((_user_output(new[name]), name))
-    if not chosen:
+    original = [
+        name for name in _original(exported, candidate) if _is_tensor(new[name])
+    ]
+    sinks = _sinks(exported, candidate)
+    names = original + [name for name in sinks if name not in candidate.writes]
+    # Where all that is left is written back, only what is returned can be compared.
+    names = names or sinks
+    if not names:
         raise CannotRebuild("it would return nothing")
-    return sorted(chosen, key=lambda pair: pair[0].kind not in MUTATIONS)
+    targets = exported.graph_signature.inputs_to_buffers
+    return [
+        *((_written_back(new[v], targets[b]), v) for v, b in candidate.writes.items()),
+        *((_user_output(new[name]), name) for name in dict.fromkeys(names)),
+    ]
 
 
-def _original(
-    exported: ExportedProgram, candidate: Candidate, new: Mapping[str, fx.Node]
-) -> list[Returned]:
-    """List what is still there of what the original wrote and returned.: a value may be both."""
-    signature = exported.graph_signature
-    fed = {signature.inputs_to_buffers.get(name) for name in candidate.feeds}
-    chosen: list[Returned] = []
-    for spec in signature.output_specs:
+def _original(exported: ExportedProgram, candidate: Candidate) -> list[str]:
+    """List what the original returned and is still computed.
+
+    So is what it wrote where that cannot be written any more.
+    """
+    if candidate.outputs is not Outputs.ORIGINAL:
+        return []
+    found = []
+    for spec in exported.graph_signature.output_specs:
         name = getattr(spec.arg, "name", None)
-        if name is None or name not in new or not _is_tensor(new[name]):
+        stored = spec.kind is OutputKind.BUFFER_MUTATION and name in candidate.writes
+        if name is None or name not in candidate.skeleton or stored:
             continue
-        if candidate.skeleton.producer(name) not in candidate.keep:
-            continue
-        found = _user_output(new[name])
-        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in fed:
-            found = OutputSpec(spec.kind, found.arg, spec.target)
-        if (found, name) not in chosen:
-            chosen.append((found, name))
-    return chosen
+        if candidate.skeleton.producer(name) in candidate.keep:
+            found.append(name)
+    return found
 
 
-def _written(node: fx.Node) -> list[str]:
+def _sinks(exported: ExportedProgram, candidate: Candidate) -> list[str]:
+    """List the values that nobody uses, or what is written into where none is."""
+    nodes = {n.name: n for n in exported.graph.nodes}
+    return [
+        name
+        for sink in candidate.sinks
+        for name in candidate.skeleton.values(sink)
+        or [candidate.resolve(value) for value in _written_into(nodes[sink])]
+    ]
+
+
+def _written_into(node: fx.Node) -> list[str]:
     """List what an operator without a result of its own writes into."""
     schema = getattr(node.target, "_schema", None)
     arguments = zip(schema.arguments if schema else (), node.args, strict=False)
@@ -81,6 +88,11 @@ def _written(node: fx.Node) -> list[str]:
 
 def _is_tensor(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _written_back(node: fx.Node, target: str) -> OutputSpec:
+    argument = TensorArgument(name=node.name)
+    return OutputSpec(OutputKind.BUFFER_MUTATION, argument, target)
 
 
 def _user_output(node: fx.Node) -> OutputSpec:

@@ -80,6 +80,37 @@ class Stored(torch.nn.Module):
         return held, held + 1
 
 
+class Late(torch.nn.Module):
+    """Reads a buffer before it writes there what it does not read itself."""
+
+    held: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x + self.held
+        self.held.copy_(x * 2)
+        return y
+
+
+class Delayed(Late):
+    """Holds an input as it is."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x + self.held
+        self.held.copy_(x)
+        return y
+
+
+class Quiet(Late):
+    """Returns nothing."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.held.copy_(x * 2 + self.held)
+
+
 def cut_from(module: torch.nn.Module) -> tuple[Program, Skeleton, Values]:
     """Export as a program without in-place operators, and run it in eager."""
     inputs = Inputs((torch.ones(3),), {})
@@ -97,6 +128,27 @@ def in_calls(exported: ExportedProgram) -> list[list[Any]]:
         [float(r[0]) for r in run_eager(exported, inputs, seed=SEED, calls=calls)]
         for calls in range(1, CALLS + 1)
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "calls"),
+    [
+        (Late, [[1.0], [3.0], [3.0]]),
+        (Delayed, [[1.0], [2.0], [2.0]]),
+        (Quiet, [[2.0], [4.0], [6.0]]),
+    ],
+)
+def test_what_is_written_is_there_in_the_next_call(
+    module: type[Late], calls: list[list[float]]
+) -> None:
+    program, skeleton, values = cut_from(module())
+    whole = Candidate.whole(skeleton)
+    built = rebuild(program, whole, values)
+    assert in_calls(built.exported) == calls
+    assert in_calls(run_source(print_program(built), built)) == calls
+    alone = rebuild(program, whole.returning(Outputs.SINKS), values)
+    first = in_calls(alone.exported)[0]
+    assert in_calls(alone.exported) == [first] * CALLS
 
 
 def test_value_may_be_both_returned_and_written() -> None:
