@@ -40,14 +40,15 @@ class Values:
         """Run the program and keep what each node yields.
 
         Returns:
-            '' or the error at which eager stopped (values up to there are kept),
-            and what operators' metadata says wrongly.
+            '' or the error at which eager stopped on the failing inputs (values up to
+            there are kept), and what operators' metadata says wrongly.
         """
         recorder = _Recorder(program.graph, self._folder / _EXAMPLE)
         error, lies = recorder.go(program.example), recorder.lies
         if self.two_sets:
             recorder = _Recorder(program.graph, self._folder / _FAILING)
-            error, lies = recorder.go(program.failing) or error, lies + recorder.lies
+            # Where only the example fails, its values are missing for cuts.
+            error, lies = recorder.go(program.failing), lies + recorder.lies
         return error, list(dict.fromkeys(lies))
 
     def example(self, name: str) -> torch.Tensor:

@@ -74,6 +74,28 @@ def test_operators_do_not_lie_where_inputs_are_others_than_exported(
     assert Values(tmp_path, program).record(program) == ("", [])
 
 
+class Look(torch.nn.Module):
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        return x.tanh()[at].sin()
+
+
+def test_failing_inputs_alone_decide_whether_eager_fails(tmp_path: Path) -> None:
+    inside, outside = (
+        Inputs((torch.ones(4), torch.tensor([place])), {}) for place in (3, 9)
+    )
+    exported = export(Look(), inside.args)
+    names = {str(n.target): n.name for n in exported.graph.nodes}
+
+    program = Program(exported, exported, outside, inside)
+    values = Values(tmp_path / "example", program)
+    assert values.record(program)[0] == ""
+    assert values.why_not(names["aten.tanh.default"]) == ""
+    assert "eager did not yield" in values.why_not(names["aten.sin.default"])
+
+    program = Program(exported, exported, inside, outside)
+    assert "IndexError" in Values(tmp_path / "failing", program).record(program)[0]
+
+
 @torch.library.custom_op("shrinkfx_test::half", mutates_args=())
 def half(x: Tensor) -> Tensor:
     return x[: len(x) // 2].clone()
