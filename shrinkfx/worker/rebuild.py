@@ -28,8 +28,9 @@ from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.describe import tensor_type
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.returned import Returned, returned
+from shrinkfx.worker.sizes import Sizes, bind, evaluate
 from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
-from shrinkfx.worker.values import Sizes, Values, bind, evaluate, flat_inputs, restride
+from shrinkfx.worker.values import Values, flat_inputs, restride
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,

@@ -123,3 +123,59 @@ def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
     assert "shrinkfx_test.half" in lie
     operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
     assert all(values.why_not(name) for name in operators)
+
+
+@torch.library.custom_op("shrinkfx_test::halves", mutates_args=())
+def halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x[:2].clone(), x.t().clone()
+
+
+@halves.register_fake
+def _(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+class AroundTwoLies(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = torch.ops.shrinkfx_test.halves(x)
+        result: Tensor = first.tanh().sum() + second
+        return result
+
+
+class AroundABranch(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        def halved(x: Tensor, scale: Tensor) -> Tensor:
+            found: Tensor = torch.ops.shrinkfx_test.half(x) * 2
+            return found
+
+        def scaled(x: Tensor, scale: Tensor) -> Tensor:
+            return x * scale
+
+        found: Tensor = torch.cond(x.sum() > 0, halved, scaled, (x, self.scale))
+        return found.tanh()
+
+
+def lies_of(module: torch.nn.Module, x: Tensor, folder: Path) -> list[str]:
+    exported = export(module, (x,))
+    inputs = Inputs((x,), {})
+    return Values(folder, Program(exported, exported, inputs, inputs)).record(
+        Program(exported, exported, inputs, inputs)
+    )[1]
+
+
+def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) -> None:
+    shape, strides = lies_of(AroundTwoLies(), torch.ones(4, 4), tmp_path)
+    for place, lie in enumerate([shape, strides]):
+        assert lie.startswith(f"halves (shrinkfx_test.halves.default)[{place}] ")
+    assert "[2, 4]" in shape
+    assert "has strides [1, 4], its metadata says [4, 1]" in strides
+
+
+def test_operator_that_lies_in_the_branch_taken_is_named(tmp_path: Path) -> None:
+    (lie,) = lies_of(AroundABranch(), torch.ones(4), tmp_path / "taken")
+    assert lie.startswith("half (shrinkfx_test.half.default) is torch.float32[2]")
+    assert lies_of(AroundABranch(), -torch.ones(4), tmp_path / "not") == []
