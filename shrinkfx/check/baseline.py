@@ -45,10 +45,10 @@ def baseline(
 ) -> Baseline:
     """Run the program once in a fresh interpreter and twice in forks, then on.
 
-    A failure to compile that all three show is steady. Of anything else there are
-    more runs, which cost little since they compile nothing: until it has failed
-    ``ENOUGH`` times. What fails in nine runs of ten would pass for steady else,
-    and a loud failure would hide the one that was asked for.
+    A failure to compile or to load that all three show is steady. Of anything else
+    there are more runs, which cost little since they compile nothing: until what is
+    asked for has shown ``ENOUGH`` times. What fails in nine runs of ten would pass
+    for steady else, and a loud failure would hide the one that was asked for.
     Where all three pass, a program that changes its buffers is called several
     times in each run.
 
@@ -129,16 +129,29 @@ class _Runs:
         return sum(failure.admits(s.signature) for s in self.seen)
 
     def are_enough(self, max_runs: int) -> bool:
-        if any(s.unresolved or s.invalid for s in self.seen):
-            return True  # each more would cost as much, or be refused again
-        first = self.seen[0].signature
-        if first and all(first.admits(s.signature) for s in self.seen):
-            at_run_time = first.stage in (Stage.RUN, Stage.COMPARE)
-            return not at_run_time or len(self.seen) >= ENOUGH
-        if self.target is None:
+        target = self.target
+        silent = [s for s in self.seen if s.unresolved]
+        if any(s.invalid for s in self.seen) or len(silent) >= _PATIENCE:
+            return True  # each more would be refused again, or cost as much
+        if self._always_in(Stage.COMPILE, Stage.LOAD):
+            return True  # three compiles were no chance
+        if target is None:
             return self.total >= max_runs
+        if any(target.admits(s.signature) for s in silent):
+            return True  # each one that shows it lasts to a limit
         # Few failures make a rate that cannot be planned with.
         return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
+
+    def _always_in(self, *stages: Stage) -> bool:
+        """Tell whether three runs or more have failed alike, in one of the stages."""
+        first = self.seen[0].signature
+        if first is None or first.stage not in stages or len(self.seen) < 3:
+            return False
+        return all(first.admits(s.signature) for s in self.seen)
+
+
+_PATIENCE = 3
+"""Runs that last to a limit, or are killed from outside, before there are no more."""
 
 
 def _passes(seen: Observation) -> bool:
@@ -172,13 +185,17 @@ def _go_on(
 ) -> None:
     """Run what the last run has compiled until there are runs enough."""
     if not runs.are_enough(max_runs):
-        note(f"running it until it has failed {ENOUGH} times")
+        often = f"up to {max_runs} times" if runs.target is None else ""
+        note(f"running it {often or f'until it has failed {ENOUGH} times'}")
     while not runs.are_enough(max_runs):
         # Each in a process of its own at first: one may see what another left.
         batch = 1 if len(runs.seen) < ENOUGH else RUNS_PER_CHILD
         compiles = runs.target and runs.target.stage is Stage.COMPILE
         again = {"package": None} if compiles else {"runs": batch}
         runs.seen.append(kept.with_options(**again).original()[0])
+    silent = [s.unresolved for s in runs.seen if s.unresolved]
+    if len(silent) >= _PATIENCE:
+        note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
 
 
 def _may_be_the_inputs(target: Signature) -> bool:

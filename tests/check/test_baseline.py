@@ -51,6 +51,7 @@ RAISES = Ending(
     answer={"error": {"type": "ValueError", "message": "no"}},
 )
 HANGS = Ending("timeout", stage="run")
+KILLED = Ending("signal", signal.SIGKILL, "run")
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
 
@@ -200,16 +201,55 @@ def test_failure_asked_for_may_come_behind_three_others() -> None:
     assert base.target.admits(CRASH)
 
 
-def test_steady_failure_that_was_not_asked_for_is_told_soon() -> None:
+def test_rare_failure_that_was_asked_for_shows_behind_a_loud_one() -> None:
+    turns = itertools.cycle([*[CRASHES] * 29, DIFFERS])
+    base, notes = found(FakeServer(CRASHES, then=turns), until="mismatch")
+    assert base.target.kind is Kind.MISMATCH
+    assert base.rate == pytest.approx(1 / 30, abs=0.01)
+    assert "running it up to 100 times" in notes
+
+
+def test_failure_that_was_not_asked_for_is_told_after_all_its_runs() -> None:
     server = FakeServer(DIFFERS)
+    with pytest.raises(NotReproducible, match="--until mismatch"):
+        found(server, until="crash", max_runs=30)
+    assert len(server.asked) == 30
+
+
+@pytest.mark.parametrize("stage", ["compile", "load"])
+def test_steady_failure_before_the_run_that_was_not_asked_for_is_told_soon(
+    stage: str,
+) -> None:
+    server = FakeServer(dataclasses.replace(RAISES, stage=stage))
     with pytest.raises(NotReproducible):
         found(server, until="crash")
-    assert len(server.asked) == ENOUGH
+    assert len(server.asked) == 3
 
 
-def test_run_that_does_not_end_is_no_reason_to_wait_for_more() -> None:
-    server = FakeServer(CRASHES, HANGS, CRASHES)
-    assert found(server)[0].target.admits(CRASH)
+@pytest.mark.parametrize("silent", [HANGS, KILLED])
+def test_run_without_an_answer_is_no_reason_to_stop(silent: Ending) -> None:
+    base, _ = found(FakeServer(CRASHES, silent, CRASHES))
+    assert base.target.admits(CRASH)
+    assert base.rate == ENOUGH / (ENOUGH + 1)
+    behind = FakeServer(PASSES, silent, *[PASSES] * 20, CRASHES)
+    base, _ = found(behind, until="crash")
+    assert base.target.admits(CRASH)
+
+
+@pytest.mark.parametrize("silent", [HANGS, KILLED])
+def test_third_run_without_an_answer_is_one(silent: Ending) -> None:
+    server = FakeServer(silent)
+    notes: list[str] = []
+    with pytest.raises(NotReproducible):
+        baseline(compiler(server), "crash", "", 100, notes.append)
+    assert len(server.asked) == 3
+    assert any("3 runs gave no answer" in note for note in notes)
+
+
+def test_hang_that_was_asked_for_is_not_waited_for_again() -> None:
+    server = FakeServer(PASSES, HANGS, PASSES)
+    base, _ = found(server, until="hang")
+    assert base.target.kind is Kind.HANG
     assert len(server.asked) == 3
 
 
