@@ -88,8 +88,8 @@ def baseline(
             f"flaky: {runs.failed} of {runs.total} runs fail so; a candidate passes "
             f"after {runs_to_be_sure(rate)}"
         )
-    elif _may_be_the_inputs(target):
-        _check_sanity(compiler.with_options(calls=calls), note)
+    if _may_be_the_inputs(target):
+        _check_sanity(compiler.with_options(calls=calls), runs, note)
     seconds = max(s.seconds for s in runs.seen)
     return Baseline(target, rate, random, seconds, calls)
 
@@ -127,6 +127,9 @@ class _Runs:
 
     def _shows(self, failure: Signature) -> int:
         return sum(failure.admits(s.signature) for s in self.seen)
+
+    def have_shown(self, failure: Signature) -> bool:
+        return any(s.signature and s.signature.admits(failure) for s in self.seen)
 
     def are_enough(self, max_runs: int) -> bool:
         target = self.target
@@ -203,14 +206,25 @@ def _may_be_the_inputs(target: Signature) -> bool:
     return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
 
 
-def _check_sanity(compiler: Compiler, note: Callable[[str], None]) -> None:
-    """Say if the inputs break the program's own guards: the guide's first step."""
-    seen, _ = compiler.with_options(sanity=True).original()
-    if seen.signature and seen.signature.kind is Kind.CHECK_INPUTS:
+def _check_sanity(compiler: Compiler, runs: _Runs, note: Callable[[str], None]) -> None:
+    """Say if the inputs break the program's own guards: the guide's first step.
+
+    Whatever else comes to light under the guards is said as well.
+    """
+    seen = compiler.with_options(sanity=True).original()[0]
+    shown = seen.signature
+    if seen.unresolved or shown is None or runs.have_shown(shown):
+        return
+    if shown.kind is Kind.CHECK_INPUTS:
         note(
             "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
-            f"({seen.signature.text}); the failure may be theirs. Other inputs: "
+            f"({shown.text}); the failure may be theirs. Other inputs: "
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
+        )
+    else:
+        note(
+            "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 and nan_asserts it fails "
+            f"otherwise: {shown}; that may be the cause"
         )
 
 

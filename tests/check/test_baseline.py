@@ -117,6 +117,22 @@ def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
     assert any("refuses its inputs" in note for note in notes)
 
 
+def test_flaky_failure_has_its_inputs_checked_too() -> None:
+    some = [PASSES, CRASHES, PASSES, *[CRASHES] * (ENOUGH - 1)]
+    server = FakeServer(*some, REFUSES)
+    base, notes = found(server)
+    assert base.rate < 1.0
+    assert server.asked[-1].arguments["sanity"]
+    assert any("refuses its inputs" in note for note in notes)
+
+
+@pytest.mark.parametrize(("ending", "told"), [(DIFFERS, 1), (CRASHES, 0), (HANGS, 0)])
+def test_other_failure_under_the_guards_is_told(ending: Ending, told: int) -> None:
+    _, notes = found(FakeServer(*[CRASHES] * ENOUGH, ending))
+    assert sum("fails otherwise: mismatch" in note for note in notes) == told
+    assert sum("careful" in note for note in notes) == told
+
+
 def test_program_that_passes_is_run_as_often_as_allowed_and_reported() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible, match="what 20 runs did") as raised:
@@ -144,7 +160,7 @@ def test_failure_in_some_runs_is_found_with_its_rate() -> None:
 def test_runs_for_a_rate_compile_once() -> None:
     server = FakeServer(PASSES, CRASHES, PASSES)
     found(server, max_runs=10)
-    own, kept = server.asked[:2], server.asked[2:]
+    own, kept = server.asked[:2], server.asked[2:-1]  # the guards are compiled anew
     assert not any("package" in request.arguments for request in own)
     assert len({request.arguments["package"] for request in kept}) == 1
 
@@ -166,7 +182,7 @@ def test_runs_that_one_child_made_count_for_the_rate() -> None:
     base, _ = found(server)
     assert base.rate == ENOUGH / (ENOUGH + 19 * ENOUGH)
     runs = [request.arguments.get("runs", 1) for request in server.asked]
-    assert runs == [1] * ENOUGH + [RUNS_PER_CHILD] * ENOUGH
+    assert runs == [1] * ENOUGH + [RUNS_PER_CHILD] * ENOUGH + [1]
 
 
 def test_flaky_failure_to_compile_is_compiled_each_time() -> None:
