@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shrinkfx.check.oracle import (
     ENOUGH,
@@ -63,24 +63,50 @@ def baseline(
     wanted = until or ANY
     note("baseline: running the program as it is, three times")
     first, ending = compiler.original(fresh=True)
+    ways = [compiler]
     skipped = first.signature is None and ending.answer.get("values_skipped", 0) > 0
-    random = skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN)
-    if random:
+    if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
         note("random values: comparing them with eager's random numbers")
-        compiler = compiler.with_options(fallback_random=True)
-        first, _ = compiler.original(fresh=True)
-    runs = _Runs(wanted, match, [first, compiler.original()[0]])
+        ways.insert(0, compiler.with_options(fallback_random=True))
+    tried: list[_Runs] = []
+    for way in ways:
+        if tried:
+            note("it does not fail so: going on with random numbers of its own")
+        begun = first if way is compiler else way.original(fresh=True)[0]
+        runs = _Runs(wanted, match, [begun])
+        tried.append(runs)
+        calls = _run_often(way, runs, max_runs, max_calls, note)
+        if target := runs.target:
+            return _settled(way.with_options(calls=calls), runs, target, note)
+    seen = [s for runs in tried for s in (*runs.seen, *runs.later)]
+    described = list(dict.fromkeys(describe(s) for s in seen))
+    total = sum(runs.total for runs in tried)
+    raise NotReproducible(wanted, total, described, _advice(seen))
+
+
+def _run_often(
+    compiler: Compiler,
+    runs: _Runs,
+    max_runs: int,
+    max_calls: int,
+    note: Callable[[str], None],
+) -> int:
+    """Add runs to the first one until they are enough; return the calls in each."""
+    runs.seen.append(compiler.original()[0])
+    calls = 1
     with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         runs.seen.append(kept.original()[0])
-        calls, later = 1, list[Observation]()
         if max_calls > 1 and all(_passes(s) for s in runs.seen):
-            calls, later = _calls_needed(kept, runs, max_calls, note)
+            calls = _calls_needed(kept, runs, max_calls, note)
         _go_on(kept.with_options(calls=calls), runs, max_runs, note)
-    if (target := runs.target) is None:
-        seen = [*runs.seen, *later]
-        described = list(dict.fromkeys(describe(s) for s in seen))
-        raise NotReproducible(wanted, runs.total, described, _advice(seen))
+    return calls
+
+
+def _settled(
+    compiler: Compiler, runs: _Runs, target: Signature, note: Callable[[str], None]
+) -> Baseline:
+    """Say what has been found, and what else may matter."""
     note(f"baseline: {target}")
     rate = runs.failed / runs.total
     if rate < 1.0:
@@ -89,18 +115,25 @@ def baseline(
             f"after {runs_to_be_sure(rate)}"
         )
     if _may_be_the_inputs(target):
-        _check_sanity(compiler.with_options(calls=calls), runs, note)
+        _check_sanity(compiler, runs, note)
     seconds = max(s.seconds for s in runs.seen)
-    return Baseline(target, rate, random, seconds, calls)
+    options = compiler.options
+    random = bool(options.get("fallback_random"))
+    return Baseline(target, rate, random, seconds, options["calls"])
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """What the runs so far have shown, and whether more would tell more."""
+    """What the runs so far have shown, and whether more would tell more.
+
+    Attributes:
+        later: what runs of several calls showed, none of it asked for.
+    """
 
     wanted: str
     match: str
     seen: list[Observation]
+    later: list[Observation] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -163,24 +196,21 @@ def _passes(seen: Observation) -> bool:
 
 def _calls_needed(
     kept: Compiler, runs: _Runs, max_calls: int, note: Callable[[str], None]
-) -> tuple[int, list[Observation]]:
+) -> int:
     """Find the fewest calls after which the program fails; 1 if it never does.
 
     What runs of fewer calls showed is forgotten then.
-
-    Returns:
-        The calls, and what runs of several showed instead.
     """
-    later = []
     note(f"it changes its buffers: calling it up to {max_calls} times in a run")
     for calls in range(2, max_calls + 1):
         seen, _ = kept.with_options(calls=calls).original()
         if replace(runs, seen=[seen]).target:
             note(f"call {calls} of a run fails")
             runs.seen[:] = [seen]
-            return calls, []
-        later.append(seen)
-    return 1, [s for s in later if not _passes(s)]
+            return calls
+        if not _passes(seen):
+            runs.later.append(seen)
+    return 1
 
 
 def _go_on(

@@ -282,6 +282,23 @@ def test_random_values_are_compared_under_eagers_random_numbers() -> None:
     assert all(r.arguments["fallback_random"] for r in server.asked[1:4])
 
 
+def test_failure_of_the_compilers_own_random_numbers_is_found_after_eagers() -> None:
+    server = FakeServer(SKIPS, *[PASSES] * 12, then=itertools.cycle([SKIPS, CRASHES]))
+    base, notes = found(server, max_runs=12)
+    assert base.target.admits(CRASH)
+    assert not base.fallback_random
+    assert base.rate == pytest.approx(0.5, abs=0.1)
+    own = [not r.arguments.get("fallback_random") for r in server.asked]
+    assert own[:13] == [True] + [False] * 12
+    assert all(own[13:])
+    assert any("random numbers of its own" in note for note in notes)
+
+
+def test_random_program_that_never_fails_is_told_with_all_its_runs() -> None:
+    with pytest.raises(NotReproducible, match="what 10 runs did"):
+        found(FakeServer(SKIPS), max_runs=5)
+
+
 def test_random_values_do_not_matter_to_an_assertion() -> None:
     server = FakeServer(SKIPS, CRASHES, SKIPS)
     base, _ = found(server, until="crash", max_runs=6)
