@@ -140,7 +140,7 @@ def about(
         random=printed["random"],
         rate=result.rate,
         runs=runs_to_be_sure(result.rate),
-        own_error=printed["own_error"],
+        limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
         keeps_state=printed["mutates"],
         calls=subject.calls,
     )
