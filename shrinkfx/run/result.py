@@ -22,7 +22,6 @@ from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import (
     Sizes,
     Spent,
-    gather,
     summarise,
     write_summary,
 )
@@ -161,7 +160,7 @@ def conclude(
     reducer, verdicts = found.reducer, found.search.verdicts()
     spent = Spent(
         outcomes=[str(verdict.outcome) for verdict in verdicts],
-        by_catch=gather(found.search.by_catch()),
+        by_catch=found.by_catch(),
         cached=found.search.cached,
         seconds=job.budget.seconds,
         cpu_seconds={k: m.cpu_seconds for k, m in job.meters.items()},
