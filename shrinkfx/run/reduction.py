@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
@@ -93,6 +93,7 @@ def _settings(job: Job, subject: Subject) -> dict[str, Any]:
     return {
         "options": dict(subject.compiler.options),
         "rate": subject.rate,
+        "target": asdict(subject.target),
         "inductor": dict(options.inductor),
         "environment": dict(options.environment),
         "device": options.device,
