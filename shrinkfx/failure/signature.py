@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 
 class Kind(StrEnum):
@@ -100,6 +102,12 @@ class Signature:
         if {self.kind, seen.kind} <= {Kind.NAN, Kind.MISMATCH}:
             return self.kind is Kind.MISMATCH or seen.kind is Kind.NAN
         return self == seen
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, str]) -> Self:
+        """Read what ``asdict`` made of one."""
+        texts = (data[name] for name in ("detail", "text", "match"))
+        return cls(Kind(data["kind"]), Stage(data["stage"]), *texts)
 
     def __str__(self) -> str:
         if self.kind is Kind.CHECK:

@@ -18,7 +18,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.compare import in_float64
 from shrinkfx.worker.describe import describe, keeps_state, mutates
 from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.rebuild import rebuild
+from shrinkfx.worker.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import print_program, run_source
 from shrinkfx.worker.values import SEED, Values, run_eager
@@ -173,3 +173,26 @@ def test_programs_without_mutation_keep_no_state(name: str) -> None:
     program, _, _ = loaded(name)
     assert not keeps_state(program)
     assert not mutates(export(name))
+
+
+class Uneven(torch.nn.Module):
+    """One result that rounding spoils, and two that it does not."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x * 1e8 + 0.3) - x * 1e8, x + 1, x.to(torch.int32)
+
+
+def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
+    inputs = Inputs((torch.ones(4),), {})
+    exported = torch.export.export(Uneven(), inputs.args)
+    spoilt, sound, whole = Reference(Rebuilt(exported, inputs, inputs), {}).limits()
+    assert spoilt[0] == 1.3e-6
+    assert spoilt[1] == pytest.approx(3.0)
+    assert sound == (1.3e-6, 1e-5)
+    assert whole == (0.0, 0.0)
+
+
+def test_result_that_eager_gets_right_needs_no_limits() -> None:
+    inputs = Inputs((torch.ones(4),), {})
+    exported = torch.export.export(torch.nn.ReLU(), inputs.args)
+    assert Reference(Rebuilt(exported, inputs, inputs), {}).limits() == []
