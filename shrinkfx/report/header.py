@@ -23,7 +23,7 @@ class About:
         random: an operator draws random numbers, so both runs need the seed.
         rate: the part of its runs that fail.
         runs: how often the compiled program is run; above 1 for a flaky failure.
-        own_error: eager's largest distance from a float64 run of the result.
+        limits: relative and absolute tolerance by output; empty for the usual ones.
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         calls: how often it must be called before it fails.
@@ -44,7 +44,7 @@ class About:
     random: bool
     rate: float = 1.0
     runs: int = 1
-    own_error: float = 0.0
+    limits: tuple[tuple[float, float], ...] = ()
     keeps_state: bool = False
     calls: int = 1
     interpreted_for: str = ""
