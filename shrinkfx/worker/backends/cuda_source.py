@@ -27,8 +27,12 @@ _AOTI_OPTIONS: dict[str, Any] = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
 }
-_NEEDS_DECOMPOSITION = ("_thnn_fused", "arguments from the 'CUDA' backend")
-"""``gru_cell`` and ``lstm_cell`` choose an operator that only CUDA has."""
+_NEEDS_DECOMPOSITION = (
+    "_thnn_fused",
+    "arguments from the 'CUDA' backend",
+    "Found no NVIDIA driver",
+)
+"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace."""
 
 
 @dataclass(frozen=True)
