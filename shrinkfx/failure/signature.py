@@ -120,7 +120,9 @@ class Signature:
         """Read what ``asdict`` made of one."""
         texts = (data[name] for name in ("detail", "text", "match"))
         operators = tuple(data.get("operators", ()))
-        return cls(Kind(data["kind"]), Stage(data["stage"]), *texts, operators)
+        return cls(
+            Kind(data["kind"]), Stage(data["stage"]), *texts, operators=operators
+        )
 
     def __str__(self) -> str:
         if self.kind is Kind.CHECK:

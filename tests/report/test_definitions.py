@@ -1,5 +1,6 @@
 """What of a preloaded file goes into a repro, and when all of it does."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -569,3 +570,71 @@ def test_definitions_run_and_register_what_the_file_registers(
     expected = answers(source, operators, monkeypatch)
     assert expected
     assert answers(taken.text, operators, monkeypatch) == expected
+
+
+# --- a user's Triton kernels
+
+KERNELS = """
+import torch
+import triton
+import triton.language as tl
+from torch.library import triton_op, wrap_triton
+
+LIMIT = tl.constexpr(0.75)
+CONFIGS = [triton.Config({"block": width}) for width in (32, 64)]
+TABLE = {"rows": 4}
+OTHER_CONFIGS = [triton.Config({"block": 8})]
+
+def early(configs, arguments):
+    return configs[: TABLE["rows"]]
+
+@triton.jit
+def clip(value):
+    return tl.minimum(value, LIMIT)
+
+@triton.jit
+def square(value):
+    return value * value
+
+@triton.autotune(configs=CONFIGS, key=["count"], prune_configs_by={"early": early})
+@triton.heuristics({"even": lambda arguments: arguments["count"] % 2 == 0})
+@triton.jit
+def mix_kernel(x, y, count, even: tl.constexpr, block: tl.constexpr):
+    place = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(y + place, clip(tl.load(x + place, place < count)), place < count)
+
+tuned = triton.autotune(configs=OTHER_CONFIGS, key=[])(square)
+
+@triton_op("mylib::mix", mutates_args=())
+def mix(x):
+    y = torch.empty_like(x)
+    grid = lambda meta: (triton.cdiv(x.numel(), meta["block"]),)
+    wrap_triton(mix_kernel)[grid](x, y, x.numel())
+    return y
+
+@triton_op("mylib::other", mutates_args=())
+def other(x):
+    wrap_triton(tuned)[(1,)](x)
+    return x.clone()
+
+@mix.register_kernel("cpu")
+def plain_mix(x):
+    return x.clamp(max=LIMIT.value)
+"""
+
+
+def test_definitions_take_kernels_with_all_that_they_call_and_are_tuned_by(
+    tmp_path: Path,
+) -> None:
+    taken = cut(tmp_path, KERNELS)
+    assert not taken.whole, taken.reason
+    left_out = ("OTHER_CONFIGS", "square", "tuned", "other")
+    blocks = dedent(KERNELS).strip().split("\n\n")
+    kept = [b for b in blocks[2:] if not re.search(rf"\b({'|'.join(left_out)})\b", b)]
+    imports_and_constants = [
+        line
+        for line in "\n".join(blocks[:2]).splitlines()
+        if not line.startswith("OTHER_CONFIGS")
+    ]
+    expected = [*imports_and_constants, *"\n".join(kept).splitlines()]
+    assert lines(taken) == [line for line in expected if line]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import torch
+import torch._inductor
 from torch.export import ExportedProgram
 
 from shrinkfx.worker.backends.cuda_program import fakes_on_device, lifted, on_cuda
@@ -27,6 +28,9 @@ _AOTI_OPTIONS: dict[str, Any] = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
 }
+_AOTI_COMPILE = torch._inductor.aoti_compile_and_package
+"""The real one: a repro is run with another in its place (``script.py``)."""
+
 _NEEDS_DECOMPOSITION = (
     "_thnn_fused",
     "arguments from the 'CUDA' backend",
@@ -181,7 +185,7 @@ def _run_aoti(
         torch.no_grad(),
         contextlib.suppress(_Done),
     ):
-        torch._inductor.aoti_compile_and_package(
+        _AOTI_COMPILE(
             on_cuda(exported),
             package_path=str(folder / "never.pt2"),
             inductor_configs={**_settings(options), **_AOTI_OPTIONS},

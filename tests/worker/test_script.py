@@ -1,0 +1,110 @@
+"""A repro for CUDA, run where there is no GPU."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.check.server import Server
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.program.messages import Backend, Probe
+from shrinkfx.worker.devices import save_for_cuda
+
+KERNEL = """
+import base64, io
+import torch
+import triton
+import triton.language as tl
+from torch.library import triton_op, wrap_triton
+
+SLOPE = {slope}
+
+@triton.jit
+def scale_kernel(x, y, block: tl.constexpr):
+    place = tl.arange(0, block)
+    tl.store(y + place, SLOPE * tl.load(x + place))
+
+@triton_op("scripted::scale", mutates_args=())
+def scale(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    wrap_triton(scale_kernel)[(1,)](x, y, block=16)
+    return y
+"""
+PRINTED = """
+class Repro(torch.nn.Module):
+    def forward(self, x):
+        return (torch.ops.scripted.scale.default(x),)
+
+model = Repro()
+args = (torch.ones({count}).to("cuda"),)
+program = torch.export.export(model, args)
+"""
+EMBEDDED = """
+program = torch.export.load(io.BytesIO(base64.b85decode({archive!r})))
+model = program.module()
+args = (torch.ones(12).to("cuda"),)
+"""
+RUN = """
+with torch.no_grad():
+    package = torch._inductor.aoti_compile_and_package(program)
+    compiled = torch._inductor.aoti_load_package(package)
+    expected = model(*args)
+    actual = compiled(*args)
+    torch.testing.assert_close(actual, expected)
+print("no longer fails")
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(environment=None, backend=Backend.INTERPRETER) as started:
+        yield started
+
+
+def run(server: Server, folder: Path, text: str, probe: Probe) -> object:
+    script = folder / "repro.py"
+    script.write_text(text)
+    runner = ScriptRunner(server, Limits(300, 8 << 30), Meter(), probe)
+    seen = runner.run([script], fresh=False)
+    assert not seen.invalid
+    assert not seen.unresolved, seen.unresolved
+    return seen.signature and (seen.signature.kind, seen.signature.stage)
+
+
+def test_printed_repro_is_asked_what_its_probe_asks(
+    server: Server, tmp_path: Path
+) -> None:
+    constant = KERNEL.format(slope="tl.constexpr(0.5)")
+    fits, spills = (constant + PRINTED.format(count=n) + RUN for n in (16, 12))
+    for probe in (Probe.REAL, Probe.HINTS):
+        stage = Stage.COMPILE if probe is Probe.HINTS else Stage.RUN
+        assert run(server, tmp_path, fits, probe) is None
+        assert run(server, tmp_path, spills, probe) == (Kind.IMA, stage)
+    assert run(server, tmp_path, fits, Probe.COMPILE) is None
+    plain = KERNEL.format(slope="0.5") + PRINTED.format(count=16) + RUN
+    wrong = (Kind.COMPILE_ERROR, Stage.COMPILE)
+    assert run(server, tmp_path, plain, Probe.COMPILE) == wrong
+
+
+def test_embedded_cuda_program_is_read_without_cuda(
+    server: Server, tmp_path: Path
+) -> None:
+    class Double(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x * self.factor,)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("factor", torch.full((12,), 2.0))
+
+    archive = tmp_path / "model.pt2"
+    save_for_cuda(torch.export.export(Double(), (torch.ones(12),)), archive)
+    embedded = EMBEDDED.format(archive=base64.b85encode(archive.read_bytes()))
+    text = KERNEL.format(slope="0.5") + embedded + RUN
+    assert run(server, tmp_path, text, Probe.REAL) is None
