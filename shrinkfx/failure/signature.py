@@ -118,11 +118,10 @@ class Signature:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what ``asdict`` made of one."""
-        texts = (data[name] for name in ("detail", "text", "match"))
+        named = {name: data[name] for name in ("detail", "text", "match")}
         operators = tuple(data.get("operators", ()))
-        return cls(
-            Kind(data["kind"]), Stage(data["stage"]), *texts, operators=operators
-        )
+        kind, stage = Kind(data["kind"]), Stage(data["stage"])
+        return cls(kind, stage, **named, operators=operators)
 
     def __str__(self) -> str:
         if self.kind is Kind.CHECK:
