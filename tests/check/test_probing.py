@@ -63,8 +63,8 @@ def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
     assert (base.target.kind, base.target.stage) == (Kind.IMA, Stage.COMPILE)
     assert base.rate == 1.0
     probes = [r.arguments["probe"] for r in server.asked]
-    assert probes == ["real", "hints", "contract", "hints", "hints"]
-    assert [r.fresh for r in server.asked] == [False, False, False, True, False]
+    assert probes == [*Probe, "hints", "hints"]
+    assert [r.fresh for r in server.asked] == [*[False] * len(Probe), True, False]
     assert any("hints" in line and "compile-time benchmark" in line for line in said)
 
 
