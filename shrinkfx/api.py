@@ -13,7 +13,7 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.failure.signature import UNTIL, Kind
-from shrinkfx.options import Options, Reduction
+from shrinkfx.options import GUARD_PAGES, Options, Reduction
 from shrinkfx.program.messages import ARCHS, Backend, Probe
 from shrinkfx.report.output import (
     output_folder,
@@ -57,6 +57,7 @@ def minify(
     probe: str | None = None,
     inductor: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
+    guard_pages: str = "auto",
     timeout_s: float | None = None,
     baseline_runs: int = 100,
     max_checks: int | None = None,
@@ -85,6 +86,8 @@ def minify(
         inductor: Inductor options of the failing run.
         environment: environment variables of the failing run; ``until``
             ``check-inputs`` adds the one that has inputs checked.
+        guard_pages: ``auto``, ``on`` or ``off``: have tensors of a CPU program lie
+            against inaccessible pages; ``auto`` does for ``ima`` and ``crash``.
         timeout_s: seconds per check; None means ten times the baseline.
         baseline_runs: how often the original may run before it is said not to fail.
         max_checks: stop after so many.
@@ -114,6 +117,7 @@ def minify(
         probe=probe,
         inductor=dict(inductor or {}),
         environment=dict(environment or {}),
+        guard_pages=guard_pages,
         timeout_s=timeout_s,
         baseline_runs=baseline_runs,
         max_checks=max_checks,
@@ -185,6 +189,9 @@ def _check(options: Options) -> None:
         re.compile(options.match)
     except re.error as error:
         raise UsageError(f"--match {options.match!r}: {error}") from error
+    if options.guard_pages not in GUARD_PAGES:
+        words = ", ".join(GUARD_PAGES)
+        raise UsageError(f"no --guard-pages '{options.guard_pages}': one of {words}")
     if options.check is not None:
         _check_command(Command.parse(options.check), options)
     if options.device and not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
@@ -213,5 +220,7 @@ def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:
 def _check_command(command: Command, options: Options) -> None:
     if options.until or options.match:
         raise UsageError("--check takes the place of --until and --match: not both")
+    if options.guard_pages == "on":
+        raise UsageError("--guard-pages on: not for a command of yours (--check)")
     if command.takes_inputs and not options.inputs:
         raise UsageError("--check with {inputs} needs --inputs FILE")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import ANY, MEANING
-from shrinkfx.options import Options
+from shrinkfx.options import GUARD_PAGES, Options
 from shrinkfx.program.messages import ARCHS, Backend, Probe
 
 EXIT_CODES = {
@@ -79,6 +79,14 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         default=100,
         metavar="N",
         help="runs of the original before it is said not to fail (default 100)",
+    )
+    group.add_argument(
+        "--guard-pages",
+        default="auto",
+        choices=GUARD_PAGES,
+        help="have each tensor of a CPU program lie against an inaccessible page, so "
+        "that touching what is beyond it faults in every run; auto (the default): "
+        "for --until ima and crash",
     )
     group.add_argument(
         "--timeout",
@@ -219,6 +227,7 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         probe=arguments.probe,
         inductor=dict(map(_setting, arguments.inductor_config)),
         environment=dict(map(_variable, arguments.env)),
+        guard_pages=arguments.guard_pages,
         timeout_s=arguments.timeout,
         max_checks=arguments.max_checks,
         max_minutes=arguments.max_minutes,

@@ -11,6 +11,8 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import ARCHS, Backend
 
+GUARD_PAGES = ("auto", "on", "off")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -27,6 +29,8 @@ class Options:
         probe: the one that the interpreter asks; None means that which shows it.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
+        guard_pages: ``auto``, ``on`` or ``off``: whether a CPU program's tensors lie
+            against inaccessible pages; ``auto`` is ``on`` for memory errors.
         timeout_s: seconds per check; None means ten times the baseline.
         command: how the run was started, for the repro's header.
     """
@@ -44,6 +48,7 @@ class Options:
     probe: str | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    guard_pages: str = "auto"
     timeout_s: float | None = None
     max_checks: int | None = None
     max_minutes: float | None = None

@@ -42,6 +42,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--check", "./fails.sh"], "no {} where"),
         (["--check", "x {}", "--until", "crash"], "not both"),
         (["--check", "x {} {inputs}"], "needs --inputs"),
+        (["--check", "x {}", "--guard-pages", "on"], "--guard-pages on"),
+        (["--guard-pages", "maybe"], "--guard-pages"),
         (["--candidate", "1a2b"], "needs --out"),
         (["--candidate", "1a2b", "--out", "nowhere"], "holds no run"),
         (["--max-checks", "0"], "--max-checks must be above 0"),

@@ -13,7 +13,7 @@ from shrinkfx.check.oracle import (
     runs_to_be_sure,
 )
 from shrinkfx.errors import NotReproducible
-from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, asked_for
+from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 
 
@@ -90,6 +90,8 @@ def baseline(
             f"flaky: {runs.failed} of {runs.total} runs fail so; a candidate passes "
             f"after {runs_to_be_sure(rate)}"
         )
+        if target.detail == MEMORY and "guard_pages" not in compiler.options:
+            note("guard pages may have it fail in every run: --until ima")
     elif _may_be_the_inputs(target):
         _check_sanity(compiler.with_options(calls=calls), note)
     seconds = max(s.seconds for s in runs.seen)
@@ -213,6 +215,7 @@ def _advice(seen: list[Observation]) -> str:
     if all(_passes(s) for s in seen):
         return (
             "failing inputs other than the exported ones? --inputs FILE. "
-            "settings of the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE"
+            "settings of the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE."
+            " a silent memory error? --until ima"
         )
     return "see above"

@@ -51,7 +51,8 @@ class Compiler:
             ``fallback_random``, ``calls`` in one run, ``sanity``, ``in_place``,
             ``form`` (``program`` or ``source``). ``package`` names a file: the first
             check compiles into it, later ones only run what is there. ``runs``: how
-            often a child may run a program that passes.
+            often a child may run a program that passes. ``guard_pages``: a
+            ``Guard``. ``inductor``: settings besides the user's own.
     """
 
     server: Asks
@@ -61,6 +62,10 @@ class Compiler:
 
     def with_options(self, **options: object) -> Compiler:
         return dataclasses.replace(self, options={**self.options, **options})
+
+    def without(self, option: str) -> Compiler:
+        rest = {k: v for k, v in self.options.items() if k != option}
+        return dataclasses.replace(self, options=rest)
 
     def with_limits(self, limits: Limits, meter: Meter) -> Compiler:
         return dataclasses.replace(self, limits=limits, meter=meter)

@@ -13,7 +13,7 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.transcript import as_check
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Probe, Request, Task
+from shrinkfx.program.messages import Guard, Probe, Request, Task
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,14 @@ class ScriptRunner:
 
     Attributes:
         probe: what the interpreter asks, where the server has it for CUDA.
+        guard: with these guard pages, which that server must have.
     """
 
     server: Asks
     limits: Limits
     meter: Meter
     probe: str = Probe.REAL
+    guard: Guard = Guard.OFF
 
     def run(self, files: Sequence[Path], *, fresh: bool) -> Observation:
         """Copy ``files`` away and run the first of them.
@@ -41,7 +43,12 @@ class ScriptRunner:
             script = Path(folder) / files[0].name
             request = Request(
                 Task.SCRIPT,
-                {"path": str(script), "cwd": folder, "probe": self.probe},
+                {
+                    "path": str(script),
+                    "cwd": folder,
+                    "probe": self.probe,
+                    "guard_pages": self.guard,
+                },
                 timeout_s=self.limits.timeout_s,
                 max_rss_bytes=self.limits.max_rss_bytes,
                 fresh=fresh,

@@ -34,7 +34,10 @@ _GRACE_S = 30.0
 _GLANCE_S = 0.1
 _LOG = "server.log"
 _MARK = "SHRINKFX_SERVER"
-_WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
+WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
+GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
+"""A worker whose children can have guard pages, if their request asks for them."""
+
 
 Said = TypeVar("Said", bound=Message)
 
@@ -61,7 +64,7 @@ class Server:
         arch: str = ARCHS[0],
         inductor: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = _NOTHING,
-        command: Sequence[str] = _WORKER,
+        command: Sequence[str] = WORKER,
         start_timeout_s: float = 600.0,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="shrinkfx-"))

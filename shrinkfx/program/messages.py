@@ -76,6 +76,16 @@ class Probe(StrEnum):
     """What Triton and ptxas say of AOTInductor's kernels; none is run."""
 
 
+class Guard(StrEnum):
+    """What new tensors lie against, in a server that has guard pages."""
+
+    OFF = "off"
+    AFTER = "after"
+    """An inaccessible page follows: an overrun faults."""
+    BEFORE = "before"
+    """An inaccessible page precedes: an underrun faults."""
+
+
 @dataclass(frozen=True)
 class Setup(Message):
     """What a server needs to know before it forks; a bare one has no model.
@@ -147,6 +157,7 @@ class Ready(Message):
         environment: variables that the device makes necessary.
         backend: the one chosen.
         for_cuda: the program is for CUDA, wherever it lies now.
+        no_guard_pages: why there are none although they were asked for, or ''.
     """
 
     error: str = ""
@@ -158,3 +169,4 @@ class Ready(Message):
     cpu_seconds: float = 0.0
     backend: str = Backend.AOTI
     for_cuda: bool = False
+    no_guard_pages: str = ""

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shrinkfx.failure.sanitizer import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.messages import Guard
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class About:
         calls: how often it must be called before it fails.
         interpreted_for: the GPU whose kernels failed on the interpreter, or '' where
             the program itself was run.
+        guard: the guard pages beside which it is sure to fail, which a reader lacks.
+        plain: what it does without them, or ''.
+        memory: what AddressSanitizer says of it.
     """
 
     signature: Signature
@@ -43,6 +48,13 @@ class About:
     keeps_state: bool = False
     calls: int = 1
     interpreted_for: str = ""
+    guard: Guard = Guard.OFF
+    plain: str = ""
+    memory: MemoryReport | None = None
+
+    @property
+    def guarded(self) -> bool:
+        return self.guard is not Guard.OFF
 
 
 _INTERPRETED = (
@@ -64,9 +76,11 @@ def header(about: About, *remarks: str) -> str:
         "",
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
-        "Run:     python repro.py",
+        *_memory(about),
+        "Run:     " + (_UNDER_SANITIZER if about.guarded else "python repro.py"),
         "Expect:  " + f"\n{' ' * 9}".join(_expectation(about)),
-        f"Failure: {signature.kind} | {signature.stage} | {signature.detail}",
+        f"Failure: {_failure_line(about)}",
+        *_plainly(about),
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
@@ -85,18 +99,65 @@ def header(about: About, *remarks: str) -> str:
     return "\n".join(f"# {row}".rstrip() for row in rows)
 
 
-_FAILURE = re.compile(r"^# Failure: (\S+) \| (\S+) \| ?(.*)$", re.MULTILINE)
+_GUARDED = " | guard pages "
+_FAILURE = re.compile(
+    rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:{re.escape(_GUARDED)}(\w+))?$",
+    re.MULTILINE,
+)
 
 
-def read_failure(script: str) -> Signature | None:
-    """Read off a repro how it fails; None where its header does not say."""
+def _failure_line(about: About) -> str:
+    """Say it for ``--verify``, which reads this line alone."""
+    failure = about.signature
+    guarded = f"{_GUARDED}{about.guard}" if about.guarded else ""
+    return f"{failure.kind} | {failure.stage} | {failure.detail}{guarded}"
+
+
+def read_failure(script: str) -> tuple[Signature | None, Guard]:
+    """Read off a repro how it fails, and beside which guard pages.
+
+    Returns:
+        None for the failure where the header does not say.
+    """
     found = _FAILURE.search(script)
     if found is None:
-        return None
+        return None, Guard.OFF
     try:
-        return Signature(Kind(found[1]), Stage(found[2]), found[3], found[3])
+        failure = Signature(Kind(found[1]), Stage(found[2]), found[3], found[3])
+        return failure, Guard(found[4] or Guard.OFF)
     except ValueError:
-        return None
+        return None, Guard.OFF
+
+
+_UNDER_SANITIZER = r"""under AddressSanitizer, in a folder that may be written to:
+  printf '#!/bin/sh\nunset LD_PRELOAD\nexec g++ "$@"' > asan-g++
+  printf ' -fsanitize=address -fno-omit-frame-pointer\n' >> asan-g++
+  chmod +x asan-g++
+  CXX=$PWD/asan-g++ TORCHINDUCTOR_VEC_ISA_OK=1 TORCHINDUCTOR_CACHE_DIR=$PWD/cache \
+  ASAN_OPTIONS=detect_leaks=0:redzone=512:handle_segv=2 \
+  LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py"""
+"""What a reader needs to see an illegal access that has no effect of its own."""
+
+
+def _memory(about: About) -> list[str]:
+    """Quote AddressSanitizer."""
+    if about.memory is None:
+        return []
+    quoted = f"AddressSanitizer: {about.memory}"
+    return [*textwrap.wrap(quoted, 84, subsequent_indent="  "), ""]
+
+
+def _plainly(about: About) -> list[str]:
+    """Say what a reader sees who only runs the script."""
+    if not about.plain:
+        return []
+    seen = f"Plainly: without inaccessible pages beside each tensor: {about.plain}."
+    if about.guarded:
+        seen += (
+            " Verified with such pages: the program reads or writes beyond a tensor, "
+            "which need not show without them or AddressSanitizer."
+        )
+    return textwrap.wrap(_without_folders(seen), 84, subsequent_indent=" " * 9)
 
 
 def _without_folders(text: str) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shrinkfx.check.server import GUARDED_WORKER, WORKER
 from shrinkfx.options import Options, Reduction
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.job import Job, server_for
+from shrinkfx.run.memory import examine, wants_guard_pages
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Result, conclude, verify, write
 from shrinkfx.run.subject import find_subject
@@ -21,7 +23,8 @@ from shrinkfx.search.events import Listener
 def run(options: Options, out: Path, listener: Listener) -> Reduction:
     """Take a program from its failure to a verified repro in ``out``."""
     job = Job(options, out, listener)
-    with server_for(options) as server:
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with server_for(options, worker) as server:
         subject = find_subject(job, server)
         found = reduce(job, subject)
         subject = subject.with_options(calls=found.calls)
@@ -32,6 +35,9 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             seen=reducer.seen or subject.target,
             printable=found.search.printable,
             rate=found.rate,
+            memory=examine(
+                job, subject.compiler, subject.target, reducer.best, reducer.form
+            ),
         )
         printed = write(job, subject.compiler, result)
         if subject.command:
@@ -39,4 +45,4 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         else:
             verified = verify(job, server, subject, result, printed)
         after, versions = Sizes.from_json(printed), server.ready.versions
-    return conclude(job, subject, found, verified, after, versions)
+    return conclude(job, subject, found, result, verified, after, versions)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from shrinkfx.check.oracle import Limits, Meter
-from shrinkfx.check.server import Server
+from shrinkfx.check.server import WORKER, Server
 from shrinkfx.options import Options
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Listener, Noted
@@ -44,7 +45,7 @@ def limits_of(options: Options, default_s: float) -> Limits:
     return Limits(options.timeout_s or default_s, _available_bytes() * 3 // 4)
 
 
-def server_for(options: Options) -> Server:
+def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
     """Start the worker that holds the program."""
     return Server(
         model=options.model.resolve(),
@@ -55,6 +56,7 @@ def server_for(options: Options) -> Server:
         arch=options.arch,
         inductor=options.inductor,
         environment=options.environment,
+        command=worker,
     )
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server, tuning
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server, tuning
 from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Probe, Task
+from shrinkfx.program.messages import Backend, Guard, Probe, Task
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Preload, Written, write_smallest_repro
 from shrinkfx.report.repro import DATA
@@ -27,6 +28,7 @@ from shrinkfx.report.summary import (
     write_summary,
 )
 from shrinkfx.run.job import Job
+from shrinkfx.run.memory import Memory
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.subject import Subject
 
@@ -49,6 +51,7 @@ class Result:
         seen: the failure in the candidate's own words, or None if it passes.
         printable: its printed source is not known to pass.
         rate: the part of its runs that fail.
+        memory: what is known of it where it is a memory error.
     """
 
     candidate: Candidate
@@ -56,6 +59,7 @@ class Result:
     seen: Signature | None
     printable: bool = True
     rate: float = 1.0
+    memory: Memory = field(default_factory=Memory)
 
 
 def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
@@ -91,12 +95,17 @@ def verify(
     told = about(job, server, subject, result, printed)
     job.note("writing repro.py and running it in an empty folder")
     # A stranger's environment: the script must set what matters itself.
-    options, backend = job.options, server.ready.backend
-    with Server(environment=None, backend=backend, arch=options.arch) as bare:
+    options, side = job.options, result.memory.guard
+    with Server(
+        environment=None,
+        backend=server.ready.backend,
+        arch=options.arch,
+        command=WORKER if side == Guard.OFF else GUARDED_WORKER,
+    ) as bare:
         meter = job.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
         probe = subject.compiler.options.get("probe", Probe.REAL)
-        runner = ScriptRunner(bare, subject.compiler.limits, meter, probe)
+        runner = ScriptRunner(bare, subject.compiler.limits, meter, probe, side)
         parts = preloads(job, server)
         written = write_smallest_repro(job.out, printed, told, parts, runner)
         return Verified(written, *runner.verify(written.files, told.signature))
@@ -137,7 +146,7 @@ def about(
         versions=server.ready.versions,
         operators=(subject.before.operators, printed["operators"]),
         environment=environment,
-        inductor={**options.inductor, **random},
+        inductor={**options.inductor, **checks.get("inductor", {}), **random},
         reference=bool(checks.get("reference", True)),
         random=printed["random"],
         rate=result.rate,
@@ -148,13 +157,32 @@ def about(
         interpreted_for=(
             options.arch if server.ready.backend == Backend.INTERPRETER else ""
         ),
+        guard=result.memory.guard,
+        plain=result.memory.plain,
+        memory=result.memory.report,
     )
+
+
+def _memory(guarding: Guarding, memory: Memory) -> dict[str, Any]:
+    """State what guard pages and AddressSanitizer have shown."""
+    if not guarding.name:
+        return {"guard_pages": None, "memory_report": None}
+    return {
+        "guard_pages": {
+            "are": guarding.name,
+            "original_without_them": guarding.plain,
+            "result_without_them": memory.plain,
+            "repro_needs_them": memory.guard != Guard.OFF,
+        },
+        "memory_report": asdict(memory.report) if memory.report else memory.no_report,
+    }
 
 
 def conclude(
     job: Job,
     subject: Subject,
     found: Found,
+    result: Result,
     verified: Verified,
     after: Sizes,
     versions: Mapping[str, str],
@@ -182,6 +210,7 @@ def conclude(
         minimal=reducer.minimal,
         rest=found.rest,
         calls=subject.calls,
+        memory=_memory(subject.guarding, result.memory),
         verified=(verified.runs, verified.failed),
         written=verified.written,
         versions=versions,

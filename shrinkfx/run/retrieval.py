@@ -10,7 +10,7 @@ from typing import Any
 
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import RUNS_PER_CHILD, Compiler, runs_to_be_sure
-from shrinkfx.check.server import Server
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
@@ -18,6 +18,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.summary import DIGITS, Sizes
 from shrinkfx.run.job import Job, server_for
+from shrinkfx.run.memory import examine
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject, describe_program
 from shrinkfx.search.events import Listener
@@ -56,7 +57,8 @@ def retrieve(
     options = dataclasses.replace(options, **as_then)
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
     job = Job(options, out, listener)
-    with server_for(options) as server:
+    guarded = "guard_pages" in settings["options"]
+    with server_for(options, GUARDED_WORKER if guarded else WORKER) as server:
         meter = job.meters["verify"]
         limits = job.limits(BASELINE_TIMEOUT_S)
         compiler = Compiler(server, limits, settings["options"], meter)
@@ -99,10 +101,13 @@ def _write(
     seen: Observation,
 ) -> Retrieved:
     """Write a candidate, and verify the repro of its failure."""
-    result = Result(candidate, str(compiler.options["form"]), seen.signature)
+    form = str(compiler.options["form"])
+    result = Result(candidate, form, seen.signature)
     printed = write(job, compiler, result)
     verified = None
     if seen.signature is not None:
+        memory = examine(job, compiler, seen.signature, candidate, form)
+        result = dataclasses.replace(result, memory=memory)
         skeleton = candidate.skeleton
         before = Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0)
         whole = Candidate.whole(skeleton)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shrinkfx.check.baseline import Baseline, baseline, describe
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
+from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
@@ -21,6 +22,7 @@ from shrinkfx.program.messages import Backend, Ending, Probe, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
+from shrinkfx.run.memory import guard
 
 BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
@@ -39,6 +41,7 @@ class Subject:
         compiler: set up so that the failure shows.
         rate: the part of the original's runs that failed so.
         command: the user's own test, or None.
+        guarding: the guard pages that its failure needs.
     """
 
     whole: Candidate
@@ -47,6 +50,7 @@ class Subject:
     target: Signature
     rate: float
     command: Command | None = None
+    guarding: Guarding = field(default_factory=Guarding)
 
     @property
     def calls(self) -> int:
@@ -84,6 +88,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
     compiler, described = describe_program(job, compiler)
     command = Command.parse(job.options.check) if job.options.check else None
+    guarding = Guarding() if command else guard(job, server, compiler)
+    compiler = compiler.with_options(**guarding.options)
     backend = Backend(server.ready.backend)
     base = _run_unchanged(job, backend, compiler, described, command)
     limits = job.limits(_timeout(base.seconds))
@@ -100,7 +106,8 @@ def find_subject(job: Job, server: Server) -> Subject:
         dynamic_dims=described.dynamic_dims,
     )
     whole = Candidate.whole(skeleton)
-    subject = Subject(whole, before, compiler, base.target, base.rate, command)
+    asked = (base.target, base.rate, command, guarding)
+    subject = Subject(whole, before, compiler, *asked)
     subject = _in_a_form_that_fails(job, subject)
     compiler = subject.compiler.with_limits(limits, job.meters["search"])
     return replace(subject, compiler=compiler)

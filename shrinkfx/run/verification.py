@@ -9,10 +9,11 @@ from pathlib import Path
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError
-from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
+from shrinkfx.program.messages import Backend, Guard, Probe
 from shrinkfx.report.header import read_failure
 from shrinkfx.run.job import limits_of
 from shrinkfx.search.events import Listener, Noted
@@ -47,7 +48,7 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     """
     script = options.model
     text = _read(script)
-    expected = read_failure(text)
+    expected, guard = read_failure(text)
     if expected and expected.kind is Kind.CHECK:
         raise UsageError(
             f"{script}: only its --check command can tell whether it fails"
@@ -55,13 +56,38 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     beside = sorted(script.resolve().parent.iterdir())
     files = [script, *(p for p in beside if p.name != script.name and _named(p, text))]
     listener(Noted(f"running {script.name} in an empty folder"))
-    with Server(environment=None) as bare:
-        runner = ScriptRunner(bare, limits_of(options, TIMEOUT_S), Meter())
+    device = "cuda" if _CUDA.search(text) else None
+    with Server(
+        environment=None,
+        device=device,
+        backend=options.backend,
+        arch=options.arch,
+        command=WORKER if guard is Guard.OFF else GUARDED_WORKER,
+    ) as bare:
+        probe = options.probe or _probe(expected)
+        limits = limits_of(options, TIMEOUT_S)
+        runner = ScriptRunner(bare, limits, Meter(), probe, guard)
+        if bare.ready.backend == Backend.INTERPRETER:
+            listener(Noted(f"no CUDA here: on Triton's interpreter, {options.arch}"))
         seen = runner.run(files, fresh=True)
     fails = seen.signature is not None
     if expected:
         fails = expected.admits(seen.signature)
     return Confirmed(expected, describe(seen), fails)
+
+
+_CUDA = re.compile(r"""['"]cuda(:\d+)?['"]|\.cuda\(""")
+"""What only a script for CUDA says."""
+
+
+def _probe(expected: Signature | None) -> Probe:
+    """Choose the probe that shows a failure of this kind."""
+    if expected is None:
+        return Probe.REAL
+    if expected.stage is Stage.COMPILE and expected.kind is not Kind.COMPILE_ERROR:
+        return Probe.HINTS
+    of_layout = expected.detail.startswith("layout of ")
+    return Probe.CONTRACT if of_layout else Probe.REAL
 
 
 def _named(file: Path, text: str) -> bool:

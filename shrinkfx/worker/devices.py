@@ -79,7 +79,7 @@ def on_cpu(model: str, folder: Path) -> str:
 
 def save_for_cuda(exported: ExportedProgram, path: Path) -> None:
     """Save a program that lies on the CPU as one for ``cuda:0``."""
-    plain = path.with_suffix(".cpu")
+    plain = path.with_name(f"{path.stem}-on-cpu.pt2")
     with _tagged_as_cuda():
         torch.export.save(exported, plain)
     _rewrite(plain, path, {"type": "cuda", "index": 0})

@@ -13,12 +13,14 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Backend, Ready, Request, Setup, Task
+from shrinkfx.program.messages import Backend, Guard, Ready, Request, Setup, Task
+from shrinkfx.worker.memory import guard_pages, sanitizer
 from shrinkfx.worker.serve import ParentGone, serve, take_line
 from shrinkfx.worker.supervise import Note, Work, write_answer
 
@@ -28,8 +30,12 @@ CUDA_ENVIRONMENT = {
 }
 """What makes a CUDA failure deterministic, and shows it where it happens."""
 
-OWN_VARIABLES = ("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_COMPILE_THREADS")
-"""What ``check/server.py`` sets for every server."""
+OWN_VARIABLES = (
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "TORCHINDUCTOR_COMPILE_THREADS",
+    guard_pages.LIBRARY,
+)
+"""What is set for servers only."""
 
 
 def main() -> None:
@@ -93,6 +99,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
         environment=environment,
         backend=setup.backend,
         for_cuda=for_cuda,
+        no_guard_pages=guard_pages.why_not(),
         cpu_seconds=time.process_time(),
     )
 
@@ -113,10 +120,21 @@ def _work(worker: Any, request: Request) -> Work:
         answer: dict[str, Any] = worker.perform(request, note, folder)
         return answer
 
+    library = os.environ.get(guard_pages.LIBRARY, "")
+
     def fresh(note: Note, folder: Path) -> dict[str, Any]:
+        environment = dict(os.environ)
+        environment.pop(guard_pages.LIBRARY, None)
+        if request.arguments.get("sanitize"):
+            try:
+                environment = sanitizer.environment_with(environment, folder)
+            except sanitizer.CannotSanitize as error:
+                return {"not_sanitized": str(error)}
+        elif library:
+            environment = guard_pages.environment_with(environment, library)
         job = {"setup": asdict(worker.setup), "request": asdict(request)}
         (folder / "job.json").write_text(json.dumps(job))
-        _exec("-m", "shrinkfx.worker.main", "--once", str(folder))
+        _exec(environment, "-m", "shrinkfx.worker.main", "--once", str(folder))
         return {}
 
     def script(note: Note, folder: Path) -> dict[str, Any]:
@@ -125,7 +143,11 @@ def _work(worker: Any, request: Request) -> Work:
         # What the server needed and a stranger does not have.
         for name in ("PYTHONPATH", *OWN_VARIABLES):
             os.environ.pop(name, None)
-        _exec("-X", "faulthandler", request.arguments["path"])
+        environment = dict(os.environ)
+        side = request.arguments.get("guard_pages", Guard.OFF)
+        if side != Guard.OFF:
+            environment = guard_pages.environment_with(environment, library, side)
+        _exec(environment, "-X", "faulthandler", request.arguments["path"])
         return {}
 
     def command(note: Note, folder: Path) -> dict[str, Any]:
@@ -148,8 +170,8 @@ def _work(worker: Any, request: Request) -> Work:
     return script if request.task == Task.SCRIPT and bare else fresh
 
 
-def _exec(*arguments: str) -> None:
-    os.execv(sys.executable, [sys.executable, *arguments])
+def _exec(environment: Mapping[str, str], *arguments: str) -> None:
+    os.execve(sys.executable, [sys.executable, *arguments], environment)
 
 
 def _once(folder: Path) -> None:

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Probe, Request, Setup, Task
+from shrinkfx.program.messages import Backend, Guard, Probe, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.attempt import attempt
 from shrinkfx.worker.backends import interpreter
@@ -33,6 +33,7 @@ from shrinkfx.worker.describe import (
 )
 from shrinkfx.worker.devices import save_for_cuda
 from shrinkfx.worker.load import Program, load
+from shrinkfx.worker.memory import guard_pages
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
@@ -56,6 +57,7 @@ class Worker:
 
     def perform(self, request: Request, note: Note, folder: Path) -> dict[str, Any]:
         torch.set_num_threads(self.threads)
+        guard_pages.switch(request.arguments.get("guard_pages", Guard.OFF))
         tasks: dict[str, Callable[[Mapping[str, Any], Note, Path], dict[str, Any]]] = {
             Task.DESCRIBE: self._describe,
             Task.ORIGINAL: self._original,

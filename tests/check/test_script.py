@@ -9,8 +9,18 @@ import pytest
 
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server
+from shrinkfx.check.server import GUARDED_WORKER, Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.messages import Guard
+
+GUARDED = """
+import os
+import torch
+
+assert "LD_PRELOAD" not in os.environ
+tensor = torch.empty(25, dtype=torch.uint8)
+print("against a page:", (tensor.data_ptr() + 25) % 4096 == 0)
+"""
 
 ASSERTION = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 SCRIPT = """
@@ -70,3 +80,24 @@ def test_script_that_fails_every_time_is_verified(
 ) -> None:
     assert runner.verify(files, ASSERTION) == (3, 3)
     assert runner.fails(files, ASSERTION)
+
+
+def test_script_has_guard_pages_only_where_it_needs_them(files: list[Path]) -> None:
+    files[0].write_text(GUARDED)
+    with Server(environment=None, command=GUARDED_WORKER) as server:
+        assert server.ready.no_guard_pages == ""
+        for guard in (Guard.AFTER, Guard.OFF):
+            limits = Limits(120.0, 8 << 30)
+            runner = ScriptRunner(server, limits, Meter(), guard=guard)
+            for fresh in (True, False):
+                log = runner.run(files, fresh=fresh).log
+                assert f"against a page: {guard is Guard.AFTER}" in log, log
+
+
+def test_server_without_guard_pages_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with Server(environment=None, command=GUARDED_WORKER) as server:
+        assert "NotADirectoryError" in server.ready.no_guard_pages

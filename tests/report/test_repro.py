@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from shrinkfx.failure.sanitizer import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.transcript import STAGE_OF_CALL
+from shrinkfx.program.messages import Guard
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import Data, write_embedded, write_repro
@@ -242,3 +244,27 @@ def test_flaky_failure_is_run_often_and_counted() -> None:
     assert "for attempt in range(29):" in text
     assert "of 29 runs failed" in text
     assert text.rstrip().endswith('print("no longer fails")')
+
+
+IMA = Signature(Kind.IMA, Stage.RUN, MEMORY, "guard pages: read 0 bytes past a tensor")
+
+
+def test_failure_that_needs_guard_pages_is_run_under_a_sanitizer() -> None:
+    report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, "")
+    plain = "passes (3 of 3 runs)"
+    text = script(signature=IMA, guard=Guard.AFTER, plain=plain, memory=report)
+    ast.parse(text)
+    assert "# Run:     under AddressSanitizer" in text
+    assert "#   LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py\n" in text
+    assert "# AddressSanitizer: heap-buffer-overflow: read of 64 bytes in" in text
+    said = " ".join(text.replace("\n#", " ").split())
+    assert "passes (3 of 3 runs). Verified with such pages" in said
+
+
+def test_failure_that_shows_by_itself_is_just_run() -> None:
+    plain = "crash in run: SIGSEGV (10 of 10 runs)"
+    text = script(signature=IMA, plain=plain)
+    assert "# Run:     python repro.py\n" in text
+    said = " ".join(text.replace("\n#", " ").split())
+    assert f"without inaccessible pages beside each tensor: {plain}." in said
+    assert "Sanitizer" not in text

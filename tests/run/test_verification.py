@@ -11,6 +11,7 @@ from shrinkfx.cli import main
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
+from shrinkfx.program.messages import Guard
 from shrinkfx.report.header import read_failure
 
 SCRIPT = """\
@@ -36,12 +37,16 @@ def script(folder: Path, failure: str, text: str) -> Path:
 
 def test_header_states_the_failure(tmp_path: Path) -> None:
     expected = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
-    assert read_failure(SCRIPT.format(failure=BOUNDS)) == expected
-    assert read_failure(SCRIPT.format(failure="mismatch | compare | ")) == Signature(
-        Kind.MISMATCH, Stage.COMPARE
-    )
-    assert read_failure("print('a script')") is None
-    assert read_failure(SCRIPT.format(failure="boom | run | x")) is None
+    mismatch = Signature(Kind.MISMATCH, Stage.COMPARE)
+    for line, failure, guard in [
+        (BOUNDS, expected, Guard.OFF),
+        (f"{BOUNDS} | guard pages before", expected, Guard.BEFORE),
+        ("mismatch | compare | ", mismatch, Guard.OFF),
+        ("mismatch | compare |", mismatch, Guard.OFF),
+        ("boom | run | x", None, Guard.OFF),
+    ]:
+        assert read_failure(SCRIPT.format(failure=line)) == (failure, guard)
+    assert read_failure("print('a script')") == (None, Guard.OFF)
 
 
 @pytest.mark.parametrize(

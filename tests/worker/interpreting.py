@@ -47,6 +47,8 @@ def _answer(words: list[str]) -> dict[str, Any]:
 
             cuda_kernels.start()
             return {"findings": getattr(cuda_kernels, words[1])()}
+        if words[0] == "healthy":
+            return _healthy(*words[1:])
         return _probe(*words)
     except Exception:  # noqa: BLE001 - told in the answer
         return {"error": traceback.format_exc()}
@@ -97,6 +99,40 @@ def _run(code: Code, probe: Probe, args: tuple[Any, ...]) -> dict[str, Any]:
     except AssertionError as error:
         answer["difference"] = str(error)
     return answer
+
+
+def _healthy(name: str, precision: str, shapes: str) -> dict[str, Any]:
+    """Ask all probes about a model that has no fault, at one size or at five."""
+    from healthy_models import MODELS, SIZES
+
+    torch.manual_seed(0)
+    model, dtype = MODELS[name], getattr(torch, precision)
+    module = model.make().eval().to(dtype)
+
+    def inputs(size: int, dtype: torch.dtype = dtype) -> tuple[torch.Tensor, ...]:
+        torch.manual_seed(size)
+        given = (
+            t.to(torch.bfloat16) if t.is_floating_point() else t for t in draw(size)
+        )
+        return tuple(t.to(dtype) if t.is_floating_point() else t for t in given)
+
+    draw = model.inputs
+    dynamic = model.dynamic() if shapes == "dynamic" else None
+    with torch.no_grad():
+        exported = torch.export.export(module, inputs(5), dynamic_shapes=dynamic)
+    sizes = SIZES if dynamic else (5,)
+    with tempfile.TemporaryDirectory() as folder:
+        code = interpreter.generate(exported, set(Probe), folder=Path(folder))
+        accesses = code.benchmark().accesses
+        compiled = interpreter.load(code, Probe.CONTRACT)
+        results = [compiled(*inputs(size)) for size in sizes]
+    exact = module.float()
+    with torch.no_grad():
+        expected = [exact(*inputs(size, torch.float32)) for size in sizes]
+    limit = 1e-4 if dtype is torch.float32 else 5e-2
+    for (actual,), exactly in zip(results, expected, strict=True):
+        torch.testing.assert_close(actual.float(), exactly, atol=limit, rtol=limit)
+    return {"accesses": accesses + compiled.outcome.accesses, "sizes": len(sizes)}
 
 
 if __name__ == "__main__":

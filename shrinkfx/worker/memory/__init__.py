@@ -1,1 +1,1 @@
-"""Memory errors of generated code, found without the device that it is for."""
+"""Memory errors made visible: what a kernel may touch, and what it does touch."""

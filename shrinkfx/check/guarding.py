@@ -1,0 +1,92 @@
+"""Which guard pages show a memory error of the unchanged program."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shrinkfx.check.baseline import describe
+from shrinkfx.check.oracle import ENOUGH, Compiler
+from shrinkfx.failure.signature import ANY, asked_for
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Guard
+
+_PLAIN_RUNS = 3
+
+_NO_REUSE = {"allow_buffer_reuse": False, "inplace_buffers": False}
+"""A buffer that took over a larger one's memory may be overrun without a fault."""
+
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "after each tensor": {"guard_pages": Guard.AFTER},
+    "after each tensor, buffers not reused": {
+        "guard_pages": Guard.AFTER,
+        "inductor": _NO_REUSE,
+    },
+    "before each tensor": {"guard_pages": Guard.BEFORE},
+    "before each tensor, buffers not reused": {
+        "guard_pages": Guard.BEFORE,
+        "inductor": _NO_REUSE,
+    },
+}
+"""In the order in which they are tried: each changes more than the one before."""
+
+
+@dataclass(frozen=True)
+class Guarding:
+    """How guard pages show a failure.
+
+    Attributes:
+        name: where they are; '' where they show nothing, or were not tried.
+        options: what the worker needs to be told.
+        plain: what the program does without them, or ''.
+    """
+
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    plain: str = ""
+
+
+def find_guarding(
+    compiler: Compiler, until: str | None, match: str, note: Callable[[str], None]
+) -> Guarding:
+    """Run the program without guard pages and with them until the failure shows.
+
+    Settings with the same code are tried on one package, compiled once.
+    """
+    note("guard pages: running the program without them and with them")
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        reused = compiler.with_options(package=f"{folder}/reused.pt2")
+        other = compiler.with_options(package=f"{folder}/not-reused.pt2")
+        plain = in_words([reused.original()[0] for _ in range(_PLAIN_RUNS)])
+        note(f"without guard pages: {plain}")
+        for name, options in _SETTINGS.items():
+            compiled = other if "inductor" in options else reused
+            seen, _ = compiled.with_options(**options).original()
+            if _is_wanted(seen, until, match):
+                note(f"guard pages {name}: {describe(seen)}")
+                return Guarding(name, options, plain)
+    note("guard pages show no such failure: going on without them")
+    return Guarding(plain=plain)
+
+
+def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:
+    failure = seen.signature
+    return bool(failure and asked_for(until or ANY, failure) and failure.says(match))
+
+
+def in_words(seen: list[Observation]) -> str:
+    """Say what runs did, each thing once."""
+    texts = [describe(s) for s in seen]
+    counted = [f"{text} ({texts.count(text)} of {len(texts)} runs)" for text in texts]
+    return "; ".join(dict.fromkeys(counted))
+
+
+def plain_runs(compiler: Compiler, candidate: Candidate) -> Iterator[Observation]:
+    """Run a candidate without guard pages, compiled once, in a process each."""
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        kept = compiler.with_options(package=f"{folder}/model.pt2")
+        for _ in range(ENOUGH):
+            yield kept.without("guard_pages").candidate(candidate)

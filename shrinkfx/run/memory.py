@@ -1,0 +1,101 @@
+"""Guard pages around a run, and what AddressSanitizer says of its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shrinkfx.check.baseline import describe
+from shrinkfx.check.guarding import Guarding, find_guarding, in_words, plain_runs
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.server import Server
+from shrinkfx.errors import WorkerError
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.sanitizer import MemoryReport, parse
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Guard, Task
+from shrinkfx.run.job import Job
+
+_SANITIZE_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known of the memory error that a result shows.
+
+    Attributes:
+        guard: what the repro needs to fail; OFF where it fails without guard pages.
+        plain: what the result does without them, or ''.
+        report: AddressSanitizer's, or None.
+        no_report: why there is none, or ''.
+    """
+
+    guard: Guard = Guard.OFF
+    plain: str = ""
+    report: MemoryReport | None = None
+    no_report: str = ""
+
+
+def wants_guard_pages(options: Options) -> bool:
+    """Tell whether a run is to have guard pages, if its program is on the CPU."""
+    if options.guard_pages == "auto":
+        return options.until in (Kind.IMA, Kind.CRASH)
+    return options.guard_pages == "on"
+
+
+def guard(job: Job, server: Server, compiler: Compiler) -> Guarding:
+    """Choose the guard pages that show the failure which was asked for, if any do."""
+    options, ready = job.options, server.ready
+    if not wants_guard_pages(options) or ready.environment:
+        return Guarding()
+    if ready.no_guard_pages:
+        job.note(f"no guard pages: {ready.no_guard_pages}")
+        return Guarding()
+    return find_guarding(compiler, options.until, options.match, job.note)
+
+
+def examine(
+    job: Job, compiler: Compiler, target: Signature, best: Candidate, form: str
+) -> Memory:
+    """Find out whether a result fails without guard pages, and in which kernel."""
+    at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
+    if "guard_pages" not in compiler.options or not at_run_time:
+        return Memory()
+    compiler = compiler.with_options(form=form)
+    compiler = compiler.with_limits(compiler.limits, job.meters["verify"])
+    side, plain = _without_guard_pages(compiler, target, best)
+    if side != Guard.OFF:
+        job.note(f"without guard pages the result is silent: {plain}")
+    job.note("running the result under AddressSanitizer")
+    report, why = _sanitized(compiler, best)
+    job.note(f"AddressSanitizer: {report or why}")
+    return Memory(side, plain, report, why)
+
+
+def _without_guard_pages(
+    compiler: Compiler, target: Signature, best: Candidate
+) -> tuple[Guard, str]:
+    """Run the result without guard pages until it does not fail."""
+    seen = []
+    for observation in plain_runs(compiler, best):
+        seen.append(observation)
+        if not target.admits(observation.signature):
+            return Guard(compiler.options["guard_pages"]), in_words(seen)
+    return Guard.OFF, in_words(seen)
+
+
+def _sanitized(compiler: Compiler, best: Candidate) -> tuple[MemoryReport | None, str]:
+    patient = replace(compiler.limits, timeout_s=_SANITIZE_TIMEOUT_S)
+    compiler = compiler.without("guard_pages").with_limits(patient, compiler.meter)
+    try:
+        ending = compiler.with_options(sanitize=True).ask(
+            Task.CANDIDATE, fresh=True, candidate=best.to_json()
+        )
+    except WorkerError as error:
+        return None, str(error.reason)
+    if why := str(ending.answer.get("not_sanitized", "")):
+        return None, why
+    report = parse(ending.log)
+    nothing = f"no report; under it: {describe(observe(ending))}"
+    return report, "" if report else nothing

@@ -1,0 +1,111 @@
+"""Which guard pages are chosen, from what the program does under each."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from shrinkfx.check.guarding import Guarding, find_guarding, plain_runs
+from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.program.messages import Ending, Guard, Request
+from shrinkfx.testing import chain, whole
+
+PASSES = Ending("exit", stage="done")
+WRONG = Ending(
+    "exit", stage="done", answer={"difference": {"what": "nan", "text": "wrong"}}
+)
+FAULT = Ending(
+    "signal",
+    signal.SIGSEGV,
+    "run",
+    log="guard pages: illegal memory access: read 0 bytes past a tensor of 64 bytes\n",
+)
+EAGER_FAULTS = Ending("signal", signal.SIGSEGV, "eager")
+
+Arguments = Mapping[str, Any]
+
+
+class Server:
+    """Answers from what it is told; keeps what it was asked."""
+
+    def __init__(self, answer: Callable[[Arguments], Ending]) -> None:
+        self._answer = answer
+        self.asked: list[Arguments] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request.arguments)
+        return self._answer(request.arguments)
+
+
+def found(server: Server, until: str = "ima") -> tuple[Guarding, list[str]]:
+    notes: list[str] = []
+    compiler = Compiler(server, Limits(10.0, 1 << 30))
+    return find_guarding(compiler, until, "", notes.append), notes
+
+
+def under(side: str, *, reused: bool) -> Callable[[Arguments], Ending]:
+    """Fault under some guard pages only, else end well with wrong values."""
+
+    def answer(arguments: Arguments) -> Ending:
+        at = arguments.get("guard_pages") == side
+        return FAULT if at and ("inductor" not in arguments) == reused else WRONG
+
+    return answer
+
+
+def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
+    server = Server(under(Guard.AFTER, reused=True))
+    guarding, notes = found(server)
+    assert guarding.options == {"guard_pages": "after"}
+    assert guarding.plain == "nan in compare: wrong (3 of 3 runs)"
+    assert len(server.asked) == 4
+    assert "read 0 bytes past a tensor of 64 bytes" in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("side", "reused"),
+    [(Guard.AFTER, False), (Guard.BEFORE, True), (Guard.BEFORE, False)],
+)
+def test_other_guard_pages_are_tried_in_turn(side: Guard, reused: bool) -> None:
+    guarding, _ = found(Server(under(side, reused=reused)))
+    assert guarding.options["guard_pages"] == side
+    no_reuse = guarding.options.get("inductor", {})
+    assert no_reuse.get("allow_buffer_reuse", True) == reused
+
+
+def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
+    server = Server(lambda _: PASSES)
+    guarding, notes = found(server)
+    assert guarding == Guarding(plain=guarding.plain)
+    assert guarding.plain.startswith("passes")
+    assert "going on without" in notes[-1]
+    packages = {("inductor" in asked): asked["package"] for asked in server.asked}
+    assert len(set(packages.values())) == 2
+    assert all(a["package"] == packages["inductor" in a] for a in server.asked)
+
+
+def test_fault_of_eager_itself_is_no_failure_of_the_compiler() -> None:
+    def answer(arguments: Arguments) -> Ending:
+        return EAGER_FAULTS if "guard_pages" in arguments else WRONG
+
+    guarding, _ = found(Server(answer))
+    assert not guarding.options
+
+
+def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:
+    assert not found(Server(lambda _: WRONG), "ima")[0].options
+    assert found(Server(lambda _: WRONG), "nan")[0].options
+
+
+def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
+    server = Server(lambda _: WRONG)
+    compiler = Compiler(server, Limits(10.0, 1 << 30), {"guard_pages": "after"})
+    candidate = whole(chain("x", "relu", "tanh"))
+    seen = list(plain_runs(compiler.with_options(inductor={"a": 1}), candidate))
+    assert len(seen) == len(server.asked) == ENOUGH
+    assert len({asked["package"] for asked in server.asked}) == 1
+    assert not any("guard_pages" in asked for asked in server.asked)
+    assert all(asked["inductor"] == {"a": 1} for asked in server.asked)

@@ -1,0 +1,93 @@
+"""The baseline on the interpreter: which probe shows the failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from shrinkfx.check.baseline import Baseline
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.probing import probe_baseline
+from shrinkfx.errors import NotReproducible
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.program.messages import Ending, Probe, Request
+
+STRAYS = (
+    "interpreter{}: illegal memory access: out-of-bounds load of 4 bytes in "
+    "triton_poi_fused_index_0 (aten.index) through in_ptr0 (input 0): element 9 of 9 "
+    "[program (0, 0, 0), 1 lane] at `tl.load(in_ptr0)`"
+)
+ASSERTS = (
+    "interpreter: device-side assert in triton_poi_fused_index_0 (aten.index): index "
+    "out of bounds: 0 <= tmp4 < 9 [program (0, 0, 0), 1 lane] at `tl.device_assert()`"
+)
+
+
+def raises(text: str, stage: str = "run") -> Ending:
+    error = {"type": "Report", "message": text, "frames": []}
+    return Ending("exit", stage=stage, answer={"error": error})
+
+
+PASSES = Ending("exit", stage="done")
+ABROAD = raises(STRAYS.format(""))
+ABROAD_IN_BENCHMARK = raises(STRAYS.format(", compile-time benchmark"), "compile")
+UNSUPPORTED = Ending("exit", stage="run", answer={"unresolved": "inline assembly"})
+
+
+class ByProbe:
+    """Answers as the probe that is asked for does, in turn if there are several."""
+
+    def __init__(self, answers: Mapping[str, Sequence[Ending]]) -> None:
+        self._answers = {probe: list(endings) for probe, endings in answers.items()}
+        self.asked: list[Request] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request)
+        endings = self._answers.get(request.arguments["probe"], [PASSES])
+        return endings.pop(0) if len(endings) > 1 else endings[0]
+
+
+def run(server: ByProbe, until: str | None = None, match: str = "") -> Baseline:
+    compiler = Compiler(server, Limits(10.0, 1 << 30))
+    return probe_baseline(compiler, until, match, list(Probe), said.append)
+
+
+said: list[str] = []
+
+
+def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
+    server = ByProbe({"hints": [ABROAD_IN_BENCHMARK]})
+    base = run(server)
+    assert base.probe == Probe.HINTS
+    assert (base.target.kind, base.target.stage) == (Kind.IMA, Stage.COMPILE)
+    assert base.rate == 1.0
+    probes = [r.arguments["probe"] for r in server.asked]
+    assert probes == ["real", "hints", "contract", "hints", "hints"]
+    assert [r.fresh for r in server.asked] == [False, False, False, True, False]
+    assert any("hints" in line and "compile-time benchmark" in line for line in said)
+
+
+def test_probe_is_chosen_by_the_kind_that_was_asked_for() -> None:
+    server = ByProbe({"real": [raises(ASSERTS)], "hints": [ABROAD_IN_BENCHMARK]})
+    assert run(server, "ima").probe == Probe.HINTS
+    assert run(server, "assert").probe == Probe.REAL
+    assert run(server, None, "compile-time").probe == Probe.HINTS
+
+
+def test_failure_that_no_probe_shows_is_said_with_what_each_did() -> None:
+    server = ByProbe({"real": [UNSUPPORTED], "hints": [ABROAD_IN_BENCHMARK]})
+    with pytest.raises(NotReproducible) as caught:
+        run(server, "mismatch")
+    assert "real: inline assembly" in str(caught.value)
+    assert "--until ima" in str(caught.value)
+
+
+def test_what_cannot_be_run_is_no_pass() -> None:
+    with pytest.raises(NotReproducible, match="needs a GPU"):
+        run(ByProbe({"real": [UNSUPPORTED]}))
+
+
+def test_finding_that_does_not_show_again_is_no_baseline() -> None:
+    with pytest.raises(NotReproducible, match="report this"):
+        run(ByProbe({"real": [ABROAD, PASSES]}))

@@ -1,0 +1,107 @@
+"""What the interpreter says, and what it is the same failure as."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.interpreted import finding
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.messages import Ending
+
+ACCESS = (
+    "interpreter{who}: illegal memory access: out-of-bounds {access} of {size} bytes "
+    "in triton_poi_fused_{number} ({operators}) through in_ptr0 (input 0): element "
+    "{number} of 1056 [program (3, 0, 0), 32 lanes] at `tl.load(in_ptr0 + x0)`"
+)
+ASSERTION = (
+    "interpreter: device-side assert in triton_red_fused_0 ({operators}): {words} "
+    "[program (0, 0, 0), 5 lanes] at `tl.device_assert()`"
+)
+MISALIGNED = (
+    "interpreter: misaligned address in triton_poi_fused_add_0 (aten.add) through "
+    "in_ptr0 (result of mylib.op): declared divisible by 16, is 4 bytes past"
+)
+
+
+def access(
+    access: str = "load", number: int = 7, size: int = 4, operators: str = "aten.index"
+) -> Signature:
+    text = ACCESS.format(
+        who="", access=access, number=number, size=size, operators=operators
+    )
+    seen = finding(text, Stage.RUN)
+    assert seen is not None
+    return seen
+
+
+def asserted(words: str, operators: str = "aten.index") -> Signature:
+    seen = finding(ASSERTION.format(words=words, operators=operators), Stage.RUN)
+    assert seen is not None
+    return seen
+
+
+def test_access_is_a_memory_fault_with_a_direction() -> None:
+    assert (access().kind, access().detail) == (Kind.IMA, "out-of-bounds read")
+    assert access("store").detail == access("atomic").detail == "out-of-bounds write"
+    assert not access().admits(access("store"))
+
+
+def test_kernel_offset_and_size_drift() -> None:
+    assert access(number=1, size=2).admits(access(number=900, size=8))
+
+
+def test_fellows_in_the_kernel_go_as_the_program_shrinks() -> None:
+    large = access(operators="aten.relu, aten.index, aten.add")
+    assert large.admits(access(operators="aten.index"))
+    assert not large.admits(access(operators="aten.gather"))
+
+
+def test_device_says_less_of_the_same_failure() -> None:
+    on_device = Signature(Kind.IMA, Stage.RUN, MEMORY, "CUDA error: an illegal ...")
+    assert access().admits(on_device)
+    assert on_device.admits(access())
+    assert not access().admits(Signature(Kind.IMA, Stage.COMPILE, MEMORY))
+    assert not access().admits(Signature(Kind.CRASH, Stage.RUN, MEMORY))
+
+
+def test_assertion_on_bounds_is_that_of_compiled_code() -> None:
+    seen = asserted("index out of bounds: 0 <= tmp4 < 10")
+    assert seen.admits(asserted("index out of bounds: 0 <= tmp91 < ks0"))
+    assert seen.admits(Signature(Kind.ASSERT, Stage.RUN, "index out of bounds"))
+    assert not seen.admits(asserted("n must be even"))
+    assert asserted("n 4 is odd").admits(asserted("n 6 is odd"))
+
+
+def test_misaligned_address_is_an_illegal_access_of_another_sort() -> None:
+    seen = finding(MISALIGNED, Stage.RUN)
+    assert seen is not None
+    assert (seen.kind, seen.operators) == (Kind.IMA, ("aten.add",))
+    assert not seen.admits(access(operators="aten.add"))
+
+
+@pytest.mark.parametrize("stage", ["compile", "run"])
+def test_benchmark_fails_while_compiling(stage: str) -> None:
+    text = ACCESS.format(
+        who=", compile-time benchmark",
+        access="load",
+        size=4,
+        number=3,
+        operators="aten.add",
+    )
+    error = {"type": "Report", "message": text, "frames": []}
+    seen = observe(Ending("exit", stage=stage, answer={"error": error})).signature
+    assert seen is not None
+    assert (seen.kind, seen.stage) == (Kind.IMA, Stage.COMPILE)
+
+
+def test_what_the_interpreter_cannot_run_is_neither_failure_nor_pass() -> None:
+    reason = "interpreter: unsupported: inline assembly"
+    seen = observe(Ending("exit", stage="run", answer={"unresolved": reason}))
+    assert seen.unresolved == reason
+    assert seen.signature is None
+
+
+def test_other_text_is_no_finding() -> None:
+    assert finding("RuntimeError: the interpreter: no", Stage.RUN) is None
+    assert finding("interpreter: unsupported: inline assembly", Stage.RUN) is None

@@ -1,0 +1,127 @@
+"""What is found out about a result that is a memory error."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.options import Options
+from shrinkfx.program.messages import Ending, Guard, Request
+from shrinkfx.run.job import Job
+from shrinkfx.run.memory import Memory, examine, wants_guard_pages
+from shrinkfx.search.events import Event, Noted
+from shrinkfx.testing import chain, whole
+
+BEST = whole(chain("x", "relu", "tanh"))
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+PASSES = Ending("exit", stage="done")
+CRASHES = Ending("signal", signal.SIGABRT, "run", log="double free or corruption\n")
+REPORT = """\
+==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1 at pc 0x2 bp 0x3
+READ of size 64 at 0x1 thread T0
+    #0 0x4 in cpp_fused_mean_0 inductor/kernel.cpp:27
+"""
+SANITIZED = Ending("exit", 1, "run", log=REPORT)
+NO_LIBRARY = Ending("exit", stage="start", answer={"not_sanitized": "no libasan"})
+
+Arguments = Mapping[str, Any]
+
+
+class Worker:
+    def __init__(self, answer: Callable[[Arguments, int], Ending]) -> None:
+        self._answer = answer
+        self.asked: list[Request] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request)
+        return self._answer(request.arguments, len(self.asked))
+
+
+def examined(
+    worker: Worker, target: Signature = OVERRUN, side: str | None = Guard.BEFORE
+) -> tuple[Memory, list[str]]:
+    events: list[Event] = []
+    job = Job(Options(Path("model.pt2")), Path("out"), events.append)
+    options = {"guard_pages": side} if side else {}
+    compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
+    memory = examine(job, compiler, target, BEST, "program")
+    return memory, [event.text for event in events if isinstance(event, Noted)]
+
+
+def sanitized_or(ending: Ending) -> Callable[[Arguments, int], Ending]:
+    return lambda asked, _: SANITIZED if asked.get("sanitize") else ending
+
+
+def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
+    worker = Worker(sanitized_or(PASSES))
+    memory, notes = examined(worker)
+    assert memory.guard is Guard.BEFORE
+    assert memory.plain == "passes: the same result as eager (1 of 1 runs)"
+    assert memory.report is not None
+    assert (memory.report.kernel, memory.report.line) == ("cpp_fused_mean_0", 27)
+    assert "silent" in notes[0]
+    assert "guard_pages" not in worker.asked[-1].arguments
+    assert worker.asked[-1].fresh
+
+
+def test_result_that_fails_by_itself_needs_none() -> None:
+    worker = Worker(sanitized_or(CRASHES))
+    memory, _ = examined(worker)
+    assert memory.guard is Guard.OFF
+    assert f"({ENOUGH} of {ENOUGH} runs)" in memory.plain
+    assert len(worker.asked) == ENOUGH + 1
+
+
+def test_one_silent_run_of_many_is_enough_to_need_them() -> None:
+    worker = Worker(lambda _, number: PASSES if number == ENOUGH else CRASHES)
+    assert examined(worker)[0].guard is Guard.BEFORE
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"), [(NO_LIBRARY, "no libasan"), (PASSES, "under it: passes")]
+)
+def test_missing_report_is_told_in_a_line(ending: Ending, said: str) -> None:
+    memory, notes = examined(Worker(lambda _, number: ending))
+    assert memory.report is None
+    assert said in memory.no_report
+    assert said in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("target", "side"),
+    [
+        (OVERRUN, None),
+        (Signature(Kind.CRASH, Stage.RUN, "SIGABRT"), Guard.AFTER),
+        (Signature(Kind.CRASH, Stage.COMPILE, MEMORY), Guard.AFTER),
+    ],
+)
+def test_nothing_is_asked_where_guard_pages_tell_nothing(
+    target: Signature, side: str | None
+) -> None:
+    worker = Worker(sanitized_or(PASSES))
+    assert examined(worker, target, side) == (Memory(), [])
+    assert not worker.asked
+
+
+@pytest.mark.parametrize(
+    ("until", "asked", "wanted"),
+    [
+        ("ima", "auto", True),
+        ("crash", "auto", True),
+        ("mismatch", "auto", False),
+        (None, "auto", False),
+        (None, "on", True),
+        ("ima", "off", False),
+    ],
+)
+def test_guard_pages_are_for_memory_errors_unless_told_otherwise(
+    until: str | None, asked: str, wanted: bool
+) -> None:
+    options = Options(Path("model.pt2"), until=until, guard_pages=asked)
+    assert wants_guard_pages(options) == wanted

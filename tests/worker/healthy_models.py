@@ -1,0 +1,163 @@
+"""Small models of the kinds that people export, none of which has a fault.
+
+Each is a function of the batch (or length) that makes module and inputs, so that
+one program is run at several sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+F = nn.functional
+SIZES = (1, 2, 5, 8, 13)
+"""Sizes that a program with a dynamic first dim is run at; exported at 5."""
+
+
+class Transformer(nn.Module):
+    """Two encoder layers over tokens, heads split and joined by hand."""
+
+    def __init__(self, width: int = 32, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.tokens = nn.Embedding(50, width)
+        self.places = nn.Parameter(torch.randn(12, width) * 0.1)
+        self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
+        self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.up = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(2))
+        self.down = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(4))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens) + self.places
+        batch, length, width = x.shape
+        for layer in range(2):
+            y = self.qkv[layer](self.norms[2 * layer](x))
+            q, k, v = y.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(q, k, v)
+            y = y.transpose(1, 2).reshape(batch, length, width)
+            x = x + self.out[layer](y)
+            y = F.gelu(self.up[layer](self.norms[2 * layer + 1](x)))
+            x = x + self.down[layer](y)
+        result: Tensor = x
+        return result
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=2)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.first(image))), 2)
+        x = F.silu(self.second(x))
+        scores: Tensor = self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+        return scores.log_softmax(-1)
+
+
+class UNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(2, 6, 3, padding=1)
+        self.deep = nn.Conv2d(6, 12, 3, padding=1)
+        self.up = nn.ConvTranspose2d(12, 6, 2, stride=2)
+        self.last = nn.Conv2d(12, 2, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        wide = F.relu(self.down(image))
+        deep = F.relu(self.deep(F.avg_pool2d(wide, 2)))
+        up = F.interpolate(F.group_norm(self.up(deep), 2), scale_factor=2.0)
+        up = F.pad(F.avg_pool2d(up, 2), (1, 1, 1, 1))[..., 1:-1, 1:-1]
+        result: Tensor = self.last(torch.cat([wide, up], 1))
+        return result
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(6, 10, num_layers=2, batch_first=True)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, _ = self.cells(x)
+        result: Tensor = self.head(hidden[:, -1])
+        return result
+
+
+class Recommender(nn.Module):
+    """As DLRM: dense features, embedding bags, pairwise products, a tower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bottom = nn.Linear(5, 8)
+        self.tables = nn.ModuleList(nn.EmbeddingBag(20, 8, mode="sum") for _ in "ab")
+        self.top = nn.Linear(8 + 3, 1)
+
+    def forward(self, dense: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        bottom = F.relu(self.bottom(dense))
+        bags = [t(i) for t, i in zip(self.tables, (first, second), strict=True)]
+        parts: Tensor = torch.stack([bottom, *bags], 1)
+        products = parts @ parts.transpose(1, 2)
+        rows, columns = torch.triu_indices(3, 3, offset=1)
+        pairs = products[:, rows, columns]
+        result: Tensor = self.top(torch.cat([bottom, pairs], 1))
+        return result.sigmoid()
+
+
+class Experts(nn.Module):
+    """A mixture: each token goes to the best two of four, by gather and scatter."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, 4)
+        self.weights = nn.Parameter(torch.randn(4, width, width) * 0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        results = torch.einsum("tw,ewv->tev", x, self.weights)
+        index = chosen.unsqueeze(-1).expand(-1, -1, x.shape[-1])
+        picked = results.gather(1, index)
+        counts = torch.zeros_like(x[:, :4]).scatter_add(1, chosen, scores)
+        mixed: Tensor = (picked * scores.unsqueeze(-1)).sum(1)
+        return mixed + counts.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Model:
+    """How to make a module, and its inputs for a size of the first dim."""
+
+    make: Callable[[], nn.Module]
+    inputs: Callable[[int], tuple[Tensor, ...]]
+
+    def dynamic(self) -> Any:
+        """Let the first dim of each input be dynamic, the same for all."""
+        dim = torch.export.Dim("n", min=1, max=64)
+        return tuple({0: dim} for _ in self.inputs(1))
+
+
+def tokens(n: int, *sizes: int, below: int) -> Tensor:
+    return torch.randint(0, below, (n, *sizes))
+
+
+MODELS = {
+    "transformer": Model(Transformer, lambda n: (tokens(n, 12, below=50),)),
+    "cnn": Model(Convolutions, lambda n: (torch.randn(n, 3, 12, 12),)),
+    "unet": Model(UNet, lambda n: (torch.randn(n, 2, 8, 8),)),
+    "lstm": Model(Recurrent, lambda n: (torch.randn(n, 4, 6),)),
+    "dlrm": Model(
+        Recommender,
+        lambda n: (
+            torch.randn(n, 5),
+            tokens(n, 3, below=20),
+            tokens(n, 2, below=20),
+        ),
+    ),
+    "experts": Model(Experts, lambda n: (torch.randn(n, 16),)),
+}

@@ -1,0 +1,98 @@
+"""Memory errors of compiled programs that are silent, until there are guard pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lying_operators
+import pytest
+import torch
+
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.server import GUARDED_WORKER, Server
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.sanitizer import parse
+from shrinkfx.failure.signature import MEMORY
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.messages import Guard, Task
+
+RUNS = 20
+PRELOAD = str(Path(lying_operators.__file__))
+
+pytestmark = pytest.mark.aoti
+
+
+class Healthy(torch.nn.Module):
+    """Ends of buffers that are no multiple of a vector, in compiled and other code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 5, 3, padding=1)
+        self.linear = torch.nn.Linear(7, 3)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        hidden = torch.nn.functional.gelu(self.conv(image)).softmax(1)
+        rows = self.linear(hidden.sum(1)).cumsum(1)
+        return torch.cat([rows.sort(1).values, rows.flip(2)], 1).to(torch.bfloat16)
+
+
+def save(module: torch.nn.Module, *args: torch.Tensor, path: Path) -> Path:
+    with torch.no_grad():
+        torch.export.save(torch.export.export(module.eval(), args), path)
+    return path
+
+
+@pytest.fixture(name="compiler")
+def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
+    """Compile once: every run takes the same package."""
+    module, *args = request.param
+    model = save(module, *args, path=tmp_path / "model.pt2")
+    with Server(command=GUARDED_WORKER, model=model, preloads=[PRELOAD]) as server:
+        assert server.ready.no_guard_pages == ""
+        options = {"package": str(tmp_path / "package.pt2")}
+        yield Compiler(server, Limits(300.0, 8 << 30), options)
+
+
+def runs(compiler: Compiler, number: int) -> list[Observation]:
+    return [compiler.original()[0] for _ in range(number)]
+
+
+VALUES = torch.arange(2048.0).reshape(32, 64) / 2048
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        pytest.param((lying_operators.OverRead(), VALUES), id="over_read"),
+        pytest.param((lying_operators.SmallOverRead(), VALUES), id="small_over_read"),
+        pytest.param((lying_operators.SmallOverWrite(), VALUES), id="small_over_write"),
+    ],
+    indirect=True,
+)
+def test_silent_memory_error_fails_in_every_run_with_guard_pages(
+    compiler: Compiler,
+) -> None:
+    silent = runs(compiler, 3)
+    assert not [s for s in silent if s.signature and s.signature.detail == MEMORY]
+    guarded = runs(compiler.with_options(guard_pages=Guard.AFTER), RUNS)
+    texts = [s.signature.text for s in guarded if s.signature]
+    assert len(texts) == RUNS, [observation.log for observation in guarded]
+    assert all("0 bytes past a tensor of" in text for text in texts), texts
+    sanitized = compiler.without("package").with_options(sanitize=True)
+    report = parse(sanitized.ask(Task.ORIGINAL, fresh=True).log)
+    assert report is not None
+    assert report.kernel.startswith("cpp_fused_")
+    assert report.line > 0
+
+
+@pytest.mark.parametrize(
+    "compiler", [(Healthy(), torch.randn(1, 3, 5, 7))], indirect=True
+)
+@pytest.mark.parametrize("side", [Guard.AFTER, Guard.BEFORE])
+def test_healthy_program_passes_beside_guard_pages(
+    compiler: Compiler, side: Guard
+) -> None:
+    ending = compiler.with_options(guard_pages=side).ask(Task.ORIGINAL)
+    assert ending.stage == "done", ending.log
+    assert observe(ending).signature is None
