@@ -40,7 +40,7 @@ class FailingProbes:
 
 def probe(
     server: FailingProbes, until: str | None, probes: tuple[Probe, ...] = tuple(Probe)
-) -> tuple[Probe | None, Kind, Stage]:
+) -> tuple[str | None, Kind, Stage]:
     compiler = Compiler(server, Limits(60.0, 1 << 30))
     found = probe_baseline(compiler, until, "", probes, lambda _: None)
     return found.probe, found.target.kind, found.target.stage

@@ -96,6 +96,8 @@ def test_embedded_cuda_program_is_read_without_cuda(
     server: Server, tmp_path: Path
 ) -> None:
     class Double(torch.nn.Module):
+        factor: torch.Tensor
+
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
             return (x * self.factor,)
 
