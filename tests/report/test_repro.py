@@ -268,3 +268,15 @@ def test_failure_that_shows_by_itself_is_just_run() -> None:
     said = " ".join(text.replace("\n#", " ").split())
     assert f"without inaccessible pages beside each tensor: {plain}." in said
     assert "Sanitizer" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (Kind.IMA, "# On a GPU: compute-sanitizer python repro.py"),
+        (Kind.COMPILE_ERROR, "# Verified by compiling for sm_80 with no GPU"),
+    ],
+)
+def test_header_says_what_was_seen_without_a_gpu(kind: Kind, says: str) -> None:
+    assert says in script(signature=Signature(kind, Stage.RUN), interpreted_for="sm_80")
+    assert "GPU" not in script(signature=Signature(kind, Stage.RUN))
