@@ -30,7 +30,7 @@ def make() -> tuple[nn.Module, tuple[Tensor], tuple[dict[int, object]]]:
     """Return module, example inputs ((batch, seq) ids) and a dynamic batch."""
     ids = random_ids(planted.BATCH, 5, high=64, seed=1)
     batch = Dim("batch", min=2, max=64)
-    return Transformer(Whitened(), blocks=2).eval(), (ids,), ({0: batch},)
+    return Transformer(Whitened(), blocks=3).eval(), (ids,), ({0: batch},)
 
 
 def run_args() -> tuple[Tensor]:

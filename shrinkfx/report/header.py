@@ -62,6 +62,17 @@ _INTERPRETED = (
     "the failure above is what that observed.\n"
     "On a GPU: compute-sanitizer python repro.py"
 )
+_COMPILED = (
+    "Verified by compiling for {} with no GPU: no kernel was run.\n"
+    "On a GPU: python repro.py"
+)
+
+
+def _without_gpu(about: About) -> list[str]:
+    if not about.interpreted_for:
+        return []
+    compiled = about.signature.kind is Kind.COMPILE_ERROR
+    return [(_COMPILED if compiled else _INTERPRETED).format(about.interpreted_for)]
 
 
 def header(about: About, *remarks: str) -> str:
@@ -84,11 +95,7 @@ def header(about: About, *remarks: str) -> str:
         f"Seen on: {versions}",
         f"Made by: {about.command}",
         *remarks,
-        *(
-            [_INTERPRETED.format(about.interpreted_for)]
-            if about.interpreted_for
-            else []
-        ),
+        *_without_gpu(about),
         *(
             []
             if about.reference

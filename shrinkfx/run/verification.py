@@ -84,7 +84,9 @@ def _probe(expected: Signature | None) -> Probe:
     """Choose the probe that shows a failure of this kind."""
     if expected is None:
         return Probe.REAL
-    if expected.stage is Stage.COMPILE and expected.kind is not Kind.COMPILE_ERROR:
+    if expected.kind is Kind.COMPILE_ERROR:
+        return Probe.COMPILE
+    if expected.stage is Stage.COMPILE:
         return Probe.HINTS
     of_layout = expected.detail.startswith("layout of ")
     return Probe.CONTRACT if of_layout else Probe.REAL

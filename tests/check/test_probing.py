@@ -91,3 +91,17 @@ def test_what_cannot_be_run_is_no_pass() -> None:
 def test_finding_that_does_not_show_again_is_no_baseline() -> None:
     with pytest.raises(NotReproducible, match="report this"):
         run(ByProbe({"real": [ABROAD, PASSES]}))
+
+
+@pytest.mark.parametrize(
+    ("until", "compiles"),
+    [("ima", False), ("assert", False), ("compile-error", True), (None, True)],
+)
+def test_kernels_are_compiled_only_where_that_may_be_the_failure(
+    until: str | None, compiles: bool
+) -> None:
+    server = ByProbe({})
+    with pytest.raises(NotReproducible):
+        run(server, until)
+    asked = [r.arguments["probe"] for r in server.asked]
+    assert (Probe.COMPILE in asked) is compiles

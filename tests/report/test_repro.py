@@ -385,3 +385,15 @@ def test_each_run_of_a_program_with_buffers_begins_with_the_first_ones(
         run_with(monkeypatch, compiler, text)
     assert (compiler.compiled, compiler.loaded) == (1, 29)
     assert "27 of 29 runs failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (Kind.IMA, "# On a GPU: compute-sanitizer python repro.py"),
+        (Kind.COMPILE_ERROR, "# Verified by compiling for sm_80 with no GPU"),
+    ],
+)
+def test_header_says_what_was_seen_without_a_gpu(kind: Kind, says: str) -> None:
+    assert says in script(signature=Signature(kind, Stage.RUN), interpreted_for="sm_80")
+    assert "GPU" not in script(signature=Signature(kind, Stage.RUN))

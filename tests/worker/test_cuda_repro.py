@@ -1,8 +1,10 @@
-"""A repro for CUDA, run where there is no GPU."""
+"""Users' Triton kernels where there is no GPU, in a program and in its repro."""
 
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import Backend, Probe
+from shrinkfx.program.messages import Backend, Probe, Request, Task
 from shrinkfx.worker.devices import save_for_cuda
 
 KERNEL = """
@@ -110,3 +112,32 @@ def test_embedded_cuda_program_is_read_without_cuda(
     embedded = EMBEDDED.format(archive=base64.b85encode(archive.read_bytes()))
     text = KERNEL.format(slope="0.5") + embedded + RUN
     assert run(server, tmp_path, text, Probe.REAL) is None
+
+
+def test_user_kernel_runs_in_eager_where_its_program_is_described(
+    tmp_path: Path,
+) -> None:
+    operators, model = tmp_path / "operators.py", tmp_path / "model.pt2"
+    operators.write_text(KERNEL.format(slope="tl.constexpr(0.5)"))
+    # In a process of its own: the operator is registered under its name for good.
+    export = "\n".join(
+        [
+            "import torch, operators",
+            "class Scale(torch.nn.Module):",
+            "    def forward(self, x):",
+            "        return torch.ops.scripted.scale(x).relu()",
+            "program = torch.export.export(Scale(), (torch.ones(16),))",
+            "torch.export.save(program, 'model.pt2')",
+        ]
+    )
+    subprocess.run([sys.executable, "-c", export], cwd=tmp_path, check=True)
+    with Server(
+        model=model,
+        preloads=[str(operators)],
+        device="cuda",
+        backend=Backend.INTERPRETER,
+    ) as server:
+        described = server.ask(Request(Task.DESCRIBE)).answer
+        assert described["eager_error"] == ""
+        ran = server.ask(Request(Task.ORIGINAL, {"probe": Probe.REAL}))
+        assert (ran.stage, ran.answer) == (Stage.DONE, {"values_skipped": 0})
