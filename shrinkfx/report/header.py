@@ -25,6 +25,7 @@ class About:
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         calls: how often it must be called before it fails.
+        inputs: the file that a user's command takes beside the program, or ''.
     """
 
     signature: Signature
@@ -40,6 +41,7 @@ class About:
     limits: tuple[tuple[float, float], ...] = ()
     keeps_state: bool = False
     calls: int = 1
+    inputs: str = ""
 
 
 def header(about: About, *remarks: str) -> str:
@@ -76,7 +78,9 @@ def _without_folders(text: str) -> str:
 
 def _expectation(about: About) -> list[str]:
     if about.signature.kind is Kind.CHECK:
-        return ["it writes repro.pt2, for which the command above exits with 0."]
+        beside = [f"{{inputs}} is {about.inputs}."] if about.inputs else []
+        said = "it writes repro.pt2, for which the command above exits with 0."
+        return [said, *beside]
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
     flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
     often = flaky if about.runs > 1 else ""
