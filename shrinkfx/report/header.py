@@ -32,6 +32,7 @@ class About:
         guard: the guard pages beside which it is sure to fail, which a reader lacks.
         plain: what it does without them, or ''.
         memory: what AddressSanitizer says of it.
+        inputs: the file that a user's command takes beside the program, or ''.
     """
 
     signature: Signature
@@ -51,6 +52,7 @@ class About:
     guard: Guard = Guard.OFF
     plain: str = ""
     memory: MemoryReport | None = None
+    inputs: str = ""
 
     @property
     def guarded(self) -> bool:
@@ -174,7 +176,9 @@ def _without_folders(text: str) -> str:
 
 def _expectation(about: About) -> list[str]:
     if about.signature.kind is Kind.CHECK:
-        return ["it writes repro.pt2, for which the command above exits with 0."]
+        beside = [f"{{inputs}} is {about.inputs}."] if about.inputs else []
+        said = "it writes repro.pt2, for which the command above exits with 0."
+        return [said, *beside]
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
     flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
     often = flaky if about.runs > 1 else ""

@@ -232,6 +232,14 @@ def compared(actual: torch.Tensor, limits: tuple[tuple[float, float], ...]) -> N
 EXACT = torch.full((3,), 1000.0)
 
 
+def test_file_that_a_command_takes_beside_the_program_is_named() -> None:
+    target = Signature(Kind.CHECK, Stage.RUN, "", "'./fails.sh {} {inputs}' exits")
+    assert "{inputs} is minimal_inputs.pt." in script(
+        signature=target, inputs="minimal_inputs.pt"
+    )
+    assert " is minimal_inputs.pt" not in script(signature=target)
+
+
 def test_what_eager_itself_gets_wrong_is_tolerated_in_that_output_only() -> None:
     limits = ((1.3e-6, 1e-5), (1.3e-6, 1e-3))
     compared(EXACT + 0.002, limits)
