@@ -2,12 +2,13 @@
 # make test   install, lint, type-check, test; two real AOTInductor reductions and more
 # make test-all   the same with every case of repros/ and of tests/planted/, and 500
 #                 random programs (an hour and a half)
+# make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
 
 PYTHON ?= python3
 BIN := .venv/bin
 CASE ?= assert_roll_bound
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-all test-torch211 lint clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -41,5 +42,14 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest -m "not cuda"
 
+# An environment of its own, with gigabytes of CUDA; no GPU is needed.
+test-torch211:
+	$(PYTHON) -m venv .venv211
+	.venv211/bin/python -m pip install --quiet --disable-pip-version-check \
+		torch==2.11.0 triton==3.6.0 --editable '.[dev]'
+	.venv211/bin/python -m pytest tests/worker/test_interpreter.py \
+		tests/worker/test_healthy_models.py tests/worker/test_cuda_repro.py \
+		tests/worker/test_devices.py tests/check/test_probing.py
+
 clean:
-	rm -rf .venv demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv211 demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache
