@@ -19,7 +19,7 @@ compare the result and ``len(oracle.asked)``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -98,7 +98,9 @@ def size(operands: str) -> Node:
     return Node("", Role.SIZE, "aten.sym_size.int", tuple(operands.split()))
 
 
-def skeleton(nodes: Nodes, outputs: str = "") -> Skeleton:
+def skeleton(
+    nodes: Nodes, outputs: str = "", writes: Iterable[tuple[str, str]] = ()
+) -> Skeleton:
     """Build a program from its nodes by name, in program order.
 
     A text is short for an operator with these operands, an empty one for an
@@ -108,11 +110,12 @@ def skeleton(nodes: Nodes, outputs: str = "") -> Skeleton:
 
     Args:
         outputs: the returned values; those that nobody uses if empty.
+        writes: values and the buffers that they are written into.
     """
     named = [_named(name, node) for name, node in nodes.items()]
     used = {operand for node in named for operand in node.operands}
     unused = [n.name for n in named if n.name not in used and n.value is not None]
-    return Skeleton(named, outputs.split() or unused)
+    return Skeleton(named, outputs.split() or unused, writes=writes)
 
 
 def _named(name: str, short: str | Node) -> Node:
@@ -233,9 +236,9 @@ def _check_edit(strategy: Strategy, candidate: Candidate, edit: Edit) -> None:
 
 @st.composite
 def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
-    """Draw a program: inputs, a parameter, two types, tuples, sizes, outputs."""
+    """Draw a program: inputs, weights, two types, tuples, sizes, outputs, writes."""
     nodes: dict[str, str | Node] = {"x": "", "h": feed(value=HALVES)}
-    nodes["w"] = feed(Role.PARAMETER)
+    nodes |= {"w": feed(Role.PARAMETER), "held": feed(Role.BUFFER)}
     count = draw(st.integers(1, max_operators))
     for number in range(count):
         values = [n for n in nodes if _is_value(nodes[n])]
@@ -245,7 +248,10 @@ def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
     tensors = [n for n in nodes if _is_tensor(nodes[n]) and n.startswith("n")]
     more = draw(st.lists(st.sampled_from(tensors), max_size=2, unique=True))
     program = skeleton(nodes)
-    return skeleton(nodes, " ".join(dict.fromkeys([*program.outputs, *more])))
+    written = draw(st.sampled_from([None, "x", *tensors]))
+    writes = [(written, "held")] if written else []
+    outputs = [*program.outputs, *more, *(value for value, _ in writes)]
+    return skeleton(nodes, " ".join(dict.fromkeys(outputs)), writes)
 
 
 def _single(name: str, operands: str) -> dict[str, Node]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shrinkfx.check.oracle import (
     ENOUGH,
@@ -47,10 +47,10 @@ def baseline(
 ) -> Baseline:
     """Run the program once in a fresh interpreter and twice in forks, then on.
 
-    A failure to compile that all three show is steady. Of anything else there are
-    more runs, which cost little since they compile nothing: until it has failed
-    ``ENOUGH`` times. What fails in nine runs of ten would pass for steady else,
-    and a loud failure would hide the one that was asked for.
+    A failure to compile or to load that all three show is steady. Of anything else
+    there are more runs, which cost little since they compile nothing: until what is
+    asked for has shown ``ENOUGH`` times. What fails in nine runs of ten would pass
+    for steady else, and a loud failure would hide the one that was asked for.
     Where all three pass, a program that changes its buffers is called several
     times in each run.
 
@@ -65,24 +65,50 @@ def baseline(
     wanted = until or ANY
     note("baseline: running the program as it is, three times")
     first, ending = compiler.original(fresh=True)
+    ways = [compiler]
     skipped = first.signature is None and ending.answer.get("values_skipped", 0) > 0
-    random = skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN)
-    if random:
+    if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
         note("random values: comparing them with eager's random numbers")
-        compiler = compiler.with_options(fallback_random=True)
-        first, _ = compiler.original(fresh=True)
-    runs = _Runs(wanted, match, [first, compiler.original()[0]])
+        ways.insert(0, compiler.with_options(fallback_random=True))
+    tried: list[_Runs] = []
+    for way in ways:
+        if tried:
+            note("it does not fail so: going on with random numbers of its own")
+        begun = first if way is compiler else way.original(fresh=True)[0]
+        runs = _Runs(wanted, match, [begun])
+        tried.append(runs)
+        calls = _run_often(way, runs, max_runs, max_calls, note)
+        if target := runs.target:
+            return _settled(way.with_options(calls=calls), runs, target, note)
+    seen = [s for runs in tried for s in (*runs.seen, *runs.later)]
+    described = list(dict.fromkeys(describe(s) for s in seen))
+    total = sum(runs.total for runs in tried)
+    raise NotReproducible(wanted, total, described, _advice(seen))
+
+
+def _run_often(
+    compiler: Compiler,
+    runs: _Runs,
+    max_runs: int,
+    max_calls: int,
+    note: Callable[[str], None],
+) -> int:
+    """Add runs to the first one until they are enough; return the calls in each."""
+    runs.seen.append(compiler.original()[0])
+    calls = 1
     with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         runs.seen.append(kept.original()[0])
-        calls, later = 1, list[Observation]()
         if max_calls > 1 and all(_passes(s) for s in runs.seen):
-            calls, later = _calls_needed(kept, runs, max_calls, note)
+            calls = _calls_needed(kept, runs, max_calls, note)
         _go_on(kept.with_options(calls=calls), runs, max_runs, note)
-    if (target := runs.target) is None:
-        seen = [*runs.seen, *later]
-        described = list(dict.fromkeys(describe(s) for s in seen))
-        raise NotReproducible(wanted, runs.total, described, _advice(seen))
+    return calls
+
+
+def _settled(
+    compiler: Compiler, runs: _Runs, target: Signature, note: Callable[[str], None]
+) -> Baseline:
+    """Say what has been found, and what else may matter."""
     note(f"baseline: {target}")
     rate = runs.failed / runs.total
     if rate < 1.0:
@@ -92,19 +118,26 @@ def baseline(
         )
         if target.detail == MEMORY and "guard_pages" not in compiler.options:
             note("guard pages may have it fail in every run: --until ima")
-    elif _may_be_the_inputs(target):
-        _check_sanity(compiler.with_options(calls=calls), note)
+    if _may_be_the_inputs(target):
+        _check_sanity(compiler, runs, note)
     seconds = max(s.seconds for s in runs.seen)
-    return Baseline(target, rate, random, seconds, calls)
+    options = compiler.options
+    random = bool(options.get("fallback_random"))
+    return Baseline(target, rate, random, seconds, options["calls"])
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """What the runs so far have shown, and whether more would tell more."""
+    """What the runs so far have shown, and whether more would tell more.
+
+    Attributes:
+        later: what runs of several calls showed, none of it asked for.
+    """
 
     wanted: str
     match: str
     seen: list[Observation]
+    later: list[Observation] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -132,17 +165,33 @@ class _Runs:
     def _shows(self, failure: Signature) -> int:
         return sum(failure.admits(s.signature) for s in self.seen)
 
+    def have_shown(self, failure: Signature) -> bool:
+        return any(s.signature and s.signature.admits(failure) for s in self.seen)
+
     def are_enough(self, max_runs: int) -> bool:
-        if any(s.unresolved or s.invalid for s in self.seen):
-            return True  # each more would cost as much, or be refused again
-        first = self.seen[0].signature
-        if first and all(first.admits(s.signature) for s in self.seen):
-            at_run_time = first.stage in (Stage.RUN, Stage.COMPARE)
-            return not at_run_time or len(self.seen) >= ENOUGH
-        if self.target is None:
+        target = self.target
+        silent = [s for s in self.seen if s.unresolved]
+        if any(s.invalid for s in self.seen) or len(silent) >= _PATIENCE:
+            return True  # each more would be refused again, or cost as much
+        if self._always_in(Stage.COMPILE, Stage.LOAD):
+            return True  # three compiles were no chance
+        if target is None:
             return self.total >= max_runs
+        if any(target.admits(s.signature) for s in silent):
+            return True  # each one that shows it lasts to a limit
         # Few failures make a rate that cannot be planned with.
         return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
+
+    def _always_in(self, *stages: Stage) -> bool:
+        """Tell whether three runs or more have failed alike, in one of the stages."""
+        first = self.seen[0].signature
+        if first is None or first.stage not in stages or len(self.seen) < 3:
+            return False
+        return all(first.admits(s.signature) for s in self.seen)
+
+
+_PATIENCE = 3
+"""Runs that last to a limit, or are killed from outside, before there are no more."""
 
 
 def _passes(seen: Observation) -> bool:
@@ -151,24 +200,21 @@ def _passes(seen: Observation) -> bool:
 
 def _calls_needed(
     kept: Compiler, runs: _Runs, max_calls: int, note: Callable[[str], None]
-) -> tuple[int, list[Observation]]:
+) -> int:
     """Find the fewest calls after which the program fails; 1 if it never does.
 
     What runs of fewer calls showed is forgotten then.
-
-    Returns:
-        The calls, and what runs of several showed instead.
     """
-    later = []
     note(f"it changes its buffers: calling it up to {max_calls} times in a run")
     for calls in range(2, max_calls + 1):
         seen, _ = kept.with_options(calls=calls).original()
         if replace(runs, seen=[seen]).target:
             note(f"call {calls} of a run fails")
             runs.seen[:] = [seen]
-            return calls, []
-        later.append(seen)
-    return 1, [s for s in later if not _passes(s)]
+            return calls
+        if not _passes(seen):
+            runs.later.append(seen)
+    return 1
 
 
 def _go_on(
@@ -176,13 +222,17 @@ def _go_on(
 ) -> None:
     """Run what the last run has compiled until there are runs enough."""
     if not runs.are_enough(max_runs):
-        note(f"running it until it has failed {ENOUGH} times")
+        often = f"up to {max_runs} times" if runs.target is None else ""
+        note(f"running it {often or f'until it has failed {ENOUGH} times'}")
     while not runs.are_enough(max_runs):
         # Each in a process of its own at first: one may see what another left.
         batch = 1 if len(runs.seen) < ENOUGH else RUNS_PER_CHILD
         compiles = runs.target and runs.target.stage is Stage.COMPILE
         again = {"package": None} if compiles else {"runs": batch}
         runs.seen.append(kept.with_options(**again).original()[0])
+    silent = [s.unresolved for s in runs.seen if s.unresolved]
+    if len(silent) >= _PATIENCE:
+        note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
 
 
 def _may_be_the_inputs(target: Signature) -> bool:
@@ -190,14 +240,25 @@ def _may_be_the_inputs(target: Signature) -> bool:
     return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
 
 
-def _check_sanity(compiler: Compiler, note: Callable[[str], None]) -> None:
-    """Say if the inputs break the program's own guards: the guide's first step."""
-    seen, _ = compiler.with_options(sanity=True).original()
-    if seen.signature and seen.signature.kind is Kind.CHECK_INPUTS:
+def _check_sanity(compiler: Compiler, runs: _Runs, note: Callable[[str], None]) -> None:
+    """Say if the inputs break the program's own guards: the guide's first step.
+
+    Whatever else comes to light under the guards is said as well.
+    """
+    seen = compiler.with_options(sanity=True).original()[0]
+    shown = seen.signature
+    if seen.unresolved or shown is None or runs.have_shown(shown):
+        return
+    if shown.kind is Kind.CHECK_INPUTS:
         note(
             "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
-            f"({seen.signature.text}); the failure may be theirs. Other inputs: "
+            f"({shown.text}); the failure may be theirs. Other inputs: "
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
+        )
+    else:
+        note(
+            "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 and nan_asserts it fails "
+            f"otherwise: {shown}; that may be the cause"
         )
 
 

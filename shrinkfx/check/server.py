@@ -284,6 +284,8 @@ def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        # torch imports NumPy, whose threads would not survive a fork.
+        "OPENBLAS_NUM_THREADS": "1",
         _MARK: mark,
     }
     if extra is None:

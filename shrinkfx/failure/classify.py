@@ -24,7 +24,8 @@ _HEAP = re.compile(
     r"double free or corruption|(?:malloc|calloc|realloc|free|malloc_consolidate"
     r"|munmap_chunk|mremap_chunk|unlink_chunk|tcache_\w+)\(\): "
     r"|corrupted (?:size|double-linked|unsorted)|invalid fastbin"
-    r"|malloc: Assertion|\*\*\* (?:stack smashing|buffer overflow) detected"
+    r"|malloc: Assertion|Fatal glibc error: malloc"
+    r"|\*\*\* (?:stack smashing|buffer overflow) detected"
 )
 _BOUNDS = re.compile(
     r"index out of bounds|index \S+ is out of bounds|device-side assert"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any, Self
 
 
 class Kind(StrEnum):
@@ -112,6 +114,14 @@ class Signature:
         if {self.kind, seen.kind} <= {Kind.NAN, Kind.MISMATCH}:
             return self.kind is Kind.MISMATCH or seen.kind is Kind.NAN
         return self == seen
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what ``asdict`` made of one."""
+        named = {name: data[name] for name in ("detail", "text", "match")}
+        operators = tuple(data.get("operators", ()))
+        kind, stage = Kind(data["kind"]), Stage(data["stage"])
+        return cls(kind, stage, **named, operators=operators)
 
     def __str__(self) -> str:
         if self.kind is Kind.CHECK:

@@ -28,9 +28,10 @@ class Outputs(StrEnum):
     """
 
     SINKS = "sinks"
-    """Values that no kept operator uses."""
+    """Values that no kept operator uses; nothing goes from call to call."""
     ORIGINAL = "original"
-    """The sinks, and what the original returned and is still there."""
+    """The sinks, and what the original returned and is still there; what it wrote
+    into its buffers is written."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Candidate:
     neither computed nor fed to the one that its users really get; ``replace`` from
     a kept operator to the value that the plain one in its place really reads, or
     to itself where that is its own value from outside; ``outputs`` is ORIGINAL
-    only where that returns more than the sinks.
+    only where that returns more than the sinks, or writes into a buffer.
     """
 
     skeleton: Skeleton = field(repr=False, compare=False)
@@ -120,7 +121,8 @@ class Candidate:
         wanted = {v for n in as_it_was for v in self.skeleton.node(n).operands}
         taken = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
         draft = dataclasses.replace(self, bypass=taken, replace=plain)
-        if self.outputs is Outputs.ORIGINAL and not draft._returns_inner_values():
+        differs = draft._returns_inner_values() or draft._stored
+        if self.outputs is Outputs.ORIGINAL and not differs:
             return dataclasses.replace(draft, outputs=Outputs.SINKS)
         return draft
 
@@ -128,6 +130,25 @@ class Candidate:
         """Tell whether an original output is still there and used inside as well."""
         producers = {self.skeleton.producer(v) for v in self.skeleton.outputs}
         return any(p in self.keep and self.used_by_kept(p) for p in producers)
+
+    @cached_property
+    def _stored(self) -> dict[str, str]:
+        """Map what is there of the original's writes: values to buffers.
+
+        A buffer that no kept operator reads is none: what is written into it has no
+        effect.
+        """
+        there = self.keep.union(self.feeds)
+        return {
+            value: buffer
+            for value, buffer in self.skeleton.writes
+            if buffer in self.feeds and {value, self.skeleton.producer(value)} & there
+        }
+
+    @property
+    def writes(self) -> dict[str, str]:
+        """Map values to the buffers that they are written into after a call."""
+        return self._stored if self.outputs is Outputs.ORIGINAL else {}
 
     def _is_dead(self, name: str) -> bool:
         """Tell whether an operator has no effect, no user and nothing to return."""

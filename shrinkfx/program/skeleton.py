@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -76,6 +76,10 @@ class Skeleton:
 
     ``graph.nodes[name]["node"]`` holds the ``Node``; nodes stand in program
     order, which is a topological order.
+
+    Attributes:
+        outputs: what the program returns or writes back.
+        writes: which of these values goes into which buffer after a call.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Skeleton:
         original_operators: int | None = None,
         original_nodes: int | None = None,
         content: str = "",
+        writes: Iterable[Sequence[str]] = (),
     ) -> None:
         self.graph: nx.DiGraph[str] = nx.DiGraph()
         for node in nodes:
@@ -96,6 +101,7 @@ class Skeleton:
                     raise ValueError(f"{node.name} uses {operand} before it is there")
                 self.graph.add_edge(operand, node.name)
         self.outputs = tuple(outputs)
+        self.writes = tuple((value, buffer) for value, buffer in writes)
         self.symbols = dict(symbols or {})
         self.content = content
         total = sum(self.node(name).operators for name in self.graph)
@@ -163,6 +169,7 @@ class Skeleton:
         return {
             "nodes": [asdict(self.node(name)) for name in self.graph],
             "outputs": list(self.outputs),
+            "writes": [list(pair) for pair in self.writes],
             "symbols": self.symbols,
             "original_operators": self.original_operators,
             "original_nodes": self.original_nodes,

@@ -23,7 +23,7 @@ class About:
         random: an operator draws random numbers, so both runs need the seed.
         rate: the part of its runs that fail.
         runs: how often the compiled program is run; above 1 for a flaky failure.
-        own_error: eager's largest distance from a float64 run of the result.
+        limits: relative and absolute tolerance by output; empty for the usual ones.
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         calls: how often it must be called before it fails.
@@ -32,6 +32,7 @@ class About:
         guard: the guard pages beside which it is sure to fail, which a reader lacks.
         plain: what it does without them, or ''.
         memory: what AddressSanitizer says of it.
+        inputs: the file that a user's command takes beside the program, or ''.
     """
 
     signature: Signature
@@ -44,13 +45,14 @@ class About:
     random: bool
     rate: float = 1.0
     runs: int = 1
-    own_error: float = 0.0
+    limits: tuple[tuple[float, float], ...] = ()
     keeps_state: bool = False
     calls: int = 1
     interpreted_for: str = ""
     guard: Guard = Guard.OFF
     plain: str = ""
     memory: MemoryReport | None = None
+    inputs: str = ""
 
     @property
     def guarded(self) -> bool:
@@ -174,7 +176,9 @@ def _without_folders(text: str) -> str:
 
 def _expectation(about: About) -> list[str]:
     if about.signature.kind is Kind.CHECK:
-        return ["it writes repro.pt2, for which the command above exits with 0."]
+        beside = [f"{{inputs}} is {about.inputs}."] if about.inputs else []
+        said = "it writes repro.pt2, for which the command above exits with 0."
+        return [said, *beside]
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
     flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
     often = flaky if about.runs > 1 else ""

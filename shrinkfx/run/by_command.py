@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
 from shrinkfx.run.result import Result, Verified, about, preloads
 from shrinkfx.run.subject import Subject
+
+INPUTS = "minimal_inputs.pt"
+"""What ``{inputs}`` stands for, once the run is over."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,9 @@ def verify_by_command(
     assert subject.command is not None
     job.note("writing repro.py and running --check on what it makes")
     limits = subject.compiler.limits
+    takes_inputs = subject.command.takes_inputs
     with tempfile.TemporaryDirectory(prefix="shrinkfx-inputs-") as folder:
-        inputs = Path(folder) / "inputs.pt"
+        inputs = (job.out if takes_inputs else Path(folder)).resolve() / INPUTS
         compiler = subject.compiler.with_options(form=result.form)
         compiler = compiler.with_limits(limits, job.meters["verify"])
         compiler.ask(
@@ -77,6 +81,7 @@ def verify_by_command(
             stranger = Compiler(bare, limits, meter=meter)
             runner = CommandRunner(subject.command, stranger, compiler, inputs)
             told = about(job, server, subject, result, printed)
+            told = replace(told, inputs=INPUTS if takes_inputs else "")
             parts = preloads(job, server)
             written = write_smallest_repro(job.out, printed, told, parts, runner)
             if not runner.fails(written.files, subject.target):
@@ -84,5 +89,7 @@ def verify_by_command(
                 written = Written((job.out / "minimal.pt2",), "the program itself")
         program = (job.out / "minimal.pt2").resolve()
         runs = runs_of(subject.command, compiler, program, inputs)
+    if takes_inputs:
+        written = replace(written, files=(*written.files, job.out / INPUTS))
     failed = sum(subject.target.admits(seen.signature) for seen in runs)
     return Verified(written, len(runs), failed)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
-from shrinkfx.failure.verdict import Oracle, Outcome
+from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.report.summary import DIGITS
+from shrinkfx.report.summary import DIGITS, ByCatch, gather
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.events import Started
@@ -28,6 +28,7 @@ class Found:
         calls: how often a run must call the result before it fails.
         rest: what the original does without the result's operators, or '' where
             the failure's own words tell it apart.
+        second: the rest, if it fails alike.
         stopped: what ended the search early, or ''.
     """
 
@@ -35,12 +36,17 @@ class Found:
     rate: float
     calls: int = 1
     rest: str = ""
+    second: list[tuple[Candidate, Verdict]] = field(default_factory=list)
     stopped: str = ""
 
     @property
     def reducer(self) -> Reducer:
         """The search that holds the result."""
         return self.search.reducer
+
+    def by_catch(self) -> list[ByCatch]:
+        """Gather the other failures; one that might be the target comes first."""
+        return [*gather(self.second), *gather(self.search.by_catch())]
 
 
 def reduce(job: Job, subject: Subject) -> Found:
@@ -69,7 +75,7 @@ def reduce(job: Job, subject: Subject) -> Found:
         settled = subject.with_options(calls=found.calls, form=found.reducer.form)
         found.rate = settled.rate_of(found.reducer.best)
         if subject.target.is_vague:
-            found.rest = _ablate(job, subject, found.reducer)
+            _ablate(job, subject, found)
     except (BudgetExhausted, StrategyError) as reason:
         found.stopped = str(reason)
     except KeyboardInterrupt:
@@ -87,6 +93,7 @@ def _settings(job: Job, subject: Subject) -> dict[str, Any]:
     return {
         "options": dict(subject.compiler.options),
         "rate": subject.rate,
+        "target": asdict(subject.target),
         "inductor": dict(options.inductor),
         "environment": dict(options.environment),
         "device": options.device,
@@ -104,23 +111,24 @@ def _fewest_calls(subject: Subject, reducer: Reducer) -> int:
     return subject.calls
 
 
-def _ablate(job: Job, subject: Subject, reducer: Reducer) -> str:
+def _ablate(job: Job, subject: Subject, found: Found) -> None:
     """Run the original without the result's operators.
 
     Where a failure has no words of its own, this tells whether the result is what
     makes the original fail: then the rest does not.
     """
     try:
-        rest = subject.whole.edit([Drop(reducer.best.keep)])
+        rest = subject.whole.edit([Drop(found.reducer.best.keep)])
     except InvalidEdit:
-        return ""
+        return
     try:
-        verdict = reducer.ask("ablation", rest)
+        verdict = found.reducer.ask("ablation", rest)
     except BudgetExhausted:
-        return ""  # the search itself was not stopped
+        return  # the search itself was not stopped
+    found.rest = verdict.outcome.value
     if verdict.outcome is Outcome.REPRODUCED:
+        found.second = [(rest, verdict)]
         job.note(
             "careful: without these operators the program fails alike. There is a "
             f"second such failure: --candidate {rest.digest[:DIGITS]} writes the rest"
         )
-    return verdict.outcome.value

@@ -23,7 +23,6 @@ from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import (
     Sizes,
     Spent,
-    gather,
     summarise,
     write_summary,
 )
@@ -151,7 +150,7 @@ def about(
         random=printed["random"],
         rate=result.rate,
         runs=runs_to_be_sure(result.rate),
-        own_error=printed["own_error"],
+        limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
         keeps_state=printed["mutates"],
         calls=subject.calls,
         interpreted_for=(
@@ -194,7 +193,7 @@ def conclude(
     reducer, verdicts = found.reducer, found.search.verdicts()
     spent = Spent(
         outcomes=[str(verdict.outcome) for verdict in verdicts],
-        by_catch=gather(found.search.by_catch()),
+        by_catch=found.by_catch(),
         cached=found.search.cached,
         seconds=job.budget.seconds,
         cpu_seconds={k: m.cpu_seconds for k, m in job.meters.items()},

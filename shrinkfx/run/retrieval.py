@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.baseline import describe
-from shrinkfx.check.oracle import RUNS_PER_CHILD, Compiler, runs_to_be_sure
+from shrinkfx.check.oracle import Compiler, RepeatedOracle
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -66,8 +67,9 @@ def retrieve(
         candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
         compiler = compiler.with_options(form=asked.form)
-        seen = _seen(compiler, candidate, settings["rate"])
-        return _write(job, server, compiler, candidate, seen)
+        wanted = asked.failure or Signature.from_json(settings["target"])
+        seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
+        return _write(job, server, compiler, candidate, seen, rate)
 
 
 def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
@@ -82,15 +84,21 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
     return candidate
 
 
-def _seen(compiler: Compiler, candidate: Candidate, rate: float) -> Observation:
-    """Run a candidate until it fails, as often as that run would have done."""
-    left = runs_to_be_sure(rate)
-    while True:
-        runs = min(left, RUNS_PER_CHILD)
-        seen = compiler.with_options(runs=runs).candidate(candidate)
-        left -= runs
-        if seen.signature or seen.invalid or seen.unresolved or left <= 0:
-            return seen
+def see_again(
+    compiler: Compiler, candidate: Candidate, wanted: Signature, rate: float
+) -> tuple[Observation, float]:
+    """Run a candidate until it fails as it did, as often as that run would have done.
+
+    Args:
+        rate: of the failure that was reduced: 1.0 if it is steady.
+
+    Returns:
+        What it did, and in which part of its runs.
+    """
+    seen = RepeatedOracle(compiler, wanted, rate).check(candidate).observation
+    if seen.signature is None or rate == 1.0:
+        return seen, rate
+    return seen, RepeatedOracle(compiler, seen.signature, rate).measure(candidate)
 
 
 def _write(
@@ -99,10 +107,11 @@ def _write(
     compiler: Compiler,
     candidate: Candidate,
     seen: Observation,
+    rate: float,
 ) -> Retrieved:
     """Write a candidate, and verify the repro of its failure."""
     form = str(compiler.options["form"])
-    result = Result(candidate, form, seen.signature)
+    result = Result(candidate, form, seen.signature, rate=rate)
     printed = write(job, compiler, result)
     verified = None
     if seen.signature is not None:
@@ -111,7 +120,7 @@ def _write(
         skeleton = candidate.skeleton
         before = Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0)
         whole = Candidate.whole(skeleton)
-        subject = Subject(whole, before, compiler, seen.signature, 1.0)
+        subject = Subject(whole, before, compiler, seen.signature, rate)
         verified = verify(job, server, subject, result, printed)
     program = job.out / "minimal.pt2"
     return Retrieved(describe(seen), printed["operators"], program, verified)

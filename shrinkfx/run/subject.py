@@ -14,7 +14,7 @@ from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible
-from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.classify import first_line, observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
@@ -138,10 +138,37 @@ def _run_unchanged(
         asked = options.until, options.match, options.baseline_runs
         return baseline(compiler, *asked, job.note, max_calls)
     job.note(f"baseline: running --check on the program as it is, {RUNS} times")
-    # The command runs in the user's folder, and so may the paths be meant.
-    inputs = options.inputs.resolve() if options.inputs else None
-    seconds = see_it_fail(command, compiler, options.model.resolve(), inputs)
+    if command.takes_inputs:
+        seconds = _see_it_fail_flat(job, compiler, command)
+    else:
+        seconds = see_it_fail(command, compiler, options.model.resolve(), None)
     return Baseline(command.target, 1.0, False, seconds)
+
+
+def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
+    """Run the command on the program with its inputs flat, as candidates take them.
+
+    The user's file may hold them otherwise. Where it does not fail, what it was run
+    on is left behind.
+    """
+    compiler, described = describe_program(job, compiler.with_options(in_place=True))
+    folder = job.out.resolve()
+    program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
+    whole = Candidate.whole(described.skeleton)
+    saved = observe(
+        compiler.ask(
+            Task.SAVE,
+            candidate=whole.to_json(),
+            path=str(program),
+            inputs=str(inputs),
+        )
+    )
+    if not inputs.exists():
+        raise NotReproducible(command.target.kind, 1, [describe(saved)], _NOT_CUTTABLE)
+    seconds = see_it_fail(command, compiler, program, inputs)
+    program.unlink()
+    inputs.unlink()
+    return seconds
 
 
 def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:

@@ -6,10 +6,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 
@@ -24,6 +25,7 @@ CREATE TABLE IF NOT EXISTS checks (
     operators INTEGER NOT NULL,
     outcome TEXT,
     signature TEXT,
+    failure TEXT,
     reason TEXT,
     seconds REAL,
     cpu_seconds REAL,
@@ -39,11 +41,13 @@ class Asked:
 
     Attributes:
         candidate: what ``Candidate.to_json`` gave.
+        failure: what was seen, or None.
     """
 
     digest: str
     form: str
     candidate: Mapping[str, Any]
+    failure: Signature | None = None
 
 
 class Journal:
@@ -88,11 +92,12 @@ class Journal:
     def answered(self, number: int, verdict: Verdict) -> None:
         seen = verdict.observation
         self._db.execute(
-            "UPDATE checks SET outcome=?, signature=?, reason=?, seconds=?,"
+            "UPDATE checks SET outcome=?, signature=?, failure=?, reason=?, seconds=?,"
             " cpu_seconds=?, log=? WHERE number=?",
             (
                 verdict.outcome.value,
                 str(seen.signature) if seen.signature else None,
+                json.dumps(asdict(seen.signature)) if seen.signature else None,
                 seen.invalid or seen.unresolved or None,
                 seen.seconds,
                 seen.cpu_seconds,
@@ -113,11 +118,18 @@ class Journal:
         The last word on a candidate is in its last row.
         """
         rows = self._db.execute(
-            "SELECT digest, form, candidate FROM checks"
+            "SELECT digest, form, candidate, failure FROM checks"
             " WHERE substr(digest, 1, ?) = ? ORDER BY number",
             (len(digest), digest),
         )
-        return [Asked(d, form, json.loads(text)) for d, form, text in rows]
+        return [
+            Asked(d, form, json.loads(text), _failure(failure))
+            for d, form, text, failure in rows
+        ]
 
     def close(self) -> None:
         self._db.close()
+
+
+def _failure(text: str | None) -> Signature | None:
+    return Signature.from_json(json.loads(text)) if text else None

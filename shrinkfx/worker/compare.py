@@ -63,7 +63,7 @@ def _metadata_differs(actual: Any, expected: Any) -> str:
 
 def _differs(actual: torch.Tensor, expected: torch.Tensor, exact: Any) -> torch.Tensor:
     """Mark the wrong elements."""
-    rtol, atol = _tolerance(expected.dtype)
+    rtol, atol = tolerance(expected.dtype)
     a, e = _wide(actual), _wide(expected)
     wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
     if isinstance(exact, torch.Tensor) and exact.shape == e.shape:
@@ -103,7 +103,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.int64)
 
 
-def _tolerance(dtype: torch.dtype) -> tuple[float, float]:
+def tolerance(dtype: torch.dtype) -> tuple[float, float]:
     """Take torch.testing's tolerances for a dtype."""
     rtol, atol = torch.testing._comparison.default_tolerances(dtype)
     return rtol, atol

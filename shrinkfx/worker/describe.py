@@ -61,6 +61,7 @@ def describe(program: Program, content: str) -> Skeleton:
     return Skeleton(
         nodes,
         outputs=_outputs(exported),
+        writes=_writes(exported),
         symbols={str(s): str(r) for s, r in exported.range_constraints.items()},
         original_operators=count_operators(original),
         original_nodes=len(original.graph.nodes),
@@ -93,6 +94,13 @@ def count_operators(module: fx.GraphModule) -> int:
 def _outputs(exported: ExportedProgram) -> list[str]:
     (output,) = [n for n in exported.graph.nodes if n.op == "output"]
     return list(dict.fromkeys(n.name for n in output.all_input_nodes))
+
+
+def _writes(exported: ExportedProgram) -> list[tuple[str, str]]:
+    signature = exported.graph_signature
+    buffers = {target: name for name, target in signature.inputs_to_buffers.items()}
+    written = signature.buffers_to_mutate.items()
+    return [(value, buffers[target]) for value, target in written]
 
 
 def _describe(

@@ -34,6 +34,7 @@ CUDA_ENVIRONMENT = {
 OWN_VARIABLES = (
     "PYTORCH_NVML_BASED_CUDA_CHECK",
     "TORCHINDUCTOR_COMPILE_THREADS",
+    "OPENBLAS_NUM_THREADS",
     guard_pages.LIBRARY,
 )
 """What is set for servers only."""

@@ -186,7 +186,7 @@ class Worker:
             "source": source,
             "unprintable": unprintable,
             "two_sets": self._loaded().failing is not self._loaded().example,
-            "own_error": Reference(built, arguments).own_error(),
+            "limits": Reference(built, arguments).limits(),
             "operators": count_operators(exported.graph_module),
             "nodes": len(exported.graph.nodes),
             "inputs": count_inputs(exported),

@@ -19,17 +19,18 @@ from torch.export.graph_signature import (
     InputKind,
     InputSpec,
     OutputKind,
-    OutputSpec,
     TensorArgument,
 )
 from torch.utils import _pytree as pytree
 
-from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.describe import tensor_type
-from shrinkfx.worker.load import MUTATIONS, Inputs, Program
+from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.returned import Returned, returned
+from shrinkfx.worker.sizes import Sizes, bind, evaluate
 from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
-from shrinkfx.worker.values import Sizes, Values, bind, evaluate, flat_inputs, restride
+from shrinkfx.worker.values import Values, flat_inputs, restride
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,
@@ -87,7 +88,7 @@ class _Builder:
             self._feed(name)
         for name in self._candidate.operators:
             self._copy(name)
-        outputs = self._returned()
+        outputs = returned(self._exported, self._candidate, self._new)
         self._graph.output(tuple(self._new[name] for _, name in outputs))
         return self._finish(outputs)
 
@@ -178,51 +179,7 @@ class _Builder:
             raise CannotRebuild(f"{name} is a constant")
         return found
 
-    def _returned(self) -> list[tuple[OutputSpec, str]]:
-        """List what the program returns; mutations come first, as in exports."""
-        skeleton, candidate = self._candidate.skeleton, self._candidate
-        chosen: dict[str, OutputSpec] = {}
-        if candidate.outputs is Outputs.ORIGINAL:
-            chosen = self._original_outputs()
-        for sink in candidate.sinks:
-            for name in skeleton.values(sink) or self._written(sink):
-                chosen.setdefault(name, _user_output(self._new[name]))
-        if not chosen:
-            raise CannotRebuild("it would return nothing")
-        pairs = [(spec, name) for name, spec in chosen.items()]
-        return sorted(pairs, key=lambda pair: pair[0].kind not in MUTATIONS)
-
-    def _written(self, name: str) -> list[str]:
-        """List what an operator without a result of its own writes into."""
-        node = self._nodes[name]
-        schema = getattr(node.target, "_schema", None)
-        arguments = zip(schema.arguments if schema else (), node.args, strict=False)
-        return [
-            self._candidate.resolve(value.name)
-            for argument, value in arguments
-            if isinstance(value, fx.Node)
-            and argument.alias_info is not None
-            and argument.alias_info.is_write
-        ]
-
-    def _original_outputs(self) -> dict[str, OutputSpec]:
-        chosen: dict[str, OutputSpec] = {}
-        kept_targets = {spec.target for spec in self._inputs if spec.target}
-        for spec in self._exported.graph_signature.output_specs:
-            name = getattr(spec.arg, "name", None)
-            if name is None or name not in self._new or not _is_tensor(self._new[name]):
-                continue
-            if self._candidate.skeleton.producer(name) not in self._candidate.keep:
-                continue
-            new = self._new[name]
-            if spec.kind in MUTATIONS and spec.target in kept_targets:
-                argument = TensorArgument(name=new.name)
-                chosen[name] = OutputSpec(spec.kind, argument, spec.target)
-            else:
-                chosen.setdefault(name, _user_output(new))
-        return chosen
-
-    def _finish(self, outputs: list[tuple[OutputSpec, str]]) -> Rebuilt:
+    def _finish(self, outputs: list[Returned]) -> Rebuilt:
         example = self._arguments(self._values.example, self._program.example)
         failing = self._arguments(self._values.failing, self._program.failing)
         signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
@@ -297,12 +254,3 @@ class _Builder:
 def _function(target: str) -> Any:
     namespace, name, overload = target.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
-
-
-def _is_tensor(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def _user_output(node: fx.Node) -> OutputSpec:
-    argument = TensorArgument(name=node.name)
-    return OutputSpec(OutputKind.USER_OUTPUT, argument, None)

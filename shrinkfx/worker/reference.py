@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.worker.compare import compare, in_float64, own_error, unstable
+from shrinkfx.worker.compare import compare, in_float64, own_error, tolerance, unstable
 from shrinkfx.worker.rebuild import Rebuilt
 from shrinkfx.worker.supervise import Note
 from shrinkfx.worker.values import SEED, call_often, run_eager
@@ -72,16 +71,35 @@ class Reference:
         skipped = unstable(self._expected, self._again)
         return {**answer, "values_skipped": skipped}
 
-    def own_error(self) -> float:
-        """Measure how far eager's results are from a float64 run, at most."""
+    def limits(self) -> list[tuple[float, float]]:
+        """Give the relative and absolute tolerance that each result needs.
+
+        The absolute one covers what eager gets wrong itself.
+
+        Returns:
+            Nothing where those of ``torch.testing`` do.
+        """
         try:
             results = self._results(SEED)
         except Exception:  # noqa: BLE001 - eager may fail where the original does
-            return 0.0
+            return []
         exact = self._exact() or results
-        errors = [
-            own_error(r, e).max().item()
-            for r, e in zip(results, exact, strict=True)
-            if isinstance(r, torch.Tensor) and r.numel() and r.shape == e.shape
+        pairs = [*zip(results, exact, strict=True)]
+        usual = [tolerance(r.dtype) if _is_tensor(r) else (0.0, 0.0) for r in results]
+        needed = [
+            (rtol, max(atol, 10 * _largest_error(r, e)))
+            for (rtol, atol), (r, e) in zip(usual, pairs, strict=True)
         ]
-        return max((e for e in errors if math.isfinite(e)), default=0.0)
+        return needed if needed != usual else []
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _largest_error(result: Any, exact: Any) -> float:
+    """Measure how far an eager result is from a float64 run, where that is finite."""
+    if not _is_tensor(result) or not result.numel() or result.shape != exact.shape:
+        return 0.0
+    errors = own_error(result, exact)
+    return float(errors[errors.isfinite()].max()) if errors.isfinite().any() else 0.0

@@ -199,9 +199,12 @@ def _same(a: Any, b: Any) -> bool:
     if not isinstance(a, torch.Tensor):
         return bool(a == b)
     same_type = a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()
-    return same_type and bool(
-        torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num())
-    )
+    return same_type and torch.equal(_bytes(a), _bytes(b))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Look at a tensor as what it is in memory: not every dtype has arithmetic."""
+    return tensor.resolve_conj().contiguous().flatten().view(torch.uint8)
 
 
 def _dynamic_shapes(exported: ExportedProgram) -> tuple[list[str], str]:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.worker.lies import Lies, Watcher
 from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.sizes import bind
 
 SEED = 0
 _EXAMPLE, _FAILING = "example", "failing"
 _SCALARS = "scalars.json"
-_BUILT_IN = ("aten.", "prims.", "<built-in")
 
 Scalar = bool | int | float
 """A number that an operator such as ``item`` read off a tensor."""
@@ -40,14 +40,15 @@ class Values:
         """Run the program and keep what each node yields.
 
         Returns:
-            '' or the error at which eager stopped (values up to there are kept),
-            and what operators' metadata says wrongly.
+            '' or the error at which eager stopped on the failing inputs (values up to
+            there are kept), and what operators' metadata says wrongly.
         """
         recorder = _Recorder(program.graph, self._folder / _EXAMPLE)
-        error, lies = recorder.go(program.example), recorder.lies
+        error, lies = recorder.go(program.example), recorder.lies.found
         if self.two_sets:
             recorder = _Recorder(program.graph, self._folder / _FAILING)
-            error, lies = recorder.go(program.failing) or error, lies + recorder.lies
+            # Where only the example fails, its values are missing for cuts.
+            error, lies = recorder.go(program.failing), lies + recorder.lies.found
         return error, list(dict.fromkeys(lies))
 
     def example(self, name: str) -> torch.Tensor:
@@ -79,15 +80,14 @@ class Values:
         return ""
 
 
-class _Recorder(fx.Interpreter):
+class _Recorder(Watcher):
+    """Keeps what each node yields."""
+
     def __init__(self, exported: ExportedProgram, folder: Path) -> None:
-        super().__init__(exported.graph_module)
+        super().__init__(exported.graph_module, Lies())
         self._exported = exported
         self._folder = folder
-        self._sizes: Sizes = {}
         self._scalars: dict[str, Scalar] = {}
-        self.lies: list[str] = []
-        self._untrue: set[str] = set()
         self._is_given_others = False  # than those that it was exported for
         signature = exported.graph_signature
         self._weights = {
@@ -99,7 +99,7 @@ class _Recorder(fx.Interpreter):
 
     def go(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
-        self._sizes = bind(self._exported, flat)
+        self.lies.sizes = bind(self._exported, flat)
         torch.manual_seed(SEED)
         try:
             with torch.no_grad():
@@ -111,19 +111,19 @@ class _Recorder(fx.Interpreter):
         finally:
             (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
             if self._is_given_others:
-                self.lies.clear()  # that is not the operators' fault
+                self.lies.found.clear()  # that is not the operators' fault
         return ""
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op != "output":
-            fake = n.meta.get("val")
             if n.name not in self._weights:
                 self._store(n.name, value)
-            if isinstance(fake, torch.Tensor) and n.op != "placeholder":
-                self._compare(n, fake, value)
-            elif isinstance(fake, torch.Tensor):
-                self._is_given_others |= not self._is_like(fake, value)
+            if n in self.lies.untrue and n.op == "placeholder":
+                self._is_given_others = True
+            elif n in self.lies.untrue:
+                lie = self.lies.describe(n, value)
+                (self._folder / f"{n.name}.lie").write_text(lie)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
             if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt):
@@ -140,43 +140,6 @@ class _Recorder(fx.Interpreter):
             reason = f"the eager values cannot be stored: {error}"
             raise LoadError(str(path.parent), reason, advice) from error
 
-    def _compare(self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor) -> None:
-        """Note where metadata and value differ; sizes that depend on data cannot."""
-        if not self._is_like(fake, real):
-            said = [evaluate(size, self._sizes) for size in fake.shape]
-            lie = (
-                f"{n.name} ({n.target}) is {real.dtype}{list(real.shape)} on "
-                f"{real.device}, its metadata says {fake.dtype}{said} on {fake.device}"
-            )
-            (self._folder / f"{n.name}.lie").write_text(lie)
-            # What is computed from a lie is one as well, but no other operator's.
-            if not any(source.name in self._untrue for source in n.all_input_nodes):
-                self.lies.append(lie)
-            self._untrue.add(n.name)
-        elif not str(n.target).startswith(_BUILT_IN):
-            self._compare_strides(n, fake, real)
-
-    def _is_like(self, fake: torch.Tensor, real: torch.Tensor) -> bool:
-        said = [evaluate(size, self._sizes) for size in fake.shape]
-        return (
-            fake.dtype == real.dtype
-            and fake.device.type == real.device.type
-            and fake.dim() == real.dim()
-            and all(a in (None, b) for a, b in zip(said, real.shape, strict=True))
-        )
-
-    def _compare_strides(
-        self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor
-    ) -> None:
-        """Note wrong strides of custom operators; PyTorch's own guess some."""
-        said = [evaluate(step, self._sizes) for step in fake.stride()]
-        layout = zip(real.shape, real.stride(), said, strict=True)
-        if any(size > 1 and step != told for size, step, told in layout):
-            self.lies.append(
-                f"{n.name} ({n.target}) has strides {list(real.stride())}, "
-                f"its metadata says {said}"
-            )
-
 
 def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
     """List what a program's graph takes: its weights, then the inputs flattened.
@@ -187,32 +150,6 @@ def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
     example = exported._graph_module_flat_inputs(*exported.example_inputs)
     given = pytree.tree_leaves((inputs.args, inputs.kwargs))
     return [*example[: len(example) - len(given)], *given]
-
-
-Sizes = dict[Any, sympy.Integer]
-"""What each symbol of a program stands for in one run."""
-
-
-def bind(exported: ExportedProgram, flat: Sequence[Any]) -> Sizes:
-    """Read the symbols off the flat inputs of a run."""
-    sizes: Sizes = {}
-    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
-    for node, real in zip(placeholders, flat, strict=True):
-        fake = node.meta.get("val")
-        if not isinstance(fake, torch.Tensor) or not isinstance(real, torch.Tensor):
-            continue
-        for symbolic, size in zip(fake.shape, real.shape, strict=True):
-            if isinstance(symbolic, torch.SymInt):
-                sizes.setdefault(symbolic.node.expr, sympy.Integer(size))
-    return sizes
-
-
-def evaluate(size: int | torch.SymInt, sizes: Sizes) -> int | None:
-    """Work out a size or stride, or None if it depends on data."""
-    if isinstance(size, int):
-        return size
-    value = size.node.expr.xreplace(sizes)
-    return int(value) if value.is_number else None
 
 
 def _scalars(folder: Path) -> dict[str, Scalar]:
@@ -285,6 +222,7 @@ def run_eager(
 
     Returns:
         What the last call gave: a program that changes its buffers may need several.
+        They are copies: a program may return its buffer, which is set back.
 
     Sizes outside of its ranges are no reason to refuse: whether compiled code
     refuses them may be the very question.
@@ -296,7 +234,7 @@ def run_eager(
     module = exported.module(check_guards=False)
     module._forward_pre_hooks.clear()  # they compare inputs with the ranges
     try:
-        return call_often(module, inputs, calls, seed=seed)
+        return [copy_of(v) for v in call_often(module, inputs, calls, seed=seed)]
     finally:
         with torch.no_grad():
             for buffer, value in zip(buffers, before, strict=True):

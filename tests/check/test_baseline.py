@@ -51,6 +51,7 @@ RAISES = Ending(
     answer={"error": {"type": "ValueError", "message": "no"}},
 )
 HANGS = Ending("timeout", stage="run")
+KILLED = Ending("signal", signal.SIGKILL, "run")
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
 
@@ -116,6 +117,22 @@ def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
     assert any("refuses its inputs" in note for note in notes)
 
 
+def test_flaky_failure_has_its_inputs_checked_too() -> None:
+    some = [PASSES, CRASHES, PASSES, *[CRASHES] * (ENOUGH - 1)]
+    server = FakeServer(*some, REFUSES)
+    base, notes = found(server)
+    assert base.rate < 1.0
+    assert server.asked[-1].arguments["sanity"]
+    assert any("refuses its inputs" in note for note in notes)
+
+
+@pytest.mark.parametrize(("ending", "told"), [(DIFFERS, 1), (CRASHES, 0), (HANGS, 0)])
+def test_other_failure_under_the_guards_is_told(ending: Ending, told: int) -> None:
+    _, notes = found(FakeServer(*[CRASHES] * ENOUGH, ending))
+    assert sum("fails otherwise: mismatch" in note for note in notes) == told
+    assert sum("careful" in note for note in notes) == told
+
+
 def test_program_that_passes_is_run_as_often_as_allowed_and_reported() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible, match="what 20 runs did") as raised:
@@ -143,7 +160,7 @@ def test_failure_in_some_runs_is_found_with_its_rate() -> None:
 def test_runs_for_a_rate_compile_once() -> None:
     server = FakeServer(PASSES, CRASHES, PASSES)
     found(server, max_runs=10)
-    own, kept = server.asked[:2], server.asked[2:]
+    own, kept = server.asked[:2], server.asked[2:-1]  # the guards are compiled anew
     assert not any("package" in request.arguments for request in own)
     assert len({request.arguments["package"] for request in kept}) == 1
 
@@ -165,7 +182,7 @@ def test_runs_that_one_child_made_count_for_the_rate() -> None:
     base, _ = found(server)
     assert base.rate == ENOUGH / (ENOUGH + 19 * ENOUGH)
     runs = [request.arguments.get("runs", 1) for request in server.asked]
-    assert runs == [1] * ENOUGH + [RUNS_PER_CHILD] * ENOUGH
+    assert runs == [1] * ENOUGH + [RUNS_PER_CHILD] * ENOUGH + [1]
 
 
 def test_flaky_failure_to_compile_is_compiled_each_time() -> None:
@@ -200,16 +217,55 @@ def test_failure_asked_for_may_come_behind_three_others() -> None:
     assert base.target.admits(CRASH)
 
 
-def test_steady_failure_that_was_not_asked_for_is_told_soon() -> None:
+def test_rare_failure_that_was_asked_for_shows_behind_a_loud_one() -> None:
+    turns = itertools.cycle([*[CRASHES] * 29, DIFFERS])
+    base, notes = found(FakeServer(CRASHES, then=turns), until="mismatch")
+    assert base.target.kind is Kind.MISMATCH
+    assert base.rate == pytest.approx(1 / 30, abs=0.01)
+    assert "running it up to 100 times" in notes
+
+
+def test_failure_that_was_not_asked_for_is_told_after_all_its_runs() -> None:
     server = FakeServer(DIFFERS)
+    with pytest.raises(NotReproducible, match="--until mismatch"):
+        found(server, until="crash", max_runs=30)
+    assert len(server.asked) == 30
+
+
+@pytest.mark.parametrize("stage", ["compile", "load"])
+def test_steady_failure_before_the_run_that_was_not_asked_for_is_told_soon(
+    stage: str,
+) -> None:
+    server = FakeServer(dataclasses.replace(RAISES, stage=stage))
     with pytest.raises(NotReproducible):
         found(server, until="crash")
-    assert len(server.asked) == ENOUGH
+    assert len(server.asked) == 3
 
 
-def test_run_that_does_not_end_is_no_reason_to_wait_for_more() -> None:
-    server = FakeServer(CRASHES, HANGS, CRASHES)
-    assert found(server)[0].target.admits(CRASH)
+@pytest.mark.parametrize("silent", [HANGS, KILLED])
+def test_run_without_an_answer_is_no_reason_to_stop(silent: Ending) -> None:
+    base, _ = found(FakeServer(CRASHES, silent, CRASHES))
+    assert base.target.admits(CRASH)
+    assert base.rate == ENOUGH / (ENOUGH + 1)
+    behind = FakeServer(PASSES, silent, *[PASSES] * 20, CRASHES)
+    base, _ = found(behind, until="crash")
+    assert base.target.admits(CRASH)
+
+
+@pytest.mark.parametrize("silent", [HANGS, KILLED])
+def test_third_run_without_an_answer_is_one(silent: Ending) -> None:
+    server = FakeServer(silent)
+    notes: list[str] = []
+    with pytest.raises(NotReproducible):
+        baseline(compiler(server), "crash", "", 100, notes.append)
+    assert len(server.asked) == 3
+    assert any("3 runs gave no answer" in note for note in notes)
+
+
+def test_hang_that_was_asked_for_is_not_waited_for_again() -> None:
+    server = FakeServer(PASSES, HANGS, PASSES)
+    base, _ = found(server, until="hang")
+    assert base.target.kind is Kind.HANG
     assert len(server.asked) == 3
 
 
@@ -224,6 +280,23 @@ def test_random_values_are_compared_under_eagers_random_numbers() -> None:
     assert base.fallback_random
     assert base.target.kind is Kind.MISMATCH
     assert all(r.arguments["fallback_random"] for r in server.asked[1:4])
+
+
+def test_failure_of_the_compilers_own_random_numbers_is_found_after_eagers() -> None:
+    server = FakeServer(SKIPS, *[PASSES] * 12, then=itertools.cycle([SKIPS, CRASHES]))
+    base, notes = found(server, max_runs=12)
+    assert base.target.admits(CRASH)
+    assert not base.fallback_random
+    assert base.rate == pytest.approx(0.5, abs=0.1)
+    own = [not r.arguments.get("fallback_random") for r in server.asked]
+    assert own[:13] == [True] + [False] * 12
+    assert all(own[13:])
+    assert any("random numbers of its own" in note for note in notes)
+
+
+def test_random_program_that_never_fails_is_told_with_all_its_runs() -> None:
+    with pytest.raises(NotReproducible, match="what 10 runs did"):
+        found(FakeServer(SKIPS), max_runs=5)
 
 
 def test_random_values_do_not_matter_to_an_assertion() -> None:

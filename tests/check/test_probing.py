@@ -1,83 +1,107 @@
-"""Which probes of the interpreter are asked, and whose failure is the target."""
+"""The baseline on the interpreter: which probe shows the failure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
+from shrinkfx.check.baseline import Baseline
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.program.messages import Ending, Probe, Request
 
+STRAYS = (
+    "interpreter{}: illegal memory access: out-of-bounds load of 4 bytes in "
+    "triton_poi_fused_index_0 (aten.index) through in_ptr0 (input 0): element 9 of 9 "
+    "[program (0, 0, 0), 1 lane] at `tl.load(in_ptr0)`"
+)
+ASSERTS = (
+    "interpreter: device-side assert in triton_poi_fused_index_0 (aten.index): index "
+    "out of bounds: 0 <= tmp4 < 9 [program (0, 0, 0), 1 lane] at `tl.device_assert()`"
+)
+
+
+def raises(text: str, stage: str = "run") -> Ending:
+    error = {"type": "Report", "message": text, "frames": []}
+    return Ending("exit", stage=stage, answer={"error": error})
+
+
 PASSES = Ending("exit", stage="done")
-STRAYS = "illegal memory access: out-of-bounds load of 4 bytes in k (aten.add) through"
-TEXTS = {
-    Probe.REAL: f"interpreter: {STRAYS} x (input 0): element 3 of 3",
-    Probe.HINTS: f"interpreter, compile-time benchmark: {STRAYS} x (made-up)",
-    Probe.COMPILE: "at 1:2:\ndef k(x):\n      ^\nNameError('y')",
-}
+ABROAD = raises(STRAYS.format(""))
+ABROAD_IN_BENCHMARK = raises(STRAYS.format(", compile-time benchmark"), "compile")
+UNSUPPORTED = Ending("exit", stage="run", answer={"unresolved": "inline assembly"})
 
 
-class FailingProbes:
-    """Fails where it is told to, and keeps what it was asked."""
+class ByProbe:
+    """Answers as the probe that is asked for does, in turn if there are several."""
 
-    def __init__(self, *failing: Probe) -> None:
-        self.failing = failing
-        self.asked: list[Probe] = []
+    def __init__(self, answers: Mapping[str, Sequence[Ending]]) -> None:
+        self._answers = {probe: list(endings) for probe, endings in answers.items()}
+        self.asked: list[Request] = []
 
     def ask(self, request: Request) -> Ending:
-        probe = Probe(request.arguments["probe"])
-        self.asked.append(probe)
-        if probe not in self.failing:
-            return PASSES
-        stage = Stage.RUN if probe is Probe.REAL else Stage.COMPILE
-        error = {"type": "Error", "message": TEXTS[probe], "frames": []}
-        return Ending("exit", stage=stage, answer={"error": error})
+        self.asked.append(request)
+        endings = self._answers.get(request.arguments["probe"], [PASSES])
+        return endings.pop(0) if len(endings) > 1 else endings[0]
 
 
-def probe(
-    server: FailingProbes, until: str | None, probes: tuple[Probe, ...] = tuple(Probe)
-) -> tuple[str | None, Kind, Stage]:
-    compiler = Compiler(server, Limits(60.0, 1 << 30))
-    found = probe_baseline(compiler, until, "", probes, lambda _: None)
-    return found.probe, found.target.kind, found.target.stage
+def run(server: ByProbe, until: str | None = None, match: str = "") -> Baseline:
+    compiler = Compiler(server, Limits(10.0, 1 << 30))
+    return probe_baseline(compiler, until, match, list(Probe), said.append)
 
 
-@pytest.mark.parametrize("until", ["ima", "any", None])
-def test_first_probe_that_shows_the_failure_is_asked_twice_more(
-    until: str | None,
+said: list[str] = []
+
+
+def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
+    server = ByProbe({"hints": [ABROAD_IN_BENCHMARK]})
+    base = run(server)
+    assert base.probe == Probe.HINTS
+    assert (base.target.kind, base.target.stage) == (Kind.IMA, Stage.COMPILE)
+    assert base.rate == 1.0
+    probes = [r.arguments["probe"] for r in server.asked]
+    assert probes == [*Probe, "hints", "hints"]
+    assert [r.fresh for r in server.asked] == [*[False] * len(Probe), True, False]
+    assert any("hints" in line and "compile-time benchmark" in line for line in said)
+
+
+def test_probe_is_chosen_by_the_kind_that_was_asked_for() -> None:
+    server = ByProbe({"real": [raises(ASSERTS)], "hints": [ABROAD_IN_BENCHMARK]})
+    assert run(server, "ima").probe == Probe.HINTS
+    assert run(server, "assert").probe == Probe.REAL
+    assert run(server, None, "compile-time").probe == Probe.HINTS
+
+
+def test_failure_that_no_probe_shows_is_said_with_what_each_did() -> None:
+    server = ByProbe({"real": [UNSUPPORTED], "hints": [ABROAD_IN_BENCHMARK]})
+    with pytest.raises(NotReproducible) as caught:
+        run(server, "mismatch")
+    assert "real: inline assembly" in str(caught.value)
+    assert "--until ima" in str(caught.value)
+
+
+def test_what_cannot_be_run_is_no_pass() -> None:
+    with pytest.raises(NotReproducible, match="needs a GPU"):
+        run(ByProbe({"real": [UNSUPPORTED]}))
+
+
+def test_finding_that_does_not_show_again_is_no_baseline() -> None:
+    with pytest.raises(NotReproducible, match="report this"):
+        run(ByProbe({"real": [ABROAD, PASSES]}))
+
+
+@pytest.mark.parametrize(
+    ("until", "compiles"),
+    [("ima", False), ("assert", False), ("compile-error", True), (None, True)],
+)
+def test_kernels_are_compiled_only_where_that_may_be_the_failure(
+    until: str | None, compiles: bool
 ) -> None:
-    server = FailingProbes(Probe.HINTS, Probe.COMPILE)
-    assert probe(server, until) == (Probe.HINTS, Kind.IMA, Stage.COMPILE)
-    assert server.asked[-2:] == [Probe.HINTS, Probe.HINTS]
-
-
-def test_kernels_are_compiled_only_where_that_may_be_the_failure() -> None:
-    asked: Mapping[str | None, bool] = {
-        "ima": False,
-        "assert": False,
-        "compile-error": True,
-        "any": True,
-        None: True,
-    }
-    for until, compiles in asked.items():
-        server = FailingProbes()
-        with pytest.raises(NotReproducible):
-            probe(server, until)
-        assert (Probe.COMPILE in server.asked) is compiles
-
-
-def test_compile_error_is_found_behind_probes_that_show_something_else() -> None:
-    server = FailingProbes(Probe.REAL, Probe.COMPILE)
-    seen = probe(server, "compile-error")
-    assert seen == (Probe.COMPILE, Kind.COMPILE_ERROR, Stage.COMPILE)
-
-
-def test_probe_that_was_chosen_is_asked_whatever_the_kind() -> None:
-    server = FailingProbes()
+    server = ByProbe({})
     with pytest.raises(NotReproducible):
-        probe(server, "ima", (Probe.COMPILE,))
-    assert server.asked == [Probe.COMPILE]
+        run(server, until)
+    asked = [r.arguments["probe"] for r in server.asked]
+    assert (Probe.COMPILE in asked) is compiles

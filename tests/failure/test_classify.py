@@ -117,6 +117,8 @@ def test_empty_message_is_told_apart_by_the_innermost_frame_of_torch() -> None:
     [
         "double free or corruption (out)",
         "malloc(): invalid size (unsorted)",
+        "Fatal glibc error: malloc assertion failure in _int_malloc: (unsigned long) "
+        "(size) >= (unsigned long) (nb)",
         "free(): invalid pointer",
     ],
 )

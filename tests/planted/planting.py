@@ -12,7 +12,6 @@ from shrinkfx.check.server import Server
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Request
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject, find_subject
@@ -64,7 +63,6 @@ class Reduced:
 
     subject: Subject
     found: Found
-    children: int
 
     @property
     def operators(self) -> set[str]:
@@ -84,10 +82,6 @@ class Reduced:
         return self.found.search.verdicts()
 
     @property
-    def runs(self) -> int:
-        return sum(verdict.observation.runs for verdict in self.verdicts)
-
-    @property
     def by_catch(self) -> set[str]:
         """The texts of the other failures."""
         return {
@@ -103,14 +97,6 @@ def kept(candidate: Candidate) -> set[str]:
     return {t.removeprefix("aten.").removesuffix(".default") for t in targets}
 
 
-class _CountingServer(Server):
-    asked = 0
-
-    def ask(self, request: Request) -> Ending:
-        self.asked += 1
-        return super().ask(request)
-
-
 class Field:
     """A server with a program, where one set of plants follows another."""
 
@@ -119,7 +105,7 @@ class Field:
         self._plants = write_plants(model.with_suffix(".plants.json"), [])
         # One thread: on a busy machine a second one mostly waits.
         settings = {"SHRINKFX_PLANTS": str(self._plants), "OMP_NUM_THREADS": "1"}
-        self._server = _CountingServer(
+        self._server = Server(
             model=model, preloads=[str(PRELOAD)], environment=settings
         )
 
@@ -129,10 +115,9 @@ class Field:
     def reduce(self, *plants: Plant, until: str | None = None) -> Reduced:
         """Plant, find the failure and reduce it."""
         write_plants(self._plants, plants)
-        asked = self._server.asked
         options = Options(model=self._model, until=until)
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
             job = Job(options, Path(folder), ignore)
             subject = find_subject(job, self._server)
             found = reduce(job, subject)
-        return Reduced(subject, found, self._server.asked - asked)
+        return Reduced(subject, found)

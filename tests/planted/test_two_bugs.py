@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from planting import Field, Plant
+from planting import Field, Plant, kept
 
 from shrinkfx.failure.verdict import Outcome
 
@@ -201,6 +201,11 @@ def test_slip_between_failures_without_words_is_told(field: Field, name: str) ->
     assert len(reduced.operators) == 1
     is_told = reduced.found.rest == Outcome.REPRODUCED
     assert reduced.operators == {other.at if is_told else target.at}
+    assert bool(reduced.found.second) == is_told
+    if is_told:
+        first = reduced.found.by_catch()[0]
+        assert first.kind == reduced.subject.target.kind
+        assert target.at in kept(reduced.found.second[0][0])
 
 
 @pytest.mark.slow

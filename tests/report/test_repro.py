@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import copy
 import io
 from typing import Any
 
@@ -221,9 +222,30 @@ def test_program_that_a_command_judges_is_only_written() -> None:
     assert "no longer fails" not in text
 
 
-def test_what_eager_itself_gets_wrong_is_tolerated() -> None:
-    assert "atol=1.0e-01" in script(own_error=0.01)
-    assert "atol" not in script(own_error=1e-8)
+def compared(actual: torch.Tensor, limits: tuple[tuple[float, float], ...]) -> None:
+    """Run the comparison of a repro: eager gives two times a thousand."""
+    text = script(limits=limits)
+    names = {"torch": torch, "actual": (EXACT, actual), "expected": (EXACT, EXACT)}
+    exec(text.partition("actual = compiled(*args)\n")[2].partition("print(")[0], names)
+
+
+EXACT = torch.full((3,), 1000.0)
+
+
+def test_file_that_a_command_takes_beside_the_program_is_named() -> None:
+    target = Signature(Kind.CHECK, Stage.RUN, "", "'./fails.sh {} {inputs}' exits")
+    assert "{inputs} is minimal_inputs.pt." in script(
+        signature=target, inputs="minimal_inputs.pt"
+    )
+    assert " is minimal_inputs.pt" not in script(signature=target)
+
+
+def test_what_eager_itself_gets_wrong_is_tolerated_in_that_output_only() -> None:
+    limits = ((1.3e-6, 1e-5), (1.3e-6, 1e-3))
+    compared(EXACT + 0.002, limits)
+    for wrong, chosen in ((0.5, limits), (0.002, limits[::-1]), (0.002, ())):
+        with pytest.raises(AssertionError):
+            compared(EXACT + wrong, chosen)
 
 
 def test_modules_that_the_body_names_are_imported() -> None:
@@ -242,7 +264,8 @@ def test_flaky_failure_is_run_often_and_counted() -> None:
     ast.parse(text)
     assert ", in about 0.4 of its 29 runs;" in text
     assert "for attempt in range(29):" in text
-    assert "of 29 runs failed" in text
+    assert "of {attempt + 1} runs failed" in text
+    assert text.index("aoti_load_package") < text.index("for attempt")
     assert text.rstrip().endswith('print("no longer fails")')
 
 
@@ -268,6 +291,108 @@ def test_failure_that_shows_by_itself_is_just_run() -> None:
     said = " ".join(text.replace("\n#", " ").split())
     assert f"without inaccessible pages beside each tensor: {plain}." in said
     assert "Sanitizer" not in text
+
+
+def flaky(kind: Kind, stage: Stage, **changes: Any) -> str:
+    failure = Signature(kind, stage, "no", "no")
+    text = script(signature=failure, runs=29, rate=0.4, **changes)
+    ast.parse(text)
+    return text
+
+
+class FlakyCompiler:
+    """Stands in for ``torch`` where a repro compiles; counts what it is asked."""
+
+    def __init__(self, *, fails_at: int) -> None:
+        self.fails_at = fails_at
+        self.compiled = 0
+
+    def aoti_compile_and_package(self, program: Any) -> str:
+        self.compiled += 1
+        if self.compiled == self.fails_at:
+            raise ValueError("no such layout")
+        return "package"
+
+    def aoti_load_package(self, package: str) -> Any:
+        return lambda x: (x + 1,)
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, stand_in: object, text: str) -> None:
+    """Run the statements of a script after its inputs, on a module that adds one."""
+    for name in ("aoti_compile_and_package", "aoti_load_package"):
+        monkeypatch.setattr(torch._inductor, name, getattr(stand_in, name))
+    statements = text.partition("model = Repro().eval()\n")[2]
+    names = {"torch": torch, "copy": copy, "model": AddsOne(), "s0": None}
+    names["args"] = (torch.ones(2),)
+    exec(statements.replace(", dynamic_shapes=({0: s0},)", ""), names)
+
+
+class AddsOne(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x + 1,)
+
+
+def test_flaky_failure_to_compile_is_compiled_until_it_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = flaky(Kind.COMPILE_ERROR, Stage.COMPILE)
+    compiler = FlakyCompiler(fails_at=5)
+    with pytest.raises(ValueError, match="no such layout"):
+        run_with(monkeypatch, compiler, text)
+    assert compiler.compiled == 5
+    assert "1 of 5 runs failed" in capsys.readouterr().out
+
+
+def test_flaky_failure_to_load_is_loaded_often_and_compiled_once() -> None:
+    text = flaky(Kind.LOAD_ERROR, Stage.LOAD)
+    compiled, loop, loaded = map(
+        text.index, ("aoti_compile_and_package", "for attempt", "aoti_load_package")
+    )
+    assert compiled < loop < loaded
+
+
+class Counts(torch.nn.Module):
+    """Gives 1, 2, 3 and so on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+        self.calls: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        self.calls += 1
+        return (self.calls * x,)
+
+
+class WrongAtSecondCall(FlakyCompiler):
+    """Fails in the second call after loading, but not the first two times."""
+
+    def __init__(self) -> None:
+        super().__init__(fails_at=0)
+        self.loaded = 0
+
+    def aoti_load_package(self, package: str) -> Any:
+        self.loaded += 1
+        program, wrong, counted = Counts(), self.loaded > 2, []
+
+        def compiled(x: torch.Tensor) -> Any:
+            counted.append(1)
+            (value,) = program(x)
+            return (value + (wrong and len(counted) == 2),)
+
+        return compiled
+
+
+def test_each_run_of_a_program_with_buffers_begins_with_the_first_ones(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = flaky(Kind.MISMATCH, Stage.COMPARE, keeps_state=True, calls=2)
+    compiler = WrongAtSecondCall()
+    monkeypatch.setattr("test_repro.AddsOne", Counts)
+    with pytest.raises(AssertionError, match="not close"):
+        run_with(monkeypatch, compiler, text)
+    assert (compiler.compiled, compiler.loaded) == (1, 29)
+    assert "27 of 29 runs failed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

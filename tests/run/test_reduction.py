@@ -67,6 +67,7 @@ def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) ->
     assert found.reducer.best.keep == {"cos"}
     assert found.rest == "passed"
     assert not notes
+    assert found.by_catch() == []
 
 
 def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
@@ -74,6 +75,9 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "reproduced"
     assert any("--candidate" in note for note in notes)
+    (rest,) = found.by_catch()
+    assert (rest.kind, rest.text, rest.checks) == ("mismatch", "wrong", 1)
+    assert (rest.operators, len(found.second)) == (4, 1)
     assert found.reducer.has_reproduced(WHOLE.edit([Drop(found.reducer.best.keep)]))
 
 

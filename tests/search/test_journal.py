@@ -33,10 +33,11 @@ def test_journal_finds_a_candidate_by_the_beginning_of_its_digest(
     smaller = CANDIDATE.edit([Drop(frozenset({"relu"}))])
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         for candidate in (CANDIDATE, smaller):
-            journal.asked("drop_nodes", "source", candidate)
+            number = journal.asked("drop_nodes", "source", candidate)
+        journal.answered(number, Verdict(Outcome.REPRODUCED, Observation(PLANTED)))
         (found,) = journal.find(smaller.digest[:12])
-        assert found == Asked(smaller.digest, "source", smaller.to_json())
-        assert len(journal.find("")) == 2
+        assert found == Asked(smaller.digest, "source", smaller.to_json(), PLANTED)
+        assert [asked.failure for asked in journal.find("")] == [None, PLANTED]
         assert journal.find("no digest") == []
 
 

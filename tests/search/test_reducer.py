@@ -10,7 +10,7 @@ import pytest
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Event, Stepped
 from shrinkfx.search.reducer import Reducer
@@ -231,6 +231,15 @@ def test_reducer_returns_the_original_values_if_sinks_hide_the_failure() -> None
     assert reducer.best.operators == ("a", "b")
     assert reducer.best.outputs is Outputs.ORIGINAL
     assert reducer.minimal
+
+
+def test_reducer_keeps_the_write_that_the_failure_needs() -> None:
+    nodes: Nodes = {"x": "", "h": feed(Role.BUFFER), "mul": "x", "add": "x h"}
+    start = whole(skeleton({**nodes, "b": "add"}, writes=[("mul", "h")]))
+    reducer, _ = reduce(start, lambda c: bool(c.writes))
+    assert reducer.best.operators == ("mul", "add")
+    stateless, _ = reduce(start, needs("add"))
+    assert stateless.best.writes == {}
 
 
 def test_reducer_drops_an_output_with_all_that_served_it() -> None:

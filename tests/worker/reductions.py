@@ -26,8 +26,9 @@ from shrinkfx.testing import PLANTED
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.sizes import Sizes, evaluate
 from shrinkfx.worker.source import Unprintable, print_program, run_source
-from shrinkfx.worker.values import SEED, Sizes, Values, evaluate, restride, run_eager
+from shrinkfx.worker.values import SEED, Values, restride, run_eager
 
 
 @dataclass(frozen=True)

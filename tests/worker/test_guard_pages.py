@@ -16,7 +16,7 @@ from shrinkfx.program.messages import Guard
 from shrinkfx.worker.memory import guard_pages
 
 PRELUDE = """
-import ctypes, os, resource, sys, threading
+import ctypes, os, resource, sys
 c = ctypes.CDLL(None)
 c.free.argtypes = [ctypes.c_void_p]
 c.malloc.restype = c.realloc.restype = ctypes.c_void_p
@@ -168,35 +168,69 @@ for number, block in enumerate(held):
     works(library, code, environment={"SHRINKFX_GUARD_QUARANTINE": str(32 << 20)})
 
 
-def test_threads_and_forks_do_not_disturb_each_other(library: str) -> None:
-    code = """
-def use(number):
-    for size in range(1, 3000):
-        block = tensor(size)
-        ctypes.memset(block, number, size)
-        last = bytes_of(block, size)[size - 1]
-        c.free(block)
-        assert last == number
-    done.append(number)
+THREADS = r"""
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-done = []
-threads = [threading.Thread(target=use, args=(n,)) for n in range(1, 5)]
-for thread in threads:
-    thread.start()
-for attempt in range(30):
-    inherited = tensor(500)
-    child = os.fork()
-    if child == 0:
-        c.free(inherited)
-        c.free(tensor(77))
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    c.free(inherited)
-for thread in threads:
-    thread.join()
-assert sorted(done) == [1, 2, 3, 4]
+static void *use(void *argument) {
+  int number = (int)(intptr_t)argument;
+  void *held[32] = {};
+  size_t sizes[32] = {};
+  for (int step = 0; step < 20000; step++) {
+    int slot = step % 32;
+    for (size_t at = 0; at < sizes[slot]; at += 99)
+      if (((unsigned char *)held[slot])[at] != number) _exit(2);
+    free(held[slot]);
+    sizes[slot] = 1 + (step * 37) % 3000;
+    if (posix_memalign(&held[slot], 64, sizes[slot])) _exit(3);
+    memset(held[slot], number, sizes[slot]);
+  }
+  return nullptr;
+}
+
+int main() {
+  pthread_t threads[4];
+  for (intptr_t n = 0; n < 4; n++)
+    pthread_create(&threads[n], nullptr, use, (void *)(n + 1));
+  for (int attempt = 0; attempt < 100; attempt++) {
+    void *inherited = nullptr, *own = nullptr;
+    if (posix_memalign(&inherited, 64, 500)) return 4;
+    pid_t child = fork();
+    if (!child) {
+      alarm(20);
+      free(inherited);
+      _exit(posix_memalign(&own, 64, 77));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status) return 5;
+    free(inherited);
+  }
+  for (pthread_t thread : threads) pthread_join(thread, nullptr);
+  puts("done");
+}
 """
-    works(library, code)
+
+
+def test_threads_and_forks_do_not_disturb_each_other(
+    library: str, tmp_path: Path
+) -> None:
+    source, program = tmp_path / "threads.cpp", tmp_path / "threads"
+    source.write_text(THREADS)
+    compiler = os.environ.get("CXX", "g++")
+    command = [compiler, "-pthread", str(source), "-o", str(program)]
+    subprocess.run(command, check=True, timeout=120)
+    own = {**os.environ, "SHRINKFX_GUARD_CALLER": ""}
+    environment = guard_pages.environment_with(own, library, Guard.AFTER)
+    done = subprocess.run(
+        [program], env=environment, capture_output=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, b"done\n"), done.stderr
 
 
 def test_realloc_and_usable_size_know_whose_a_block_is(library: str) -> None:

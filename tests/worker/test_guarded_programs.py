@@ -46,9 +46,13 @@ def save(module: torch.nn.Module, *args: torch.Tensor, path: Path) -> Path:
 @pytest.fixture(name="compiler")
 def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
     """Compile once: every run takes the same package."""
-    module, *args = request.param
-    model = save(module, *args, path=tmp_path / "model.pt2")
-    with Server(command=GUARDED_WORKER, model=model, preloads=[PRELOAD]) as server:
+    module, example, failing = request.param
+    model = save(module, example, path=tmp_path / "model.pt2")
+    inputs = tmp_path / "inputs.pt"
+    torch.save((failing,), inputs)
+    with Server(
+        command=GUARDED_WORKER, model=model, inputs=inputs, preloads=[PRELOAD]
+    ) as server:
         assert server.ready.no_guard_pages == ""
         options = {"package": str(tmp_path / "package.pt2")}
         yield Compiler(server, Limits(300.0, 8 << 30), options)
@@ -64,9 +68,15 @@ VALUES = torch.arange(2048.0).reshape(32, 64) / 2048
 @pytest.mark.parametrize(
     "compiler",
     [
-        pytest.param((lying_operators.OverRead(), VALUES), id="over_read"),
-        pytest.param((lying_operators.SmallOverRead(), VALUES), id="small_over_read"),
-        pytest.param((lying_operators.SmallOverWrite(), VALUES), id="small_over_write"),
+        pytest.param((lying_operators.OverRead(), VALUES, VALUES), id="over_read"),
+        pytest.param(
+            (lying_operators.SmallOverRead(), VALUES, VALUES), id="small_over_read"
+        ),
+        pytest.param(
+            (lying_operators.SmallOverWrite(), VALUES, VALUES), id="small_over_write"
+        ),
+        # Compiled code does not look at the shape of what it is called with.
+        pytest.param((torch.nn.ReLU(), VALUES, VALUES[:31].clone()), id="input"),
     ],
     indirect=True,
 )
@@ -87,7 +97,9 @@ def test_silent_memory_error_fails_in_every_run_with_guard_pages(
 
 
 @pytest.mark.parametrize(
-    "compiler", [(Healthy(), torch.randn(1, 3, 5, 7))], indirect=True
+    "compiler",
+    [pytest.param((Healthy(), torch.ones(1, 3, 5, 7), torch.rand(1, 3, 5, 7)), id="")],
+    indirect=True,
 )
 @pytest.mark.parametrize("side", [Guard.AFTER, Guard.BEFORE])
 def test_healthy_program_passes_beside_guard_pages(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -165,6 +166,32 @@ def test_kernel_right_on_real_inputs_may_stray_while_aoti_compiles(ask: Ask) -> 
     assert (finding["argument"], finding["offset"]) == ("x", -1)
     assert "compile-time benchmark" in seen["message"]
     assert classified(seen["message"], "compile").kind is Kind.IMA
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("assembly", "inline assembly"), ("no_cpu_twin", "planted_cuda::on_gpu")],
+)
+def test_what_cannot_be_run_has_no_answer(ask: Ask, name: str, reason: str) -> None:
+    assert reason in ask(name)["unsupported"]
+
+
+def test_large_grid_is_sampled_and_says_so(ask: Ask) -> None:
+    seen = ask("large")
+    assert seen["findings"] == []
+    (sampled,) = seen["sampled"]
+    assert re.fullmatch(r"triton_poi_\w+: \d+ of 1\d{4} programs", sampled)
+
+
+def test_input_with_other_strides_breaks_the_contract(ask: Ask) -> None:
+    (finding,) = ask("other_strides", "contract")["findings"]
+    assert (finding["fault"], finding["role"]) == ("layout", "input")
+    assert "Error in op: input" in finding["message"]
+
+
+@pytest.mark.parametrize("name", ["convolution", "attention", "dynamic"])
+def test_healthy_programs_keep_their_contracts(ask: Ask, name: str) -> None:
+    assert ask(name, "contract")["findings"] == []
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from test_rebuild import loaded
+from torch.export import ExportedProgram
 from zoo import ZOO, export
 
 from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.compare import in_float64
-from shrinkfx.worker.describe import keeps_state, mutates
-from shrinkfx.worker.rebuild import rebuild
+from shrinkfx.worker.describe import describe, keeps_state, mutates
+from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import SEED, run_eager
+from shrinkfx.worker.values import SEED, Values, run_eager
 
 CALLS = 3
 
@@ -59,6 +65,100 @@ def test_first_call_is_not_compared_with_a_later_one() -> None:
     assert "difference" not in reference.compare([as_module_gives(CALLS)])
 
 
+class Stored(torch.nn.Module):
+    """Returns what it also writes."""
+
+    held: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        held = x * 2 + self.held
+        self.held.copy_(held)
+        return held, held + 1
+
+
+class Late(torch.nn.Module):
+    """Reads a buffer before it writes there what it does not read itself."""
+
+    held: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x + self.held
+        self.held.copy_(x * 2)
+        return y
+
+
+class Delayed(Late):
+    """Holds an input as it is."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x + self.held
+        self.held.copy_(x)
+        return y
+
+
+class Quiet(Late):
+    """Returns nothing."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.held.copy_(x * 2 + self.held)
+
+
+def cut_from(module: torch.nn.Module) -> tuple[Program, Skeleton, Values]:
+    """Export as a program without in-place operators, and run it in eager."""
+    inputs = Inputs((torch.ones(3),), {})
+    exported = torch.export.export(module, inputs.args).run_decompositions({})
+    program = Program(exported, exported, inputs, inputs)
+    values = Values(Path(tempfile.mkdtemp(prefix="shrinkfx-test-")), program)
+    assert values.record(program) == ("", [])
+    return program, describe(program, ""), values
+
+
+def in_calls(exported: ExportedProgram) -> list[list[Any]]:
+    """The first number of each result, for each of three calls."""
+    inputs = Inputs((torch.ones(3),), {})
+    return [
+        [float(r[0]) for r in run_eager(exported, inputs, seed=SEED, calls=calls)]
+        for calls in range(1, CALLS + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "calls"),
+    [
+        (Late, [[1.0], [3.0], [3.0]]),
+        (Delayed, [[1.0], [2.0], [2.0]]),
+        (Quiet, [[2.0], [4.0], [6.0]]),
+    ],
+)
+def test_what_is_written_is_there_in_the_next_call(
+    module: type[Late], calls: list[list[float]]
+) -> None:
+    program, skeleton, values = cut_from(module())
+    whole = Candidate.whole(skeleton)
+    built = rebuild(program, whole, values)
+    assert in_calls(built.exported) == calls
+    assert in_calls(run_source(print_program(built), built)) == calls
+    alone = rebuild(program, whole.returning(Outputs.SINKS), values)
+    first = in_calls(alone.exported)[0]
+    assert in_calls(alone.exported) == [first] * CALLS
+
+
+def test_value_may_be_both_returned_and_written() -> None:
+    program, skeleton, values = cut_from(Stored())
+    built = rebuild(program, Candidate.whole(skeleton), values)
+    assert in_calls(built.exported) == [[2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+    again = run_source(print_program(built), built)
+    assert in_calls(again) == in_calls(built.exported)
+
+
 def test_returned_values_alone_keep_no_state() -> None:
     program, skeleton, values = loaded("in_place")
     assert keeps_state(program)
@@ -73,3 +173,26 @@ def test_programs_without_mutation_keep_no_state(name: str) -> None:
     program, _, _ = loaded(name)
     assert not keeps_state(program)
     assert not mutates(export(name))
+
+
+class Uneven(torch.nn.Module):
+    """One result that rounding spoils, and two that it does not."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x * 1e8 + 0.3) - x * 1e8, x + 1, x.to(torch.int32)
+
+
+def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
+    inputs = Inputs((torch.ones(4),), {})
+    exported = torch.export.export(Uneven(), inputs.args)
+    spoilt, sound, whole = Reference(Rebuilt(exported, inputs, inputs), {}).limits()
+    assert spoilt[0] == 1.3e-6
+    assert spoilt[1] == pytest.approx(3.0)
+    assert sound == (1.3e-6, 1e-5)
+    assert whole == (0.0, 0.0)
+
+
+def test_result_that_eager_gets_right_needs_no_limits() -> None:
+    inputs = Inputs((torch.ones(4),), {})
+    exported = torch.export.export(torch.nn.ReLU(), inputs.args)
+    assert Reference(Rebuilt(exported, inputs, inputs), {}).limits() == []

@@ -35,6 +35,27 @@ def test_eager_runs_on_sizes_outside_of_the_ranges() -> None:
     assert result.tolist() == [[3.0, 3.0]] * 9
 
 
+class Sum(torch.nn.Module):
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.total.add_(x)
+        return self.total, self.total[1:]
+
+
+def test_returned_buffer_is_as_the_last_call_left_it() -> None:
+    exported = export(Sum(), (torch.ones(3),))
+    for program in (exported, exported.run_decompositions({})):
+        ones = Inputs((torch.ones(3),), {})
+        total, view = run_eager(program, ones, seed=0, calls=2)
+        assert (total.tolist(), view.tolist()) == ([2.0] * 3, [2.0] * 2)
+        assert program.state_dict["total"].tolist() == [0.0] * 3
+
+
 def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None:
     program = Program(PROGRAM, PROGRAM, EXAMPLE, TOO_LONG)
     values = Values(tmp_path, program)
@@ -51,6 +72,28 @@ def test_operators_do_not_lie_where_inputs_are_others_than_exported(
     exported = export(Scale(), (torch.ones(4, 2),))
     program = Program(exported, exported, EXAMPLE, TOO_LONG)
     assert Values(tmp_path, program).record(program) == ("", [])
+
+
+class Look(torch.nn.Module):
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        return x.tanh()[at].sin()
+
+
+def test_failing_inputs_alone_decide_whether_eager_fails(tmp_path: Path) -> None:
+    inside, outside = (
+        Inputs((torch.ones(4), torch.tensor([place])), {}) for place in (3, 9)
+    )
+    exported = export(Look(), inside.args)
+    names = {str(n.target): n.name for n in exported.graph.nodes}
+
+    program = Program(exported, exported, outside, inside)
+    values = Values(tmp_path / "example", program)
+    assert values.record(program)[0] == ""
+    assert values.why_not(names["aten.tanh.default"]) == ""
+    assert "eager did not yield" in values.why_not(names["aten.sin.default"])
+
+    program = Program(exported, exported, inside, outside)
+    assert "IndexError" in Values(tmp_path / "failing", program).record(program)[0]
 
 
 @torch.library.custom_op("shrinkfx_test::half", mutates_args=())
@@ -80,3 +123,59 @@ def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
     assert "shrinkfx_test.half" in lie
     operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
     assert all(values.why_not(name) for name in operators)
+
+
+@torch.library.custom_op("shrinkfx_test::halves", mutates_args=())
+def halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x[:2].clone(), x.t().clone()
+
+
+@halves.register_fake
+def _(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+class AroundTwoLies(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = torch.ops.shrinkfx_test.halves(x)
+        result: Tensor = first.tanh().sum() + second
+        return result
+
+
+class AroundABranch(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        def halved(x: Tensor, scale: Tensor) -> Tensor:
+            found: Tensor = torch.ops.shrinkfx_test.half(x) * 2
+            return found
+
+        def scaled(x: Tensor, scale: Tensor) -> Tensor:
+            return x * scale
+
+        found: Tensor = torch.cond(x.sum() > 0, halved, scaled, (x, self.scale))
+        return found.tanh()
+
+
+def lies_of(module: torch.nn.Module, x: Tensor, folder: Path) -> list[str]:
+    exported = export(module, (x,))
+    inputs = Inputs((x,), {})
+    return Values(folder, Program(exported, exported, inputs, inputs)).record(
+        Program(exported, exported, inputs, inputs)
+    )[1]
+
+
+def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) -> None:
+    shape, strides = lies_of(AroundTwoLies(), torch.ones(4, 4), tmp_path)
+    for place, lie in enumerate([shape, strides]):
+        assert lie.startswith(f"halves (shrinkfx_test.halves.default)[{place}] ")
+    assert "[2, 4]" in shape
+    assert "has strides [1, 4], its metadata says [4, 1]" in strides
+
+
+def test_operator_that_lies_in_the_branch_taken_is_named(tmp_path: Path) -> None:
+    (lie,) = lies_of(AroundABranch(), torch.ones(4), tmp_path / "taken")
+    assert lie.startswith("half (shrinkfx_test.half.default) is torch.float32[2]")
+    assert lies_of(AroundABranch(), -torch.ones(4), tmp_path / "not") == []

@@ -31,8 +31,12 @@ _AOTI_OPTIONS: dict[str, Any] = {
 _AOTI_COMPILE = torch._inductor.aoti_compile_and_package
 """The real one: a repro is run with another in its place (``script.py``)."""
 
-_NEEDS_DECOMPOSITION = ("_thnn_fused", "arguments from the 'CUDA' backend")
-"""``gru_cell`` and ``lstm_cell`` choose an operator that only CUDA has."""
+_NEEDS_DECOMPOSITION = (
+    "_thnn_fused",
+    "arguments from the 'CUDA' backend",
+    "Found no NVIDIA driver",
+)
+"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ def _speak_once() -> None:
     names = {"__globals__": {"tl": tl, "core": tl.core}}
     interpreter._patch_lang(type("Kernel", (), names))
     interpreter._patch_lang = lambda _: _NothingToRestore()
+    # Triton 3.6 takes the array as it is, and NumPy 2.4 wants none of one element.
+    tl.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
 
 
 def _mix_constants() -> None:
