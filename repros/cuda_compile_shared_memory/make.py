@@ -1,7 +1,7 @@
 """Hide a Triton kernel that needs too much shared memory in an encoder-decoder.
 
-Planted: the kernel of ``planted::project`` multiplies tiles of 256 x 256 floats: more
-than half a megabyte of shared memory, where a block may have a quarter.
+Planted: the kernel of ``planted::project`` multiplies tiles of 128 x 256 floats: 256
+KiB of shared memory, where a block may have 227.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Register ``planted::project``: a matrix product in one tile that is too large."""
+"""Register ``planted::project``: a matrix product whose tiles are too large."""
 
 import torch
 import triton
@@ -6,18 +6,22 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-TILE = 256
+TILE, DEPTH = 128, 256
 
 
 @triton.jit
-def project_kernel(rows, basis, out, count, width, tile: tl.constexpr):
+def project_kernel(
+    rows, basis, out, count, width, tile: tl.constexpr, depth: tl.constexpr
+):
     """Multiply ``(count, width)`` with ``(width, width)`` in one go."""
-    i = tl.arange(0, tile)
-    at = i[:, None] * width + i[None, :]
-    a = tl.load(rows + at, (i[:, None] < count) & (i[None, :] < width), 0.0)
-    b = tl.load(basis + at, (i[:, None] < width) & (i[None, :] < width), 0.0)
+    i, k = tl.arange(0, tile), tl.arange(0, depth)
+    left = (i[:, None] < count) & (k[None, :] < width)
+    right = (k[:, None] < width) & (i[None, :] < width)
+    a = tl.load(rows + i[:, None] * width + k[None, :], left, 0.0)
+    b = tl.load(basis + k[:, None] * width + i[None, :], right, 0.0)
     product = tl.dot(a, b, input_precision="tf32")
-    tl.store(out + at, product, (i[:, None] < count) & (i[None, :] < width))
+    place = i[:, None] * width + i[None, :]
+    tl.store(out + place, product, (i[:, None] < count) & (i[None, :] < width))
 
 
 @triton_op("planted::project", mutates_args=())
@@ -26,5 +30,7 @@ def project(rows: Tensor, basis: Tensor) -> Tensor:
     rows, basis = rows.contiguous(), basis.contiguous()
     out = torch.empty_like(rows)
     count, width = rows.shape
-    wrap_triton(project_kernel)[(1,)](rows, basis, out, count, width, tile=TILE)
+    wrap_triton(project_kernel)[(1,)](
+        rows, basis, out, count, width, tile=TILE, depth=DEPTH
+    )
     return out

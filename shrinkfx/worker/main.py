@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -199,6 +200,7 @@ def _once(folder: Path) -> None:
         write_answer(folder, worker.perform(request, note, folder))
     except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
         write_answer(folder, {"error": describe_error(error)})
+        traceback.print_exc()  # it tells where in a script this was
     os._exit(0)
 
 

@@ -69,11 +69,13 @@ def server() -> Iterator[Server]:
         yield started
 
 
-def run(server: Server, folder: Path, text: str, probe: Probe) -> object:
+def run(
+    server: Server, folder: Path, text: str, probe: Probe, *, fresh: bool = False
+) -> object:
     script = folder / "repro.py"
     script.write_text(text)
     runner = ScriptRunner(server, Limits(300, 8 << 30), Meter(), probe)
-    seen = runner.run([script], fresh=False)
+    seen = runner.run([script], fresh=fresh)
     assert not seen.invalid
     assert not seen.unresolved, seen.unresolved
     return seen.signature and (seen.signature.kind, seen.signature.stage)
@@ -91,7 +93,8 @@ def test_printed_repro_is_asked_what_its_probe_asks(
     assert run(server, tmp_path, fits, Probe.COMPILE) is None
     plain = KERNEL.format(slope="0.5") + PRINTED.format(count=16) + RUN
     wrong = (Kind.COMPILE_ERROR, Stage.COMPILE)
-    assert run(server, tmp_path, plain, Probe.COMPILE) == wrong
+    for fresh in (False, True):
+        assert run(server, tmp_path, plain, Probe.COMPILE, fresh=fresh) == wrong
 
 
 def test_embedded_cuda_program_is_read_without_cuda(
