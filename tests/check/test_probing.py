@@ -30,6 +30,7 @@ def raises(text: str, stage: str = "run") -> Ending:
 
 
 PASSES = Ending("exit", stage="done")
+SAMPLED = Ending("exit", stage="done", answer={"sampled": ["k: 40 of 99999"]})
 ABROAD = raises(STRAYS.format(""))
 ABROAD_IN_BENCHMARK = raises(STRAYS.format(", compile-time benchmark"), "compile")
 UNSUPPORTED = Ending("exit", stage="run", answer={"unresolved": "inline assembly"})
@@ -81,6 +82,15 @@ def test_failure_that_no_probe_shows_is_said_with_what_each_did() -> None:
         run(server, "mismatch")
     assert "real: inline assembly" in str(caught.value)
     assert "--until ima" in str(caught.value)
+
+
+def test_what_passes_is_said_as_narrowly_as_it_was_looked_at() -> None:
+    said.clear()
+    with pytest.raises(NotReproducible) as caught:
+        run(ByProbe({"real": [SAMPLED]}), "ima")
+    assert any("k: 40 of 99999" in line for line in said)
+    assert str(caught.value).count("finds nothing") == 2
+    assert str(caught.value).count("the same result as eager") == 1
 
 
 def test_what_cannot_be_run_is_no_pass() -> None:

@@ -56,7 +56,7 @@ def test_program_saved_for_cuda_is_one(cuda_program: Path) -> None:
 
 @NO_GPU
 def test_program_saved_for_cuda_cannot_be_loaded_by_torch(cuda_program: Path) -> None:
-    with pytest.raises((RuntimeError, AssertionError), match="CUDA"):
+    with pytest.raises((RuntimeError, AssertionError)):
         torch.export.load(cuda_program)
 
 
