@@ -1,0 +1,110 @@
+"""Does a GPU see what the interpreter sees? ``python benchmarks/gpu.py --out FILE``.
+
+Runs the CUDA cases of ``repros/``, each as it is, on the interpreter and, where there
+is a GPU, through AOTInductor on that; prints a table and writes JSON. Without a GPU its
+column stays empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from shrinkfx.check.baseline import describe  # noqa: E402
+from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
+from shrinkfx.check.probing import probe_baseline  # noqa: E402
+from shrinkfx.check.server import Server  # noqa: E402
+from shrinkfx.errors import ShrinkfxError  # noqa: E402
+from shrinkfx.program.messages import Backend, Probe  # noqa: E402
+
+LIMITS = Limits(timeout_s=300.0, max_rss_bytes=32 << 30)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a case is said to do, and what it did."""
+
+    case: str
+    expected: str
+    interpreter: str
+    gpu: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where JSON goes")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all cuda_*")
+    options = parser.parse_args()
+    names = options.cases or sorted(p.name for p in ROOT.glob("repros/cuda_*"))
+    rows = []
+    for name in names:
+        rows.append(compare(name))
+        print(f"{name}\n  expected     {rows[-1].expected}")
+        print(f"  interpreter  {rows[-1].interpreter:.150}")
+        print(f"  GPU          {rows[-1].gpu:.150}", flush=True)
+    if options.out:
+        result = {"on": machine(), "rows": [asdict(row) for row in rows]}
+        options.out.write_text(json.dumps(result, indent=1))
+
+
+def compare(name: str) -> Row:
+    case = ROOT / "repros" / name
+    expected = tomllib.loads((case / "expected.toml").read_text())
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-gpu-") as folder:
+        model = Path(folder) / "model.pt2"
+        export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
+        subprocess.run([*export, name, str(model)], check=True, cwd=ROOT)
+        preloads = [str(case / expected["preload"])] if expected["preload"] else []
+        return Row(
+            name,
+            f"{expected['kind']} in {expected['stage']}",
+            run(Backend.INTERPRETER, model, preloads, expected["kind"]),
+            run(Backend.AOTI, model, preloads, expected["kind"])
+            if torch.cuda.is_available()
+            else "",
+        )
+
+
+def run(backend: Backend, model: Path, preloads: list[str], until: str) -> str:
+    """Say in a line what the whole program does."""
+    inputs = model.with_suffix(".inputs.pt")
+    try:
+        with Server(
+            model=model,
+            inputs=inputs if inputs.exists() else None,
+            preloads=preloads,
+            device="cuda",
+            backend=backend,
+        ) as server:
+            compiler = Compiler(server, LIMITS, {"reference": False})
+            if backend is Backend.AOTI:
+                return describe(compiler.original()[0])
+            probes = list(Probe)
+            base = probe_baseline(compiler, until, "", probes, lambda _: None)
+            return f"{base.probe}: {base.target}"
+    except ShrinkfxError as error:
+        return str(error)
+
+
+def machine() -> dict[str, str]:
+    about = {"torch": torch.__version__, "Python": platform.python_version()}
+    if torch.cuda.is_available():
+        about["GPU"] = torch.cuda.get_device_name()
+        about["CUDA"] = str(torch.version.cuda)
+    return about
+
+
+if __name__ == "__main__":
+    main()
