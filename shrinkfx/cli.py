@@ -75,7 +75,8 @@ def _print_confirmed(confirmed: api.Confirmed) -> int:
     if confirmed.expected:
         print(f"expected: {confirmed.expected}")
     print(f"seen:     {confirmed.seen}")
-    print("it fails as it should" if confirmed.fails else "it does not fail so")
+    said = " as its header states" if confirmed.expected else ""
+    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
     return 0 if confirmed.fails else 3
 
 

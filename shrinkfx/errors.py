@@ -52,9 +52,10 @@ class NotReproducible(ShrinkfxError):
         self.wanted = wanted
         self.runs = runs
         self.seen = seen
+        asked = "" if wanted == "any" else f" with '{wanted}'"
         texts = "\n".join(f"  {text}" for text in seen)
         super().__init__(
-            f"the program does not fail with '{wanted}'; what {runs} runs did:\n"
+            f"the program does not fail{asked}; what {runs} runs did:\n"
             f"{texts}\n{advice}"
         )
 

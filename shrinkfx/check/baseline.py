@@ -27,6 +27,7 @@ class Baseline:
         seconds: the longest run.
         calls: how often a run must call the program before it fails.
         probe: what shows it on the interpreter; '' elsewhere.
+        warning: what the original does when told to check its inputs, or ''.
     """
 
     target: Signature
@@ -35,6 +36,7 @@ class Baseline:
     seconds: float
     calls: int = 1
     probe: str = ""
+    warning: str = ""
 
 
 def baseline(
@@ -118,12 +120,14 @@ def _settled(
         )
         if target.detail == MEMORY and "guard_pages" not in compiler.options:
             note("guard pages may have it fail in every run: --until ima")
-    if _may_be_the_inputs(target):
-        _check_sanity(compiler, runs, note)
+    warning = _check_sanity(compiler, runs) if _may_be_the_inputs(target) else ""
+    if warning:
+        note(f"careful: {warning}")
     seconds = max(s.seconds for s in runs.seen)
     options = compiler.options
     random = bool(options.get("fallback_random"))
-    return Baseline(target, rate, random, seconds, options["calls"])
+    calls = options["calls"]
+    return Baseline(target, rate, random, seconds, calls, warning=warning)
 
 
 @dataclass(frozen=True)
@@ -222,8 +226,9 @@ def _go_on(
 ) -> None:
     """Run what the last run has compiled until there are runs enough."""
     if not runs.are_enough(max_runs):
-        often = f"up to {max_runs} times" if runs.target is None else ""
-        note(f"running it {often or f'until it has failed {ENOUGH} times'}")
+        until = f"until it has failed {ENOUGH} times: does it always?"
+        often = f"up to {max_runs} times" if runs.target is None else until
+        note(f"running it {often}")
     while not runs.are_enough(max_runs):
         # Each in a process of its own at first: one may see what another left.
         batch = 1 if len(runs.seen) < ENOUGH else RUNS_PER_CHILD
@@ -240,7 +245,7 @@ def _may_be_the_inputs(target: Signature) -> bool:
     return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
 
 
-def _check_sanity(compiler: Compiler, runs: _Runs, note: Callable[[str], None]) -> None:
+def _check_sanity(compiler: Compiler, runs: _Runs) -> str:
     """Say if the inputs break the program's own guards: the guide's first step.
 
     Whatever else comes to light under the guards is said as well.
@@ -248,18 +253,17 @@ def _check_sanity(compiler: Compiler, runs: _Runs, note: Callable[[str], None]) 
     seen = compiler.with_options(sanity=True).original()[0]
     shown = seen.signature
     if seen.unresolved or shown is None or runs.have_shown(shown):
-        return
+        return ""
     if shown.kind is Kind.CHECK_INPUTS:
-        note(
-            "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
+        return (
+            "with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
             f"({shown.text}); the failure may be theirs. Other inputs: "
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
-    else:
-        note(
-            "careful: with AOTI_RUNTIME_CHECK_INPUTS=1 and nan_asserts it fails "
-            f"otherwise: {shown}; that may be the cause"
-        )
+    return (
+        "with AOTI_RUNTIME_CHECK_INPUTS=1 and nan_asserts it fails otherwise: "
+        f"{shown}; that may be the cause"
+    )
 
 
 def describe(seen: Observation) -> str:

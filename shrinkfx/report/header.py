@@ -32,6 +32,7 @@ class About:
         guard: the guard pages beside which it is sure to fail, which a reader lacks.
         plain: what it does without them, or ''.
         memory: what AddressSanitizer says of it.
+        warnings: what else may be the cause.
         inputs: the file that a user's command takes beside the program, or ''.
     """
 
@@ -53,6 +54,7 @@ class About:
     plain: str = ""
     memory: MemoryReport | None = None
     inputs: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def guarded(self) -> bool:
@@ -61,8 +63,7 @@ class About:
 
 _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
-    "the failure above is what that observed.\n"
-    "On a GPU: compute-sanitizer python repro.py"
+    "the failure above is what that observed; a GPU has yet to confirm it."
 )
 _COMPILED = (
     "Verified by compiling for {} with no GPU: no kernel was run.\n"
@@ -82,15 +83,16 @@ def header(about: About, *remarks: str) -> str:
     before, after = about.operators
     versions = ", ".join(f"{k} {v}" for k, v in about.versions.items())
     by_command = signature.kind is Kind.CHECK
-    name = "Program" if by_command else f"{signature.kind} in AOTInductor"
+    name = "Program" if by_command else f"{signature.kind} {_place(signature)}"
     stage = "--check" if by_command else signature.stage
     lines = [
         f"{name} ({stage}): reduced from {before} operators to {after}.",
         "",
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
+        *_careful(about),
         *_memory(about),
-        "Run:     " + (_UNDER_SANITIZER if about.guarded else "python repro.py"),
+        "Run:     " + _how_to_run(about),
         "Expect:  " + f"\n{' ' * 9}".join(_expectation(about)),
         f"Failure: {_failure_line(about)}",
         *_plainly(about),
@@ -148,6 +150,29 @@ _UNDER_SANITIZER = r"""under AddressSanitizer, in a folder that may be written t
 """What a reader needs to see an illegal access that has no effect of its own."""
 
 
+def _place(signature: Signature) -> str:
+    """Say whose code fails: a kernel of the user's is not AOTInductor's."""
+    own = [name for name in signature.operators if name.startswith("user kernel ")]
+    return f"in {own[0]}, under AOTInductor" if own else "in AOTInductor"
+
+
+def _careful(about: About) -> list[str]:
+    """Say what else may be the cause, before anyone blames the compiler."""
+    lines = []
+    for warning in about.warnings:
+        text = _without_folders(f"Careful: {warning}")
+        lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
+    return [*lines, ""] if lines else []
+
+
+def _how_to_run(about: About) -> str:
+    if about.guarded:
+        return _UNDER_SANITIZER
+    if about.interpreted_for and about.signature.kind is Kind.IMA:
+        return "compute-sanitizer python repro.py (without that it may pass)"
+    return "python repro.py"
+
+
 def _memory(about: About) -> list[str]:
     """Quote AddressSanitizer."""
     if about.memory is None:
@@ -182,7 +207,8 @@ def _expectation(about: About) -> list[str]:
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
     flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
     often = flaky if about.runs > 1 else ""
-    return [f"{_failure(about.signature)}{often};", fixed]
+    when = f", in call {about.calls}" if about.calls > 1 else ""
+    return [f"{_failure(about.signature)}{when}{often};", fixed]
 
 
 def _failure(signature: Signature) -> str:

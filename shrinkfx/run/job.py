@@ -20,12 +20,16 @@ class Job:
 
     Attributes:
         meters: CPU-seconds by part of the run: baseline, search, verify.
+        lies: operators whose results are not what their fake kernels say.
+        warnings: what else may be the cause, for the report.
     """
 
     def __init__(self, options: Options, out: Path, listener: Listener) -> None:
         self.options = options
         self.out = out
         self.listener = listener
+        self.lies: list[str] = []
+        self.warnings: list[str] = []
         minutes = options.max_minutes
         self.budget = Budget(options.max_checks, minutes * 60 if minutes else None)
         self.meters = {name: Meter() for name in ("baseline", "search", "verify")}

@@ -153,6 +153,11 @@ def about(
         limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
         keeps_state=printed["mutates"],
         calls=subject.calls,
+        # A lie is of no concern where the liar is gone.
+        warnings=(
+            *(f"lying operator: {lie}" for lie in job.lies if _is_left(lie, printed)),
+            *job.warnings,
+        ),
         interpreted_for=(
             options.arch if server.ready.backend == Backend.INTERPRETER else ""
         ),
@@ -160,6 +165,10 @@ def about(
         plain=result.memory.plain,
         memory=result.memory.report,
     )
+
+
+def _is_left(lie: str, printed: Mapping[str, Any]) -> bool:
+    return any(f"({target})" in lie for target in printed["targets"])
 
 
 def _memory(guarding: Guarding, memory: Memory) -> dict[str, Any]:
@@ -210,6 +219,7 @@ def conclude(
         rest=found.rest,
         calls=subject.calls,
         memory=_memory(subject.guarding, result.memory),
+        warnings=[*(f"lying operator: {lie}" for lie in job.lies), *job.warnings],
         verified=(verified.runs, verified.failed),
         written=verified.written,
         versions=versions,

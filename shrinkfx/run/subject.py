@@ -13,7 +13,7 @@ from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
-from shrinkfx.errors import LoadError, NotReproducible
+from shrinkfx.errors import LoadError, NotReproducible, UsageError
 from shrinkfx.failure.classify import first_line, observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
@@ -86,12 +86,15 @@ def find_subject(job: Job, server: Server) -> Subject:
     meter = job.meters["baseline"]
     meter.cpu_seconds += server.ready.cpu_seconds
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
+    if job.options.probe and server.ready.backend != Backend.INTERPRETER:
+        raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
     compiler, described = describe_program(job, compiler)
     command = Command.parse(job.options.check) if job.options.check else None
     guarding = Guarding() if command else guard(job, server, compiler)
     compiler = compiler.with_options(**guarding.options)
     backend = Backend(server.ready.backend)
     base = _run_unchanged(job, backend, compiler, described, command)
+    job.warnings += [base.warning] if base.warning else []
     limits = job.limits(_timeout(base.seconds))
     compiler = compiler.with_limits(limits, meter).with_options(
         fallback_random=base.fallback_random, calls=base.calls
@@ -221,9 +224,11 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
         skeleton = Skeleton.from_json(json.load(file))
     for lie in answer["lies"]:
         job.note(f"lying operator: {lie}")
+    job.lies[:] = answer["lies"]
     if eager_error := answer["eager_error"]:
         line = first_line(eager_error)
         job.note(f"eager fails too ({line}): going on without comparing")
+        job.warnings[:] = [f"eager fails on the original too: {line}"]
         compiler = compiler.with_options(reference=False)
     sizes = (answer["inputs"], answer["dynamic_dims"])
     return compiler, Described(skeleton, *sizes, answer["keeps_state"])

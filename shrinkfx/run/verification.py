@@ -73,7 +73,8 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     fails = seen.signature is not None
     if expected:
         fails = expected.admits(seen.signature)
-    return Confirmed(expected, describe(seen), fails)
+    passes = not (seen.signature or seen.invalid or seen.unresolved)
+    return Confirmed(expected, "passes" if passes else describe(seen), fails)
 
 
 _CUDA = re.compile(r"""['"]cuda(:\d+)?['"]|\.cuda\(""")

@@ -188,6 +188,23 @@ def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None
     assert made["model"](*made["failing"]).shape == (9,)
 
 
+def test_header_says_what_else_may_be_the_cause() -> None:
+    lie = "lying operator: f (lib.f.default) has strides [1], its metadata says [2]"
+    text = script(warnings=(lie, "eager fails too: " + "no " * 40))
+    ast.parse(text)
+    head = " ".join(text.partition("# Run:")[0].replace("#", " ").split())
+    assert f"Careful: {lie}" in head
+    assert head.count("no") >= 40
+    assert "Careful" not in script()
+
+
+def test_header_says_whose_kernel_fails_and_in_which_call() -> None:
+    kernel = Signature(Kind.IMA, Stage.RUN, operators=("aten.add", "user kernel k"))
+    assert script(signature=kernel).startswith("# ima in user kernel k, under AOTInd")
+    raised = Signature(Kind.EXCEPTION, Stage.RUN)
+    assert "# Expect:  the error above, in call 3" in script(signature=raised, calls=3)
+
+
 def test_crash_says_that_the_process_dies() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
     assert "process dies" in script(signature=crash)
@@ -398,7 +415,7 @@ def test_each_run_of_a_program_with_buffers_begins_with_the_first_ones(
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (Kind.IMA, "# On a GPU: compute-sanitizer python repro.py"),
+        (Kind.IMA, "# Run:     compute-sanitizer python repro.py"),
         (Kind.COMPILE_ERROR, "# Verified by compiling for sm_80 with no GPU"),
     ],
 )

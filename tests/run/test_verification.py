@@ -52,7 +52,12 @@ def test_header_states_the_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("failure", "text", "code", "words"),
     [
-        (BOUNDS, "index out of bounds: 0 <= tmp3 < 7L", 0, "fails as it should"),
+        (
+            BOUNDS,
+            "index out of bounds: 0 <= tmp3 < 7L",
+            0,
+            "fails as its header states",
+        ),
         (BOUNDS, "out of patience", 3, "out of patience"),
         ("?", "out of patience", 0, "out of patience"),
     ],
