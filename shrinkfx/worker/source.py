@@ -204,7 +204,9 @@ def _same(a: Any, b: Any) -> bool:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Look at a tensor as what it is in memory: not every dtype has arithmetic."""
-    return tensor.resolve_conj().contiguous().flatten().view(torch.uint8)
+    # A copy: one element is contiguous with any stride, but no view of bytes.
+    copied = tensor.resolve_conj().clone(memory_format=torch.contiguous_format)
+    return copied.flatten().view(torch.uint8)
 
 
 def _dynamic_shapes(exported: ExportedProgram) -> tuple[list[str], str]:

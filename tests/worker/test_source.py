@@ -46,6 +46,14 @@ def test_two_sets_of_inputs_are_told_apart_by_their_bytes(dtype: torch.dtype) ->
     assert result.tolist() == (failing.to(torch.float64) * 2).tolist()
 
 
+def test_one_element_may_have_any_stride() -> None:
+    example, failing = (torch.full((2,), v)[::2] for v in (1.0, 2.0))
+    assert example.stride() == (2,)
+    (one,) = print_program(called_with(example, example)).inputs
+    (two,) = print_program(called_with(example, failing)).inputs
+    assert (one.failing is None, two.failing is None) == (True, False)
+
+
 def test_inputs_that_are_no_numbers_are_one_set() -> None:
     values = torch.tensor([float("nan"), 1.0])
     (one,) = print_program(called_with(values, values.clone())).inputs
