@@ -45,10 +45,19 @@ def test_healthy_model_gives_no_alarm(name: str, precision: str, shapes: str) ->
     check(name, precision, shapes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "precision", "shapes"), [case for case in ALL if case not in USUAL]
+NO_ATOMICS = pytest.mark.xfail(
+    reason="Triton's interpreter has no atomics for bfloat16: unsupported, no alarm",
+    strict=True,
 )
+OTHERS = [
+    pytest.param(*case, marks=NO_ATOMICS if case[:2] == ("experts", "bfloat16") else ())
+    for case in ALL
+    if case not in USUAL
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "precision", "shapes"), OTHERS)
 def test_every_healthy_model_gives_no_alarm(
     name: str, precision: str, shapes: str
 ) -> None:
