@@ -27,7 +27,7 @@ class Baseline:
         seconds: the longest run.
         calls: how often a run must call the program before it fails.
         probe: what shows it on the interpreter; '' elsewhere.
-        warning: what the original does when told to check its inputs, or ''.
+        warning: what else may be the cause, or what was not looked at; or ''.
     """
 
     target: Signature

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from shrinkfx.check.baseline import Baseline, describe
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, asked_for
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Probe
+from shrinkfx.program.messages import Ending, Probe
 
 
 def probe_baseline(
@@ -31,17 +32,30 @@ def probe_baseline(
     if wanted not in (ANY, Kind.COMPILE_ERROR):
         probes = [p for p in probes if p is not Probe.COMPILE] or probes
     shown: dict[Probe, Observation] = {}
+    warnings: dict[Probe, str] = {}
     for probe in probes:
         shown[probe], ending = compiler.with_options(probe=probe).original()
         note(f"probe {probe} ({_LOOKS_AT[probe]}): {_said(probe, shown[probe])}")
-        if sampled := ending.answer.get("sampled"):
-            note(f"large grids, of which only some programs ran: {'; '.join(sampled)}")
+        if sampled := _sampled(ending):
+            warnings[probe] = f"{_SAMPLED}: {'; '.join(sampled)}"
+            note(warnings[probe])
     for probe, seen in shown.items():
         found = seen.signature
         if found and asked_for(wanted, found) and found.says(match):
-            return _confirmed(compiler, probe, seen, match, note)
+            base = _confirmed(compiler, probe, seen, match, note)
+            return replace(base, warning=warnings.get(probe, ""))
     described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
     raise NotReproducible(wanted, len(probes), described, _advice(shown))
+
+
+_SAMPLED = "large grids, of which only some programs ran"
+
+
+def _sampled(ending: Ending) -> list[str]:
+    """List the launches of which not all was run, report or no report."""
+    error = ending.answer.get("error", {})
+    found = error.get("notes", []) if error.get("type") == "Report" else []
+    return list(ending.answer.get("sampled", found))
 
 
 def _confirmed(

@@ -238,7 +238,9 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     stack = traceback.extract_tb(error.__traceback__)
     frames = [name_frame(frame.filename, frame.name) for frame in stack]
     name = type(error).__name__
-    return {"type": name, "message": str(error), "frames": frames[-30:]}
+    notes = getattr(error, "__notes__", [])
+    answer = {"type": name, "message": str(error), "frames": frames[-30:]}
+    return {**answer, "notes": notes} if notes else answer
 
 
 def _answer(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,14 @@ def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
     assert probes == [*Probe, "hints", "hints"]
     assert [r.fresh for r in server.asked] == [*[False] * len(Probe), True, False]
     assert any("hints" in line and "compile-time benchmark" in line for line in said)
+
+
+def test_result_says_that_its_grid_was_sampled() -> None:
+    error = {**ABROAD.answer["error"], "notes": ["k: 40 of 99999"]}
+    sampled = replace(ABROAD, answer={"error": error})
+    base = run(ByProbe({"real": [sampled], "contract": [SAMPLED]}))
+    assert base.warning.endswith("only some programs ran: k: 40 of 99999")
+    assert run(ByProbe({"real": [ABROAD], "contract": [SAMPLED]})).warning == ""
 
 
 def test_probe_is_chosen_by_the_kind_that_was_asked_for() -> None:

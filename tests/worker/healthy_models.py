@@ -129,12 +129,30 @@ class Experts(nn.Module):
         return mixed + counts.sum(-1, keepdim=True)
 
 
+class Noisy(nn.Module):
+    """Draws random numbers: which they are differs from eager, what they do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = F.dropout(F.gelu(self.layer(x)), 0.3, training=True)
+        result: Tensor = kept + torch.rand_like(x) + torch.randn_like(x).relu()
+        return result
+
+
 @dataclass(frozen=True)
 class Model:
-    """How to make a module, and its inputs for a size of the first dim."""
+    """How to make a module, and its inputs for a size of the first dim.
+
+    Attributes:
+        compares: results must be eager's.
+    """
 
     make: Callable[[], nn.Module]
     inputs: Callable[[int], tuple[Tensor, ...]]
+    compares: bool = True
 
     def dynamic(self) -> Any:
         """Let the first dim of each input be dynamic, the same for all."""
@@ -160,4 +178,5 @@ MODELS = {
         ),
     ),
     "experts": Model(Experts, lambda n: (torch.randn(n, 16),)),
+    "noisy": Model(Noisy, lambda n: (torch.randn(n, 16),), compares=False),
 }

@@ -36,7 +36,7 @@ def check(name: str, precision: str, shapes: str) -> None:
     assert done.stdout, done.stderr[-2000:]
     answer = json.loads(done.stdout)
     assert "error" not in answer, answer["error"][-2000:]
-    assert answer["accesses"] > 10  # of the benchmark and of the last size
+    assert answer["accesses"] >= 10  # of the benchmark and of the last size
     assert answer["sizes"] == (len(SIZES) if shapes == "dynamic" else 1)
 
 
@@ -45,15 +45,7 @@ def test_healthy_model_gives_no_alarm(name: str, precision: str, shapes: str) ->
     check(name, precision, shapes)
 
 
-NO_ATOMICS = pytest.mark.xfail(
-    reason="Triton's interpreter has no atomics for bfloat16: unsupported, no alarm",
-    strict=True,
-)
-OTHERS = [
-    pytest.param(*case, marks=NO_ATOMICS if case[:2] == ("experts", "bfloat16") else ())
-    for case in ALL
-    if case not in USUAL
-]
+OTHERS = [case for case in ALL if case not in USUAL]
 
 
 @pytest.mark.slow

@@ -56,12 +56,17 @@ def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[No
     """Run generated code inside: what its kernels access is checked and reported.
 
     Raises:
+        Report: a fault, with a note for each launch that was sampled.
         Unsupported: an operator has no twin on the CPU.
     """
     CHECKER.start(probe, kernels)
     try:
         with torch.no_grad():
             yield
+    except Report as report:
+        for sampled in CHECKER.sampled:
+            report.add_note(sampled)
+        raise
     except (NotImplementedError, RuntimeError) as error:
         if any(word in str(error) for word in _NO_CPU_TWIN):
             reason = str(error).splitlines()[0][:200]

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from shrinkfx.worker.memory.arena import Roles
+from shrinkfx.worker.memory.atomics import add_bfloat16, is_bfloat16_sum
 from shrinkfx.worker.memory.findings import Fault, Finding, Probe
 
 _ROOT = "shrinkfx_root"
@@ -269,7 +270,11 @@ def _hook_accesses(builder: Any, handle: Any) -> None:
     def checked_change(
         self: Any, how: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
     ) -> Any:
-        return change(self, how, p, value, inside(Fault.ATOMIC, p, mask), *rest, **more)
+        kept = inside(Fault.ATOMIC, p, mask)
+        if is_bfloat16_sum(how, value):
+            before = add_bfloat16(p.data, value.data, kept.data)
+            return handle(before, value.dtype.scalar)
+        return change(self, how, p, value, kept, *rest, **more)
 
     def checked_swap(self: Any, p: Any, old: Any, *rest: Any, **more: Any) -> Any:
         if CHECKER.inside(Fault.ATOMIC, p, True).all():
