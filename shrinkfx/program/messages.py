@@ -157,6 +157,7 @@ class Ready(Message):
         environment: variables that the device makes necessary.
         backend: the one chosen.
         for_cuda: the program is for CUDA, wherever it lies now.
+        ignored_options: Inductor options that the back end sets otherwise itself.
         no_guard_pages: why there are none although they were asked for, or ''.
     """
 
@@ -169,4 +170,5 @@ class Ready(Message):
     cpu_seconds: float = 0.0
     backend: str = Backend.AOTI
     for_cuda: bool = False
+    ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""

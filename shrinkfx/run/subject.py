@@ -89,6 +89,9 @@ def find_subject(job: Job, server: Server) -> Subject:
     if job.options.probe and server.ready.backend != Backend.INTERPRETER:
         raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
     compiler, described = describe_program(job, compiler)
+    if ignored := server.ready.ignored_options:
+        job.warnings.append(_IGNORED.format(", ".join(ignored)))
+        job.note(job.warnings[-1])
     command = Command.parse(job.options.check) if job.options.check else None
     guarding = Guarding() if command else guard(job, server, compiler)
     compiler = compiler.with_options(**guarding.options)
@@ -119,6 +122,12 @@ def find_subject(job: Job, server: Server) -> Subject:
 _INTERPRETED = (
     "no CUDA here: Inductor's kernels for {} run on Triton's interpreter, and each of "
     "their accesses is checked"
+)
+
+
+_IGNORED = (
+    "the interpreter has settings of its own for {}: a failure that needs the chosen "
+    "ones does not show"
 )
 
 

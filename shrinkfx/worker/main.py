@@ -82,8 +82,10 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     for name, value in environment.items():
         os.environ.setdefault(name, value)  # read when CUDA starts
     aoti.warm_up()
+    ignored: list[str] = []
     if setup.backend == Backend.INTERPRETER:
         interpreter.warm_up()
+        ignored = interpreter.overridden(setup.inductor)
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
         worker.program = load(setup)
@@ -101,6 +103,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
         environment=environment,
         backend=setup.backend,
         for_cuda=for_cuda,
+        ignored_options=tuple(ignored),
         no_guard_pages=guard_pages.why_not(),
         cpu_seconds=time.process_time(),
     )

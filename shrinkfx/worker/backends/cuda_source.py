@@ -195,3 +195,9 @@ def _run_aoti(
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Put what generation needs above what the user has chosen."""
     return {**options, **known_settings(), **_OPTIONS}
+
+
+def overridden(options: Mapping[str, Any]) -> list[str]:
+    """List the user's options that are not as chosen while code is generated here."""
+    used = _settings(options)
+    return sorted(name for name, value in options.items() if used[name] != value)

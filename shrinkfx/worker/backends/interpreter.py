@@ -36,6 +36,7 @@ from shrinkfx.worker.backends.cuda_source import (
     COMPILED,
     TuningBlock,
     compile_kernels,
+    overridden,
     tuning_block,
     wrapper_source,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "Unsupported",
     "generate",
     "load",
+    "overridden",
     "switch_on",
     "warm_up",
 ]
