@@ -85,7 +85,7 @@ def baseline(
     seen = [s for runs in tried for s in (*runs.seen, *runs.later)]
     described = list(dict.fromkeys(describe(s) for s in seen))
     total = sum(runs.total for runs in tried)
-    raise NotReproducible(wanted, total, described, _advice(seen))
+    raise NotReproducible(wanted, total, described, _advice(seen, wanted))
 
 
 def _run_often(
@@ -273,14 +273,14 @@ def describe(seen: Observation) -> str:
     return seen.invalid or seen.unresolved or "passes: the same result as eager"
 
 
-def _advice(seen: list[Observation]) -> str:
+def _advice(seen: list[Observation], wanted: str) -> str:
     kinds = {s.signature.kind.value for s in seen if s.signature}
     if kinds:
         return f"to reduce what it does: --until {sorted(kinds)[0]}"
     if all(_passes(s) for s in seen):
+        silent = " a silent memory error? --until ima" if wanted != Kind.IMA else ""
         return (
-            "failing inputs other than the exported ones? --inputs FILE. "
-            "settings of the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE."
-            " a silent memory error? --until ima"
+            "failing inputs other than the exported ones? --inputs FILE. settings of "
+            f"the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE.{silent}"
         )
     return "see above"

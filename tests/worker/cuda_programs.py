@@ -139,6 +139,12 @@ tuned_kernel = triton.autotune(
 )(copy_kernel)
 
 
+half_masked_kernel = triton.autotune(
+    configs=[triton.Config({"block": 64, "masked": masked}) for masked in (1, 0)],
+    key=["count"],
+)(copy_kernel)
+
+
 @triton.jit
 def before_kernel(x, index, y, count, block: tl.constexpr):
     i = tl.program_id(0) * block + tl.arange(0, block)
@@ -189,6 +195,13 @@ def copy_tuned(x: Tensor) -> Tensor:
         return (triton.cdiv(x.numel(), meta["block"]),)
 
     wrap_triton(tuned_kernel)[grid](x, y, x.numel(), masked=1)
+    return y
+
+
+@triton_op("planted_cuda::copy_half_masked", mutates_args={})
+def copy_half_masked(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    wrap_triton(half_masked_kernel)[(2,)](x, y, x.numel())
     return y
 
 
@@ -266,6 +279,7 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "masked": lambda: of(lambda x: copy_masked(x.relu()) * 2, torch.randn(100)),
     "unmasked": lambda: of(lambda x: copy_unmasked(x.relu()) * 2, torch.randn(100)),
     "autotuned": lambda: of(lambda x: copy_tuned(x) * 2, torch.randn(100)),
+    "half_masked": lambda: of(lambda x: copy_half_masked(x) * 2, torch.randn(100)),
     "assertion": lambda: of(lambda x: below(x) + 1, torch.full((70,), 3.5)),
     "misaligned": lambda: of(lambda x: shifted(x).relu(), torch.randn(32, 32)),
     "hinted": lambda: of(

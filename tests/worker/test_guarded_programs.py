@@ -96,6 +96,31 @@ def test_silent_memory_error_fails_in_every_run_with_guard_pages(
     assert report.line > 0
 
 
+class Lookup(torch.nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values[values[:8].long() - 70]
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [pytest.param((Lookup(), torch.arange(70.0, 134.0), torch.arange(64.0)), id="")],
+    indirect=True,
+)
+def test_underrun_fails_on_the_pass_that_guards_what_precedes(
+    compiler: Compiler,
+) -> None:
+    """Eager refuses such an index; compiled code counts from the end, once."""
+    compiler = compiler.with_options(
+        reference=False, inductor={"assert_indirect_indexing": False}
+    )
+    (silent,) = runs(compiler.with_options(guard_pages=Guard.AFTER), 1)
+    assert silent.signature is None
+    guarded = runs(compiler.with_options(guard_pages=Guard.BEFORE), RUNS)
+    texts = [s.signature.text for s in guarded if s.signature]
+    assert len(texts) == RUNS, [observation.log for observation in guarded]
+    assert all("bytes before a tensor of" in text for text in texts), texts
+
+
 @pytest.mark.parametrize(
     "compiler",
     [pytest.param((Healthy(), torch.ones(1, 3, 5, 7), torch.rand(1, 3, 5, 7)), id="")],

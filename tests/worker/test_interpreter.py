@@ -168,6 +168,12 @@ def test_kernel_right_on_real_inputs_may_stray_while_aoti_compiles(ask: Ask) -> 
     assert classified(seen["message"], "compile").kind is Kind.IMA
 
 
+def test_benchmark_runs_each_configuration(ask: Ask) -> None:
+    assert ask("half_masked", "real")["findings"] == []
+    finding = ask("half_masked", "hints")["findings"][0]
+    assert (finding["fault"], finding["argument"]) == ("load", "x")
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("assembly", "inline assembly"), ("no_cpu_twin", "planted_cuda::on_gpu")],

@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shrinkfx.program.messages import Probe
 from shrinkfx.worker.memory.bounds import CHECKER, hook
 from shrinkfx.worker.memory.findings import Unsupported
 from shrinkfx.worker.memory.launch import launch
@@ -143,10 +144,21 @@ def _launch_for_inductor() -> None:
 def _run_generated(
     self: Any, *args: Any, stream: Any = None, benchmark_run: Any = False, **more: Any
 ) -> None:
-    """Launch a generated kernel with its first configuration."""
+    """Launch a generated kernel with its first configuration.
+
+    Where AOTInductor would time them all, all are run.
+    """
+    timed = self.configs if CHECKER.probe is Probe.HINTS else self.configs[:1]
+    for config in timed:
+        _run_configured(self, config, args, more)
+
+
+def _run_configured(
+    self: Any, config: Any, args: Sequence[Any], more: Mapping[str, Any]
+) -> None:
     from torch._inductor.runtime.triton_heuristics import GridExpr
 
-    meta, config = self.triton_meta, self.configs[0]
+    meta = self.triton_meta
     signature = dict(meta["signature"])
     names = list(signature)
     constants = {
