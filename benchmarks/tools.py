@@ -215,6 +215,7 @@ def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
         command = [sys.executable, "-W", "ignore", "repro.py"]
         return _is_the_failure(case, run(command, alone, limit))
     finally:
+        shutil.rmtree(folder, ignore_errors=True)  # the repro may make it anew
         hidden.rename(folder)
 
 
