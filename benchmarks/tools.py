@@ -158,6 +158,7 @@ def with_pytorch(case: Case, folder: Path, limit: float) -> Result:
         "inputs": str(case.inputs or ""),
         "preloads": case.preloads,
         "compares": case.until in COMPARING,
+        "says": case.message if _LITERAL.fullmatch(case.message) else "",
         "folder": str(folder),
     }
     folder.mkdir()
@@ -182,6 +183,10 @@ def with_pytorch(case: Case, folder: Path, limit: float) -> Result:
         refails=bool(answer) and _refails(case, folder, limit),
         self_contained=bool(answer) and _refails_alone(case, folder, limit),
     )
+
+
+_LITERAL = re.compile(r"[\w :;,'<=-]+")
+"""A pattern that stands for itself, and that the peer can thus be told."""
 
 
 def _ended(ran: Ran, last: str) -> str:

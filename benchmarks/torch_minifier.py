@@ -1,8 +1,10 @@
 """Run PyTorch's own AOTI minifier: ``python torch_minifier.py JOB.json``.
 
-The job names model, inputs, preloads, whether results are compared, and a folder.
+The job names model, inputs, preloads, a folder, whether results are compared, and what
+the failure says.
 It is given what its own launcher does not give: the custom operators are registered,
-and it starts from the failing inputs. ``queries`` in the folder grows by a line with
+it starts from the failing inputs, and it knows what the failure says.
+``queries`` in the folder grows by a line with
 each compilation; ``answer.json`` holds what is left.
 """
 
@@ -39,6 +41,7 @@ def main(job: dict[str, Any]) -> None:
             program,
             config_patches={},
             accuracy="accuracy" if job["compares"] else "",
+            check_str=job["says"] or None,
             command="minify",
             save_dir=str(folder / "torch_compile_debug"),
         )
