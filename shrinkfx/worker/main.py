@@ -84,6 +84,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     aoti.warm_up()
     ignored: list[str] = []
     if setup.backend == Backend.INTERPRETER:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no context before children fork
         interpreter.warm_up()
         ignored = interpreter.overridden(setup.inductor)
     # A process that has touched a GPU cannot fork children that do.

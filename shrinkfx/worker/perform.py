@@ -208,6 +208,9 @@ class Worker:
             stand_in_for_cuda(Path(path), self.setup, Probe(arguments["probe"]))
         sys.argv = [path]
         sys.path[0] = home  # as for any script
-        runpy.run_path(path, run_name="__main__")
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except interpreter.Unsupported as error:
+            return {"unresolved": str(error)}
         note(Stage.DONE)
         return {}

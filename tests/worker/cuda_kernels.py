@@ -63,6 +63,15 @@ def chosen(x, y, out, block: tl.constexpr):
 
 
 @triton.jit
+def by_logic(x, y, count, block: tl.constexpr, wrong: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    mask = (i < count) and not i < 0
+    if wrong and block > 1:
+        mask = not (i > count or i < 0)
+    tl.store(y + i, tl.load(x + i, mask), i < count)
+
+
+@triton.jit
 def _larger(a, b):
     return tl.where(a > b, a, b)
 
@@ -119,6 +128,21 @@ def block_pointer() -> Any:
 
 def block_pointer_unchecked() -> Any:
     return _blocks(0)
+
+
+def _by_logic(wrong: int) -> Any:
+    x, y = torch.arange(1.0, 11.0), allocate((10,), (1,), torch.float32)
+    found = _launch(by_logic, (2,), x, y, 10, block=8, wrong=wrong)
+    assert found or torch.equal(x, y)
+    return found
+
+
+def logic() -> Any:
+    return _by_logic(0)
+
+
+def wrong_logic() -> Any:
+    return _by_logic(1)
 
 
 def atomics() -> Any:

@@ -57,6 +57,17 @@ class Counts(nn.Module):
         return self.seen * x
 
 
+class Scaled(nn.Module):
+    """Multiplies with a number that it has learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale.exp()
+
+
 def of(function: Callable[..., Any], *args: Any, **children: nn.Module) -> Case:
     return Case(Calls(lambda self, *xs: function(*xs), **children), args)
 
@@ -122,6 +133,14 @@ HEALTHY: dict[str, Callable[[], Case]] = {
     "expanded_input": lambda: of(lambda x: x * 2, torch.randn(1, 7).expand(5, 7)),
     "small_constant": lambda: of(
         lambda x: x * torch.tensor([1.0, 2.0, 3.0]), torch.randn(5, 3)
+    ),
+    "scalar_constant": lambda: Case(Scaled(), (torch.randn(5, 3),)),
+    "nan_argmax": lambda: of(
+        lambda x: torch.where(x > 0.5, float("nan"), x).argmax(-1), torch.randn(6, 33)
+    ),
+    "eight_bits": lambda: of(
+        lambda x: x.to(torch.float8_e4m3fn).float() + x.to(torch.float8_e5m2).float(),
+        4 * torch.randn(200),
     ),
 }
 
@@ -267,6 +286,9 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "assembly": lambda: of(lambda x: assembly(x) + 1, torch.randn(100)),
     "no_cpu_twin": lambda: of(lambda x: on_gpu(x) + 1, torch.randn(100)),
     "large": lambda: of(lambda x: x + 1, torch.randn(12_000_000)),
+    "large_index": lambda: of(
+        lambda x: (x * 2).gather(1, x.argsort(1)[:, :2]) + 1, torch.randn(20_000, 8)
+    ),
     "other_strides": lambda: Case(
         Calls(lambda self, x: x + 1), (torch.randn(8, 8),), run=(torch.randn(8, 8).T,)
     ),

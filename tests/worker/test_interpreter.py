@@ -37,6 +37,9 @@ HEALTHY = [
     "convolution",
     "expanded_input",
     "small_constant",
+    "scalar_constant",
+    "nan_argmax",
+    "eight_bits",
     "masked",
     "autotuned",
 ]
@@ -189,6 +192,14 @@ def test_large_grid_is_sampled_and_says_so(ask: Ask) -> None:
     assert re.fullmatch(r"triton_poi_\w+: \d+ of 1\d{4} programs", sampled)
 
 
+def test_index_from_a_sampled_launch_is_no_fault(ask: Ask) -> None:
+    assert "some programs ran" in ask("large_index")["unsupported"]
+
+
+def test_number_that_a_program_holds_needs_no_gpu(ask: Ask) -> None:
+    assert ask("scalar_constant", "hints")["findings"] == []
+
+
 def test_input_with_other_strides_breaks_the_contract(ask: Ask) -> None:
     (finding,) = ask("other_strides", "contract")["findings"]
     assert (finding["fault"], finding["role"]) == ("layout", "input")
@@ -219,6 +230,8 @@ def test_code_is_generated_for_the_architecture(ask: Ask, arch: str, cc: int) ->
         ("atomics", ["atomic"]),
         ("either", []),
         ("own_reduction", []),
+        ("logic", []),
+        ("wrong_logic", ["load"]),
         ("global_constant", []),
         ("quiet", []),
     ],

@@ -13,6 +13,11 @@ triton_poi_fused_add_relu_0 = async_compile.triton('triton_poi_fused_add_relu_0'
 triton_helpers.set_driver_to_gpu()
     triton_meta={'device': DeviceProperties(type='cuda', index=0)}
 ''', device_str='cuda')
+# Unsorted Source Nodes: [cos], Original ATen: [aten.cos]
+triton_poi_fused_cos_1 = async_compile.triton('triton_poi_fused_cos_1', '''
+''', device_str='cuda')
+triton_poi_fused_2 = async_compile.triton('triton_poi_fused_2', '''
+''', device_str='cuda')
 # Original path: model.py:3
 copy_kernel_0 = async_compile.triton('copy_kernel', '''
 ''', device_str='cuda')
@@ -30,17 +35,19 @@ def test_lines_keep_their_numbers_and_kernels_their_device() -> None:
     assert len(lines) == len(SOURCE.splitlines())
     assert lines[0] == "get_raw_stream = lambda *_: 0"
     assert lines[4] == SOURCE.splitlines()[4]
-    assert lines[10].strip() == (
+    assert lines[15].strip() == (
         "arg0_1 = assert_size_stride(arg0_1, (5, 33), (33, 1), 'input')"
     )
     compile("\n".join(lines), "lines", "exec")
-    host = "\n".join(line for line in lines[9:])
+    host = "\n".join(line for line in lines[14:])
     assert "cuda" not in host
 
 
 def test_kernels_are_named_after_what_they_compute() -> None:
     assert operators(SOURCE) == {
         "triton_poi_fused_add_relu_0": ("aten.relu", "aten.add"),
+        "triton_poi_fused_cos_1": ("aten.cos",),
+        "triton_poi_fused_2": (),
         "copy_kernel_0": ("user kernel copy_kernel",),
     }
 

@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.utils._pytree import tree_leaves
 
 from shrinkfx.worker.backends.stand_ins import Contract, Externs, fresh
 from shrinkfx.worker.describe import mutates
 from shrinkfx.worker.load import Inputs
-from shrinkfx.worker.memory.arena import exact
+from shrinkfx.worker.memory.arena import distinct, exact
 from shrinkfx.worker.memory.bounds import CHECKER
 from shrinkfx.worker.memory.findings import Finding, Probe, Report, Unsupported
+from shrinkfx.worker.memory.partial import Spreading
 from shrinkfx.worker.values import flat_inputs
 
 _WEIGHTS = {
@@ -61,7 +63,7 @@ def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[No
     """
     CHECKER.start(probe, kernels)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), Spreading(CHECKER.partial):
             yield
     except Report as report:
         for sampled in CHECKER.sampled:
@@ -90,7 +92,7 @@ class Compiled:
     outcome: Outcome = field(default_factory=Outcome)
 
     def __post_init__(self) -> None:
-        self._contract = Contract()
+        self._contract = Contract(_strides(self.exported))
         self._own = _own_weights(self.exported)
         replaced = {
             "assert_size_stride": self._contract.check,
@@ -153,7 +155,22 @@ class Compiled:
             for spec, value, copied in zip(specs, given, held, strict=True):
                 is_input = spec.kind is InputKind.USER_INPUT
                 if is_input and isinstance(value, torch.Tensor):
-                    value.copy_(copied)
+                    distinct(value).copy_(distinct(copied))
+
+
+def _strides(exported: ExportedProgram) -> dict[str, set[tuple[int, ...]]]:
+    """Gather the strides that each operator's results were promised to have."""
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for node in exported.graph.nodes:
+        for value in tree_leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor):
+                strides = found.setdefault(f"torch.ops.{node.target}", set())
+                strides |= {tuple(value.stride())} if _is_static(value) else set()
+    return found
+
+
+def _is_static(value: torch.Tensor) -> bool:
+    return all(isinstance(step, int) for step in value.stride())
 
 
 def _own_weights(exported: ExportedProgram) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
-from shrinkfx.worker.backends.fake_cuda import DEVICE
+from shrinkfx.worker.backends.fake_cuda import DEVICE, remember
 
 _ATEN = torch.ops.aten
 _WRITTEN_BACK = frozenset(
@@ -78,7 +79,9 @@ class _Converter:
                 value.size(), value.stride(), dtype=value.dtype, device=DEVICE
             )
         if isinstance(value, torch.nn.Parameter):
-            return torch.nn.Parameter(made, requires_grad=value.requires_grad)
+            made = torch.nn.Parameter(made, requires_grad=value.requires_grad)
+        if not isinstance(value, FakeTensor):
+            remember(made, value)
         return made
 
 

@@ -14,7 +14,8 @@ import torch._inductor
 from torch.export import ExportedProgram
 
 from shrinkfx.worker.backends.cuda_program import fakes_on_device, lifted, on_cuda
-from shrinkfx.worker.backends.fake_cuda import fake_cuda, known_settings
+from shrinkfx.worker.backends.fake_cuda import NO_VALUE, fake_cuda, known_settings
+from shrinkfx.worker.memory.findings import Unsupported
 
 T = TypeVar("T")
 
@@ -37,6 +38,9 @@ _NEEDS_DECOMPOSITION = (
     "Found no NVIDIA driver",
 )
 """``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace."""
+
+
+_NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
 
 
 @dataclass(frozen=True)
@@ -117,12 +121,34 @@ def _compile_kernels(wrapper: Any) -> None:
 def _with_retry(
     exported: ExportedProgram, generate: Callable[[ExportedProgram], T]
 ) -> T:
+    """Generate code, from plainer operators if the program's need a GPU to trace.
+
+    Raises:
+        Unsupported: those need one as well.
+    """
     try:
         return generate(exported)
     except Exception as error:
         if not any(word in str(error) for word in _NEEDS_DECOMPOSITION):
+            _tell_ours(error)
             raise
+    try:
         return generate(exported.run_decompositions())
+    except Exception as error:
+        _tell_ours(error)
+        raise
+
+
+def _tell_ours(error: Exception) -> None:
+    """Tell failures that are ours from those of the program.
+
+    Raises:
+        Unsupported: it is for lack of a GPU.
+    """
+    if any(word in str(error) for word in (*_NEEDS_DECOMPOSITION, *_NEEDS_VALUES)):
+        first = str(error).strip().splitlines()[0]
+        reason = f"code generation needs a GPU: {first[:200]}"
+        raise Unsupported(reason) from error
 
 
 def _wrapper_source(

@@ -166,12 +166,27 @@ def _keep_tensors_fake(patch: Patch) -> None:
     for module in (torch._inductor.utils, torch._inductor.graph):
         patch(module, "is_same_tensor", is_same)
     # AOTInductor writes constants of up to eight elements into its code.
-    zeros = torch.zeros
-    patch(
-        FakeTensor,
-        "tolist",
-        lambda t: zeros(tuple(t.shape), dtype=t.dtype, device="cpu").tolist(),
-    )
+    patch(FakeTensor, "tolist", lambda fake: _real(fake).tolist())
+    patch(FakeTensor, "item", lambda fake: _real(fake).item())
+
+
+def remember(fake: torch.Tensor, real: torch.Tensor) -> None:
+    """Keep what a small constant holds, for the code that has its value in it."""
+    if real.numel() <= _INLINED:
+        setattr(fake, _REAL, real.detach().cpu())
+
+
+def _real(fake: torch.Tensor) -> torch.Tensor:
+    kept = getattr(fake, _REAL, None)
+    if kept is None:
+        raise NotImplementedError(NO_VALUE)
+    real: torch.Tensor = kept
+    return real
+
+
+NO_VALUE = "a FakeTensor is asked for its value"
+_INLINED = 8
+_REAL = "_value_on_cpu"
 
 
 def known_settings() -> dict[str, Any]:

@@ -25,7 +25,8 @@ _KERNEL_TEXT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _ORIGIN = re.compile(
-    r"^ *# Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]",
+    r"^ *# (?:Topologically Sorted|Unsorted) Source Nodes: \[(.*?)\], "
+    r"Original ATen: \[(.*?)\]",
 )
 _TEMPLATE = re.compile(r"^triton_(?:tem|bmm|mm)_|^triton_flex", re.MULTILINE)
 
@@ -62,6 +63,7 @@ def operators(source: str) -> dict[str, tuple[str, ...]]:
         elif kernel := _KERNEL.match(line):
             is_users = kernel[1] != kernel[3]
             found[kernel[1]] = (f"user kernel {kernel[3]}",) if is_users else latest
+            latest = ()
     return found
 
 

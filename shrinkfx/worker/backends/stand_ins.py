@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -17,10 +17,15 @@ class Contract:
 
     The results of aten's operators have the CPU's strides, so they are laid out
     anew; what a custom operator returns, and what the program is given, must be as
-    was promised when the code was generated.
+    was promised when the code was generated; or, of an operator that calls aten's,
+    as was promised on the CPU.
+
+    Args:
+        on_cpu: the strides that an operator's results were promised to have there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_cpu: Mapping[str, Collection[tuple[int, ...]]]) -> None:
+        self._on_cpu = on_cpu
         self.start()
 
     def start(self) -> None:
@@ -34,7 +39,8 @@ class Contract:
             torch._C._dynamo.guards.assert_size_stride(value, size, stride, operator)
         except AssertionError as error:
             is_aten = operator.startswith("torch.ops.aten.")
-            if is_aten and tuple(value.shape) == tuple(size):
+            as_on_cpu = value.stride() in self._on_cpu.get(operator, ())
+            if (is_aten or as_on_cpu) and tuple(value.shape) == tuple(size):
                 self.restrided += 1
                 made = allocate(size, stride, value.dtype).copy_(value)
                 CHECKER.roles.name(made, f"result of {_short(operator)}")

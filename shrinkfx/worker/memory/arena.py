@@ -68,11 +68,11 @@ def exact(value: torch.Tensor) -> torch.Tensor:
         return value
     made = allocate(value.shape, value.stride(), value.dtype)
     if made.numel():
-        _distinct(made).copy_(_distinct(value.detach()))
+        distinct(made).copy_(distinct(value.detach()))
     return made
 
 
-def _distinct(value: torch.Tensor) -> torch.Tensor:
+def distinct(value: torch.Tensor) -> torch.Tensor:
     """Take each element of an expanded tensor once: together they are one."""
     for dim, step in enumerate(value.stride()):
         value = value.narrow(dim, 0, 1) if step == 0 else value

@@ -20,6 +20,7 @@ import torch
 from shrinkfx.worker.memory.arena import Roles
 from shrinkfx.worker.memory.atomics import add_bfloat16, is_bfloat16_sum
 from shrinkfx.worker.memory.findings import Fault, Finding, Probe
+from shrinkfx.worker.memory.partial import Partial
 
 _ROOT = "shrinkfx_root"
 _HERE = os.path.dirname(__file__)
@@ -79,6 +80,7 @@ class Checker:
         roles: what the memory of tensors is to the program.
         operators: the source operators of each kernel.
         sampled: the launches of which only some programs were run.
+        partial: the memory that those have not written in full.
         accesses: how many vector accesses were checked.
     """
 
@@ -87,6 +89,7 @@ class Checker:
     roles: Roles = field(default_factory=Roles)
     operators: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sampled: list[str] = field(default_factory=list)
+    partial: Partial = field(default_factory=Partial)
     accesses: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -97,6 +100,7 @@ class Checker:
         self.probe, self.launch, self.operators = probe, None, operators or {}
         self.accesses, self.findings, self.sampled = 0, [], []
         self.roles.clear()
+        self.partial.clear()
 
     def stop(self) -> None:
         """Report nothing more; what was seen stays."""

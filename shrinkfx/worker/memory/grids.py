@@ -26,9 +26,14 @@ def places(grid: Place, blocks: Iterable[int]) -> tuple[Iterator[Place], str]:
     """
     total = grid[0] * grid[1] * grid[2]
     if total <= MOST_PROGRAMS:
-        return itertools.product(range(grid[0]), range(grid[1]), range(grid[2])), ""
+        return every(grid), ""
     chosen = _chosen(grid, set(blocks))
     return iter(chosen), f"{len(chosen)} of {total} programs"
+
+
+def every(grid: Place) -> Iterator[Place]:
+    """Choose all programs."""
+    return itertools.product(range(grid[0]), range(grid[1]), range(grid[2]))
 
 
 def _chosen(grid: Place, blocks: set[int]) -> list[Place]:

@@ -17,8 +17,10 @@ from typing import Any
 from shrinkfx.program.messages import Probe
 from shrinkfx.worker.memory.bounds import CHECKER, hook
 from shrinkfx.worker.memory.findings import Unsupported
+from shrinkfx.worker.memory.floats import round_to_nearest
 from shrinkfx.worker.memory.launch import launch
 from shrinkfx.worker.memory.libdevice import give_bodies
+from shrinkfx.worker.memory.logic import compile_logic
 from shrinkfx.worker.memory.reductions import combine_blocks
 
 
@@ -45,6 +47,8 @@ def switch_on() -> None:
     )
     give_bodies()
     combine_blocks()
+    compile_logic()
+    round_to_nearest()
     hook()
     _speak_once()
     _mix_constants()

@@ -10,7 +10,8 @@ import torch
 
 from shrinkfx.worker.memory.bounds import CHECKER, Argument, Launch, tag
 from shrinkfx.worker.memory.findings import Fault, Report, Unsupported
-from shrinkfx.worker.memory.grids import Place, places
+from shrinkfx.worker.memory.grids import Place, every, places
+from shrinkfx.worker.memory.partial import unsupported
 
 _INTEGERS = {
     f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
@@ -53,7 +54,8 @@ def launch(
         for k, v in tensors.items()
     }
     outer = CHECKER.launch
-    operators = tuple(CHECKER.operators.get(name, ()))
+    # One that Inductor does not know is launched by an operator of the user's.
+    operators = tuple(CHECKER.operators.get(name, (f"user kernel {name}",)))
     CHECKER.launch = Launch(name, operators, tuple(pointers.values()))
     try:
         _check_alignment(known, aligned)
@@ -64,7 +66,15 @@ def launch(
         size = _size(grid, known)
         interpreter.interpreter_builder.set_grid_dim(*size)
         blocks = [v for k, v in known.items() if k in constants and _steps(v)]
-        _run(function, converted, size, blocks)
+        takes_partial = tensors in CHECKER.partial
+        try:
+            sampled = _run(function, converted, size, blocks)
+        except Report as report:
+            if takes_partial:
+                raise unsupported(name) from report
+            raise
+        if sampled or takes_partial:
+            CHECKER.partial.add(tensors)
     finally:
         CHECKER.launch = outer
 
@@ -74,13 +84,17 @@ def _run(
     arguments: Mapping[str, Any],
     grid: Place,
     blocks: Sequence[int],
-) -> None:
+) -> bool:
+    """Run the programs of a grid; of a large one some, which is what it returns."""
     import numpy as np
     from triton.runtime.interpreter import interpreter_builder
 
-    chosen, some = places(grid, blocks)
     assert CHECKER.launch is not None
     name = CHECKER.launch.kernel
+    if CHECKER.probe is None:  # eager, whose results are taken as they are
+        chosen, some = every(grid), ""
+    else:
+        chosen, some = places(grid, blocks)
     if some:
         CHECKER.sampled.append(f"{name}: {some}")
     with np.errstate(all="ignore"):
@@ -94,6 +108,7 @@ def _run(
                 raise _why(error, name) from error
             if CHECKER.probe and CHECKER.findings:
                 raise Report(CHECKER.findings)
+    return bool(some)
 
 
 def _why(error: BaseException, name: str) -> Exception:

@@ -68,7 +68,7 @@ def _combined(self: Any, left: Any, right: Any, kinds: Any) -> list[Any]:
     import numpy as np
 
     shape = left[0].shape
-    made = self.combine_fn.fn(
+    made = self.combine_fn(
         *(self.to_tensor(v, k) for v, k in zip(left, kinds, strict=True)),
         *(self.to_tensor(v, k) for v, k in zip(right, kinds, strict=True)),
     )

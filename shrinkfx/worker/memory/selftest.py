@@ -19,7 +19,8 @@ _COUNT, _BLOCK = 10, 8
 def _double(x: Any, y: Any, count: Any, block: tl.constexpr) -> Any:
     i = tl.program_id(0) * block + tl.arange(0, block)
     tl.device_assert(i < 2 * block, "far out")
-    tl.store(y + i, 2 * tl.load(x + i, i < count), i < count)
+    mask = (i < count) and not i < 0
+    tl.store(y + i, 2 * tl.load(x + i, mask), mask)
 
 
 def check_the_checks() -> None:

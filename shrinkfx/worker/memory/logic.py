@@ -1,0 +1,92 @@
+"""``and``, ``or`` and ``not`` in kernels, element by element as when compiled.
+
+Triton's interpreter leaves them to Python, for which any block of values is true:
+``(i >= 0) and (i < n)`` would be ``i < n`` alone, and ``not mask`` no lane at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_NAME = "_shrinkfx_logic"
+
+
+def compile_logic() -> None:
+    """Have kernels that are interpreted from now on call this module."""
+    from triton.runtime import interpreter
+
+    # Its globals are what it gives to the kernels that it rewrites.
+    vars(interpreter)[_NAME] = sys.modules[__name__]
+
+    class Transformer(interpreter.ASTTransformer):
+        def visit_Assign(self, node: ast.Assign) -> Any:
+            node.value = self.visit(node.value)
+            return super().visit_Assign(node)
+
+        def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+            self.generic_visit(node)
+            how = "both" if isinstance(node.op, ast.And) else "either"
+            return _call(node, how, [_later(value) for value in node.values])
+
+        def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+            self.generic_visit(node)
+            if not isinstance(node.op, ast.Not):
+                return node
+            return _call(node, "negated", [node.operand])
+
+    interpreter.FunctionRewriter.ast_transformer = Transformer()
+
+
+def _later(value: ast.expr) -> ast.Lambda:
+    none = ast.arguments([], [], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(none, value), value)
+
+
+def _call(node: ast.expr, name: str, args: list[ast.expr]) -> ast.Call:
+    function = ast.Attribute(ast.Name(_NAME, ast.Load()), name, ast.Load())
+    return ast.copy_location(ast.Call(function, args, []), node)
+
+
+def both(*operands: Callable[[], Any]) -> Any:
+    """Combine as ``and`` does: constants may end it early, values never do."""
+    return _combined(operands, ending=False, combine=lambda a, b: a & b)
+
+
+def either(*operands: Callable[[], Any]) -> Any:
+    """Combine as ``or`` does."""
+    return _combined(operands, ending=True, combine=lambda a, b: a | b)
+
+
+def negated(operand: Any) -> Any:
+    """Negate as ``not`` does."""
+    return ~_truth(operand) if _is_value(operand) else not operand
+
+
+def _combined(
+    operands: tuple[Callable[[], Any], ...],
+    *,
+    ending: bool,
+    combine: Callable[[Any, Any], Any],
+) -> Any:
+    found, value = None, None
+    for operand in operands:
+        value = operand()
+        if _is_value(value):
+            truth = _truth(value)
+            found = truth if found is None else combine(found, truth)
+        elif bool(value) is ending:
+            return value
+    return value if found is None else found
+
+
+def _is_value(operand: Any) -> bool:
+    import triton.language as tl
+
+    return isinstance(operand, tl.tensor)
+
+
+def _truth(value: Any) -> Any:
+    return value if value.dtype.is_int1() else value != 0
