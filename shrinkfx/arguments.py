@@ -117,7 +117,7 @@ def _add_program_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--backend",
         default=Backend.AUTO,
-        choices=list(Backend),
+        choices=[b.value for b in Backend],
         help="interpreter: check the CUDA kernels without a GPU; auto: do that for a "
         "CUDA program where there is no GPU (default)",
     )
@@ -129,7 +129,7 @@ def _add_program_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--probe",
-        choices=list(Probe),
+        choices=[p.value for p in Probe],
         help="what the interpreter looks at; default: whatever shows the failure",
     )
     group.add_argument(

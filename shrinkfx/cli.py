@@ -85,7 +85,7 @@ def _print_result(reduction: api.Reduction) -> None:
     before, after = reduction.operators
     minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
     print(f"{reduction.status}: {before} -> {after} operators, {minimal}")
-    print(f"failure:  {reduction.signature}")
+    print(f"failure:  {reduction.seen}")
     rate = reduction.summary["rate"]
     if min(rate.values()) < 1.0:
         print(f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now")

@@ -64,6 +64,7 @@ class Reduction:
     Attributes:
         status: ``reduced``, ``stopped`` (budget or Ctrl-C) or ``unverified``.
         candidate: the smallest program that failed as ``signature`` says.
+        seen: that failure in the result's own words.
         minimal: no single operator of it can be dropped.
         operators: of the original, and of the result.
         verified: how often the repro was run, and how often it failed.
@@ -74,6 +75,7 @@ class Reduction:
     status: str
     candidate: Candidate = field(repr=False)
     signature: Signature
+    seen: Signature
     minimal: bool
     operators: tuple[int, int]
     checks: int

@@ -9,7 +9,7 @@ from typing import Any
 
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import ENOUGH, Compiler
-from shrinkfx.failure.signature import ANY, asked_for
+from shrinkfx.failure.signature import ANY, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Guard
@@ -68,8 +68,16 @@ def find_guarding(
             if _is_wanted(seen, until, match):
                 note(f"guard pages {name}: {describe(seen)}")
                 return Guarding(name, options, plain)
+            if seen.invalid.startswith(Stage.EAGER):
+                note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
     note("guard pages show no such failure: going on without them")
     return Guarding(plain=plain)
+
+
+_IN_EAGER = (
+    "eager dies beside them, so it is an operator that eager runs too which reads or "
+    "writes beyond a tensor, and not compiled code"
+)
 
 
 def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shrinkfx.check.baseline import Baseline, describe
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import NotReproducible
-from shrinkfx.failure.signature import ANY, Kind, asked_for
+from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.messages import Ending, Probe
 
@@ -29,7 +29,7 @@ def probe_baseline(
         NotReproducible: none shows what was asked for, or it does not show again.
     """
     wanted = until or ANY
-    if wanted not in (ANY, Kind.COMPILE_ERROR):
+    if wanted not in (ANY, Kind.COMPILE_ERROR, Kind.HANG):
         probes = [p for p in probes if p is not Probe.COMPILE] or probes
     shown: dict[Probe, Observation] = {}
     warnings: dict[Probe, str] = {}
@@ -41,7 +41,9 @@ def probe_baseline(
             note(warnings[probe])
     for probe, seen in shown.items():
         found = seen.signature
-        if found and asked_for(wanted, found) and found.says(match):
+        if not found or _is_of_the_probe(probe, seen):
+            continue
+        if asked_for(wanted, found) and found.says(match):
             base = _confirmed(compiler, probe, seen, match, note)
             return replace(base, warning=warnings.get(probe, ""))
     described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
@@ -87,14 +89,37 @@ _LOOKS_AT = {
 }
 
 
+def _is_of_the_probe(probe: Probe, seen: Observation) -> bool:
+    """Tell whether a failure is the probe's own and none of the program.
+
+    The interpreter takes far more time and memory than a GPU, and code for Python,
+    which the first two generate, is other code than AOTInductor's.
+    """
+    assert seen.signature is not None
+    if seen.unresolved:  # a limit was broken
+        return probe is not Probe.COMPILE
+    return probe in _IN_PYTHON and seen.signature.stage is Stage.COMPILE
+
+
+_IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
+
+
 def _said(probe: Probe, seen: Observation) -> str:
     """Say what a probe found; only one of them compares results with eager."""
+    if seen.signature and _is_of_the_probe(probe, seen):
+        why = seen.unresolved or f"Inductor for Python: {seen.signature}"
+        return f"cannot tell: {why}"
     passes = not (seen.signature or seen.invalid or seen.unresolved)
     return "finds nothing" if passes and probe is not Probe.REAL else describe(seen)
 
 
 def _advice(shown: dict[Probe, Observation]) -> str:
-    kinds = sorted({s.signature.kind.value for s in shown.values() if s.signature})
+    failures = {p: s.signature for p, s in shown.items() if s.signature}
+    kinds = sorted(
+        failure.kind.value
+        for probe, failure in failures.items()
+        if not _is_of_the_probe(probe, shown[probe])
+    )
     if kinds:
         return f"to reduce what it does: --until {kinds[0]}"
     if any(s.unresolved for s in shown.values()):

@@ -30,6 +30,7 @@ _HEAP = re.compile(
 _BOUNDS = re.compile(
     r"index out of bounds|index \S+ is out of bounds|device-side assert"
 )
+_DEVICE = re.compile(r"block: \[[\d,]+\].*? Assertion `(.*?)` failed")
 _LAYOUT = re.compile(
     r"expected (?:size \d+==\d+|ndim \d+ but got)[^\n]*\nError in op: (\S+)"
 )
@@ -133,6 +134,10 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
         return found_by_interpreter
     if memory := _memory_text(text, stage):
         return memory
+    if "device-side assert triggered" in text and (said := _DEVICE.search(text)):
+        text = said[1]  # what the device has printed
+        if not _BOUNDS.search(text):
+            return Signature(Kind.ASSERT, stage, normalise(text), text)
     if found := _BOUNDS.search(text):
         line = _line_of(text, found)
         return Signature(Kind.ASSERT, stage, "index out of bounds", line)
@@ -168,7 +173,8 @@ def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
         return _memory_text(text, stage) or _load_error(error)
     # The C++ runner's exception may only say that a call failed; the reason was
     # printed before.
-    if known := _known_text(text, stage) or _known_text(log, stage):
+    both = f"{text}\n{log}" if "device-side assert" in text else text
+    if known := _known_text(both, stage) or _known_text(log, stage):
         return known
     line = first_line(text)
     if "API call failed" in line and (said := _SAID.findall(log)):

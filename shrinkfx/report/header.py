@@ -65,10 +65,7 @@ _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
     "the failure above is what that observed; a GPU has yet to confirm it."
 )
-_COMPILED = (
-    "Verified by compiling for {} with no GPU: no kernel was run.\n"
-    "On a GPU: python repro.py"
-)
+_COMPILED = "Verified by compiling for {} with no GPU: no kernel was run."
 
 
 def _without_gpu(about: About) -> list[str]:
@@ -83,7 +80,7 @@ def header(about: About, *remarks: str) -> str:
     before, after = about.operators
     versions = ", ".join(f"{k} {v}" for k, v in about.versions.items())
     by_command = signature.kind is Kind.CHECK
-    name = "Program" if by_command else f"{signature.kind} {_place(signature)}"
+    name = "Program" if by_command else f"{signature.kind} {_place(about)}"
     stage = "--check" if by_command else signature.stage
     lines = [
         f"{name} ({stage}): reduced from {before} operators to {after}.",
@@ -150,16 +147,26 @@ _UNDER_SANITIZER = r"""under AddressSanitizer, in a folder that may be written t
 """What a reader needs to see an illegal access that has no effect of its own."""
 
 
-def _place(signature: Signature) -> str:
-    """Say whose code fails: a kernel of the user's is not AOTInductor's."""
-    own = [name for name in signature.operators if name.startswith("user kernel ")]
-    return f"in {own[0]}, under AOTInductor" if own else "in AOTInductor"
+def _place(about: About) -> str:
+    """Say whose code fails: what may be the user's own fault is not AOTInductor's."""
+    signature = about.signature
+    own = [name for name in signature.operators if name.startswith(_OWN)]
+    if own:
+        return f"in {own[0]}, under AOTInductor"
+    return "under AOTInductor" if about.warnings else "in AOTInductor"
+
+
+_OWN = "user kernel "
 
 
 def _careful(about: About) -> list[str]:
     """Say what else may be the cause, before anyone blames the compiler."""
     lines = []
-    for warning in about.warnings:
+    own = any(name.startswith(_OWN) for name in about.signature.operators)
+    eager = (
+        ("eager launches this kernel, too: the fault may be its own",) if own else ()
+    )
+    for warning in (*about.warnings, *eager):
         text = _without_folders(f"Careful: {warning}")
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
     return [*lines, ""] if lines else []
@@ -168,6 +175,8 @@ def _careful(about: About) -> list[str]:
 def _how_to_run(about: About) -> str:
     if about.guarded:
         return _UNDER_SANITIZER
+    if about.interpreted_for and about.signature.detail.startswith("layout of "):
+        return "shrinkfx --verify repro.py (AOTInductor does not look at layouts)"
     if about.interpreted_for and about.signature.kind is Kind.IMA:
         return "compute-sanitizer python repro.py (without that it may pass)"
     return "python repro.py"
@@ -205,6 +214,8 @@ def _expectation(about: About) -> list[str]:
         said = "it writes repro.pt2, for which the command above exits with 0."
         return [said, *beside]
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
+    if not about.reference:
+        fixed = "eager refuses such inputs, too, so they may be what is wrong."
     flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
     often = flaky if about.runs > 1 else ""
     when = f", in call {about.calls}" if about.calls > 1 else ""

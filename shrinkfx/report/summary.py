@@ -98,6 +98,7 @@ def summarise(
     stopped: str,
     until: str,
     signature: Signature,
+    seen: Signature,
     rates: tuple[float, float],
     sizes: tuple[Sizes, Sizes],
     spent: Spent,
@@ -118,6 +119,7 @@ def summarise(
         "until": until,
         "kind": signature.kind.value,
         "signature": asdict(signature),
+        "failure": str(seen),
         "rate": {"before": round(rates[0], 3), "after": round(rates[1], 3)},
         **{name: {"before": before[name], "after": after[name]} for name in before},
         "checks": {

@@ -104,7 +104,9 @@ def verify(
         meter = job.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
         probe = subject.compiler.options.get("probe", Probe.REAL)
-        runner = ScriptRunner(bare, subject.compiler.limits, meter, probe, side)
+        runner = ScriptRunner(
+            bare, subject.compiler.limits, meter, probe, side, job.note
+        )
         parts = preloads(job, server)
         written = write_smallest_repro(job.out, printed, told, parts, runner)
         return Verified(written, *runner.verify(written.files, told.signature))
@@ -212,6 +214,7 @@ def conclude(
         stopped=found.stopped,
         until=job.options.until or ANY,
         signature=subject.target,
+        seen=result.seen or subject.target,
         rates=(subject.rate, found.rate),
         sizes=(subject.before, after),
         spent=spent,
@@ -229,6 +232,7 @@ def conclude(
         status=status,
         candidate=reducer.best,
         signature=subject.target,
+        seen=result.seen or subject.target,
         minimal=reducer.minimal,
         operators=(subject.before.operators, after.operators),
         checks=len(verdicts),

@@ -102,6 +102,21 @@ def test_what_passes_is_said_as_narrowly_as_it_was_looked_at() -> None:
     assert str(caught.value).count("the same result as eager") == 1
 
 
+def test_slowness_of_the_interpreter_is_no_hang_of_the_program() -> None:
+    slow = Ending("timeout", stage="run")
+    with pytest.raises(NotReproducible, match="timeout in run"):
+        run(ByProbe({"real": [slow], "hints": [slow]}))
+    assert run(ByProbe({"compile": [slow]}), "hang").target.kind is Kind.HANG
+
+
+def test_code_for_python_that_cannot_be_generated_is_no_failure() -> None:
+    raised = raises("AssertionError: expected sympy.Symbol", "compile")
+    with pytest.raises(NotReproducible, match="cannot tell: Inductor for Python"):
+        run(ByProbe({"real": [raised], "contract": [raised]}))
+    base = run(ByProbe({"real": [raised], "hints": [raised]}))
+    assert (base.probe, base.target.stage) == (Probe.HINTS, Stage.COMPILE)
+
+
 def test_what_cannot_be_run_is_no_pass() -> None:
     with pytest.raises(NotReproducible, match="needs a GPU"):
         run(ByProbe({"real": [UNSUPPORTED]}))

@@ -231,6 +231,24 @@ def test_device_assertion_is_the_index_assertion() -> None:
         assert not seen.admits(ILLEGAL_ACCESSES[0])
 
 
+def test_other_device_assertions_are_told_apart_and_are_the_interpreters() -> None:
+    def asserted(words: str) -> Signature:
+        return on_cuda(
+            "AcceleratorError",
+            "CUDA error: device-side assert triggered",
+            log=f"x.py:9: unknown: block: [0,0,0], thread: [1,0,0] Assertion `{words}` "
+            "failed.",
+        )
+
+    scale, shift = asserted("scale must be positive"), asserted("no shift")
+    assert not scale.admits(shift)
+    text = "interpreter: device-side assert in k (aten.mul): scale must be positive "
+    error = {"type": "Report", "message": f"{text}[program (0, 0, 0), 5 lanes] at `x`"}
+    found = observe(Ending("exit", stage="run", answer={"error": error})).signature
+    assert found is not None
+    assert found.admits(scale)
+
+
 def test_pass_has_no_signature() -> None:
     seen = observe(Ending("exit", stage="done", answer={"values_skipped": 0}))
     assert seen.signature is None
