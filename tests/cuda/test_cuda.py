@@ -17,7 +17,7 @@ import torch
 from shrinkfx.check.server import Server
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import Request, Task
+from shrinkfx.program.messages import Backend, Request, Task
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -105,6 +105,18 @@ def test_server_holds_no_context(haystack: Path) -> None:
         seen = observe(ending).signature
         assert seen is not None
         assert (seen.kind, seen.stage) == (Kind.IMA, Stage.RUN)
+        assert not holds_context(server.pid)
+
+
+def test_interpreter_leaves_the_device_alone(haystack: Path) -> None:
+    with Server(
+        model=haystack, preloads=[str(PRELOAD)], backend=Backend.INTERPRETER
+    ) as server:
+        for task in (Task.DESCRIBE, Task.ORIGINAL):
+            ending = server.ask(Request(task))
+        seen = observe(ending).signature
+        assert seen is not None
+        assert seen.kind is Kind.IMA
         assert not holds_context(server.pid)
 
 
