@@ -45,8 +45,8 @@ class Builds:
     @property
     def pay(self) -> bool:
         """Tell whether fast builds are worth a further try: each that fails costs."""
-        return self.in_a_row < _PATIENCE
+        return self.in_a_row < PATIENCE
 
 
-_PATIENCE = 5
+PATIENCE = 5
 """Fast builds in a row that may fail before there are no more."""

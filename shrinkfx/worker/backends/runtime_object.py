@@ -30,10 +30,8 @@ from shrinkfx.worker import cache
 
 NO_TEMPLATES = ("-fno-implicit-templates", "-fno-implicit-inline-templates")
 
-_INSTANCES = Path(__file__).with_name("runtime_instances.cpp")
-_INTERFACE = (
-    Path(torch._inductor.__file__).parent / "codegen/aoti_runtime/interface.cpp"
-)
+INSTANCES = Path(__file__).with_name("runtime_instances.cpp")
+INTERFACE = Path(torch._inductor.__file__).parent / "codegen/aoti_runtime/interface.cpp"
 _INCLUDE = re.compile(r"#include <[\w./]+>")
 _STANDARD_INCLUDE = re.compile(r"^#include <[a-z_]+>$", re.MULTILINE)
 # The one template whose argument is a type of the model's own.
@@ -87,7 +85,7 @@ def split_wrapper(path: Path) -> Split:
         CannotBuild: it does not begin with that.
     """
     text = path.read_text()
-    interface = textwrap.dedent(_INTERFACE.read_text()).rstrip()
+    interface = textwrap.dedent(INTERFACE.read_text()).rstrip()
     includes, found, own = text.partition(interface)
     if not found:
         raise CannotBuild("the wrapper does not hold the text of interface.cpp")
@@ -116,7 +114,7 @@ def runtime_object(command: Sequence[str], common: str, scratch: Path) -> Runtim
     """
     files = (".wrapper.cpp", ".wrapper.o")
     flags = [word for word in command if word != "-o" and not word.endswith(files)]
-    text = common + _INSTANCES.read_text()
+    text = common + INSTANCES.read_text()
     try:
         path = cache.folder() / "aoti-runtime" / f"{_key(flags, text)}.o"
         path.parent.mkdir(parents=True, exist_ok=True)
