@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch._inductor.config
+from torch._inductor import codecache
 from torch._inductor.cpp_builder import CppBuilder
 
 from shrinkfx.program.messages import Build, Step
+from shrinkfx.worker.backends.headers import remembered
 from shrinkfx.worker.backends.runtime_object import (
     NO_TEMPLATES,
     CannotBuild,
@@ -30,7 +32,7 @@ from shrinkfx.worker.backends.runtime_object import (
 )
 from shrinkfx.worker.supervise import BUILT
 
-_WRAPPER_LEVEL = "aot_inductor.compile_wrapper_opt_level"
+_WRAPPER_LEVEL = "compile_wrapper_opt_level"
 
 
 class Stopped(BaseException):
@@ -52,7 +54,6 @@ def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
         Stopped: it has.
     """
     make, build = CppBuilder.__init__, CppBuilder.build
-    usual: dict[str, Callable[..., None]] = {"__init__": make, "build": build}
     session = _Session(folder / BUILT, only, build)
 
     def remember(builder: CppBuilder, *args: Any, **kwargs: Any) -> None:
@@ -62,17 +63,32 @@ def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
     def build_fast(builder: CppBuilder) -> None:
         session.build(builder)
 
-    _set_methods({"__init__": remember, "build": build_fast})
+    with (
+        contextlib.closing(session),
+        _instead(CppBuilder, "__init__", remember),
+        _instead(CppBuilder, "build", build_fast),
+        _with_headers_remembered(folder.parent),
+    ):
+        yield
+
+
+def _with_headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
+    name = "_precompile_header"
+    stock = getattr(codecache, name, None)
+    if stock is None:
+        return contextlib.nullcontext()
+    return _instead(codecache, name, remembered(stock, home))
+
+
+@contextlib.contextmanager
+def _instead(owner: object, name: str, value: Callable[..., Any]) -> Iterator[None]:
+    """Put something in the place of an attribute for a while."""
+    usual = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        _set_methods(usual)
-        session.close()
-
-
-def _set_methods(methods: Mapping[str, Callable[..., None]]) -> None:
-    for name, method in methods.items():
-        setattr(CppBuilder, name, method)
+        setattr(owner, name, usual)
 
 
 def with_plain_wrapper(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,8 +96,9 @@ def with_plain_wrapper(options: Mapping[str, Any]) -> dict[str, Any]:
 
     It does no more than launch the kernels.
     """
-    usual = getattr(torch._inductor.config.aot_inductor, _WRAPPER_LEVEL[13:], None)
-    return {_WRAPPER_LEVEL: "O0", **options} if usual == "O1" else dict(options)
+    usual = getattr(torch._inductor.config.aot_inductor, _WRAPPER_LEVEL, None)
+    plain = {f"aot_inductor.{_WRAPPER_LEVEL}": "O0"} if usual == "O1" else {}
+    return {**plain, **options}
 
 
 class _Session:
@@ -122,8 +139,9 @@ class _Session:
 
     def close(self) -> None:
         """Leave no compiler behind."""
-        if self._compiling:
-            self._compiling.kill()
+        compiling, self._compiling = self._compiling, None
+        if compiling:
+            compiling.kill()
 
     def _build_wrapper(self, builder: CppBuilder) -> None:
         self._wrapper = builder
@@ -132,7 +150,7 @@ class _Session:
                 self._ask_only(self._only, builder)
             else:
                 self._compile_side_by_side(builder)
-        except CannotBuild as error:
+        except (CannotBuild, OSError) as error:
             self._runtime = None
             self._note(fallback=str(error))
         if self._runtime is None:
@@ -151,7 +169,7 @@ class _Session:
             raise CannotBuild(f"nothing is known of the {step}")
         output = words.index("-o")
         del words[output : output + 2]
-        self._failed = _Command([*words, "-fsyntax-only"]).failure()
+        self._failed = _failure([*words, "-fsyntax-only"])
         if not self._failed:
             raise Stopped
 
@@ -164,7 +182,7 @@ class _Session:
         if self._kernels:
             self._compiling = _Command(_words(self._kernels))
         words = _with_source(words, own)
-        self._failed = _Command([*words, *NO_TEMPLATES]).failure()
+        self._failed = _failure([*words, *NO_TEMPLATES])
         if self._failed:
             self._runtime = None
             self.close()
@@ -192,7 +210,7 @@ class _Session:
             words = _words(builder)
             place = words.index(self._wrapper.get_target_file_path()) + 1
             words[place:place] = [str(self._runtime.path)]
-            failed = _Command([*words, *self._runtime.link_flags]).failure()
+            failed = _failure([*words, *self._runtime.link_flags])
             if failed:
                 self._failed = failed
                 self._stock(self._wrapper)
@@ -205,7 +223,8 @@ class _Session:
     def _note(self, **facts: object) -> None:
         """Write down how far this is: a compiler's crash may end the process."""
         self._facts.update(facts)
-        self._record.write_text(json.dumps(self._facts))
+        with contextlib.suppress(OSError):  # a full disk: the build will say so
+            self._record.write_text(json.dumps(self._facts))
 
 
 class _Command:
@@ -233,6 +252,14 @@ class _Command:
         self._process.kill()
         self._process.wait()
         self._output.close()
+
+
+def _failure(words: Sequence[str]) -> str:
+    """Run a command; '' if all is well, else what it says first."""
+    try:
+        return _Command(words).failure()
+    except OSError as error:
+        return str(error)
 
 
 def _words(builder: CppBuilder) -> list[str]:
