@@ -46,6 +46,7 @@ class BuildSearch:
             return
         stock = self._make(Build.STOCK)
         self._searches.append(stock)
+        stock.restart(self.reducer.best)
         if stock.fails(self.reducer.best, self.reducer.form):
             return
         start = self._last_that_fails(stock)

@@ -261,3 +261,24 @@ def test_no_compiler_is_left_when_the_wrapper_fails(
     with pytest.raises(CppCompileError):
         library.build()
     assert survivors() == []
+
+
+@pytest.mark.parametrize("works", ["true", "false"])
+def test_faster_linker_is_used_if_it_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, works: str
+) -> None:
+    mold = tmp_path / "ld.mold"
+    mold.write_text(
+        f"#!/bin/bash\n{works} || exit 1\necho used >> {tmp_path}/uses\n"
+        'exec ld "${@/--no-fork/--eh-frame-hdr}"\n'
+    )
+    mold.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    library = Library(tmp_path / "library")
+    assert "fallback" not in library.build()
+    assert library.answers() == 22
+    uses = tmp_path / "uses"
+    if works == "true":
+        assert uses.read_text() == "used\n" * 2  # on trial, and on the library
+    else:
+        assert not uses.exists()
