@@ -243,6 +243,23 @@ def test_step_that_fails_alone_fails_as_in_the_stock_build(
     with pytest.raises(CppCompileError, match=said):
         library.build(only)
     assert "fallback" not in library.report()
+    assert not list(library.folder.glob("*.o"))
+
+
+def test_step_that_fails_only_without_code_falls_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No compiler does that; but what is left out must be built then."""
+    picky = tmp_path / "g++"
+    picky.write_text(
+        '#!/bin/sh\ncase "$*" in *kernel*-fsyntax-only*) exit 1;; esac\n'
+        'PATH=${PATH#*:} exec g++ "$@"\n'
+    )
+    picky.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    library = Library(tmp_path / "library")
+    assert library.build(Step.KERNEL)["fallback"] == "nothing said"
+    assert library.answers() == 22
 
 
 def test_no_compiler_is_left_when_the_wrapper_fails(

@@ -116,6 +116,7 @@ class _Session:
         self._runtime: Runtime | None = None
         self._compiling: _Command | None = None
         self._failed = ""
+        self._left_out = False
         self._note()
 
     def meet(self, builder: CppBuilder) -> None:
@@ -153,25 +154,21 @@ class _Session:
         except (CannotBuild, OSError) as error:
             self._runtime = None
             self._note(fallback=str(error))
-        if self._runtime is None:
+        if self._runtime is None and not self._left_out:
             self._stock(builder)
 
     def _ask_only(self, step: Step, builder: CppBuilder) -> None:
-        """Stop if a step passes; if not, all is to be built the usual way."""
-        if step is Step.WRAPPER:
-            own, _ = self._split(builder)
-            words = _with_source(_words(builder), own)
-        elif step is Step.KERNEL and self._kernels:
-            words = _words(self._kernels)
-        elif step is Step.LOWERING:
+        """Stop if a step passes; if not, the stock build is to say why."""
+        asked = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
+        if step is Step.LOWERING:
             raise Stopped
-        else:
+        if asked is None:
             raise CannotBuild(f"nothing is known of the {step}")
-        output = words.index("-o")
-        del words[output : output + 2]
-        self._failed = _failure([*words, "-fsyntax-only"])
+        self._failed = _syntax_error(asked)
         if not self._failed:
             raise Stopped
+        # The stock build would come to the kernels only if the wrapper compiles.
+        self._left_out = step is Step.KERNEL and not _syntax_error(builder)
 
     def _compile_side_by_side(self, builder: CppBuilder) -> None:
         if not getattr(torch._inductor.config.aot_inductor, "link_libtorch", True):
@@ -202,6 +199,8 @@ class _Session:
         elif failed := compiling.failure():
             self._stock(builder)
             self._failed = failed
+        if self._left_out and self._wrapper:  # the kernels compile after all
+            self._stock(self._wrapper)
 
     def _link(self, builder: CppBuilder) -> None:
         """Link with the runtime object, or compile the wrapper whole after all."""
@@ -260,6 +259,14 @@ def _failure(words: Sequence[str]) -> str:
         return _Command(words).failure()
     except OSError as error:
         return str(error)
+
+
+def _syntax_error(builder: CppBuilder) -> str:
+    """Have a file read without generating code; '' if nothing is wrong with it."""
+    words = _words(builder)
+    output = words.index("-o")
+    del words[output : output + 2]
+    return _failure([*words, "-fsyntax-only"])
 
 
 def _words(builder: CppBuilder) -> list[str]:

@@ -137,7 +137,7 @@ def first_error(output: str) -> str:
         return "undefined: " + ", ".join(dict.fromkeys(missing))[:_SAID_CHARACTERS]
     found = _ERROR.search(output)
     said = found[1] if found else output.strip().rpartition("\n")[2]
-    return said[:_SAID_CHARACTERS]
+    return said[:_SAID_CHARACTERS] or "nothing said"
 
 
 def _key(flags: Sequence[str], text: str) -> str:
