@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -299,3 +300,35 @@ def test_faster_linker_is_used_if_it_works(
         assert uses.read_text() == "used\n" * 2  # on trial, and on the library
     else:
         assert not uses.exists()
+
+
+def test_two_processes_make_one_object(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        f'#!/bin/sh\ncase "$*" in *-g0*) echo made >> {tmp_path}/made; sleep 1;; esac\n'
+        'PATH=${PATH#*:} exec g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    command = ["g++", "a.wrapper.cpp", f"-I{tmp_path}", "-c", "-o", "a.wrapper.o"]
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+
+    def make(folder: Path) -> Path:
+        text = INCLUDES + INTERFACE
+        return runtime_object.runtime_object(command, text, folder).path
+
+    with ThreadPoolExecutor() as pool:  # each locks for itself, as processes do
+        paths = list(pool.map(make, folders))
+    assert paths == objects(cache) * 2
+    assert (tmp_path / "made").read_text() == "made\n"
+
+
+def test_wrapper_may_hold_any_text(tmp_path: Path) -> None:
+    library = Library(tmp_path / "library", WRAPPER + "// caf\u00e9 ")
+    source = library.folder / "a.wrapper.cpp"
+    source.write_bytes(source.read_bytes() + b"\xff\n")
+    assert "fallback" not in library.build()

@@ -23,6 +23,7 @@ from torch._inductor.cpp_builder import CppBuilder
 from shrinkfx.program.messages import Build, Step
 from shrinkfx.worker.backends.headers import remembered
 from shrinkfx.worker.backends.runtime_object import (
+    AS_WRITTEN,
     NO_TEMPLATES,
     CannotBuild,
     Runtime,
@@ -189,7 +190,7 @@ class _Session:
         source = Path(_source(_words(builder)))
         split = split_wrapper(source)
         own = source.with_name(source.name.replace(".wrapper.cpp", ".own.cpp"))
-        own.write_text(split.own)
+        own.write_text(split.own, **AS_WRITTEN)
         return own, split.common
 
     def _build_kernels(self, builder: CppBuilder) -> None:

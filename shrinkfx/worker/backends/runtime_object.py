@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch._inductor
@@ -32,6 +33,9 @@ NO_TEMPLATES = ("-fno-implicit-templates", "-fno-implicit-inline-templates")
 
 INSTANCES = Path(__file__).with_name("runtime_instances.cpp")
 INTERFACE = Path(torch._inductor.__file__).parent / "codegen/aoti_runtime/interface.cpp"
+AS_WRITTEN: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
+"""How to read and write what AOTInductor has generated, whatever is in it."""
+
 _INCLUDE = re.compile(r"#include <[\w./]+>")
 _STANDARD_INCLUDE = re.compile(r"^#include <[a-z_]+>$", re.MULTILINE)
 # The one template whose argument is a type of the model's own.
@@ -85,7 +89,7 @@ def split_wrapper(path: Path) -> Split:
     Raises:
         CannotBuild: it does not begin with that.
     """
-    text = path.read_text()
+    text = path.read_text(**AS_WRITTEN)
     interface = textwrap.dedent(INTERFACE.read_text()).rstrip()
     includes, found, own = text.partition(interface)
     if not found:
@@ -126,7 +130,7 @@ def runtime_object(command: Sequence[str], common: str, scratch: Path) -> Runtim
         linker = path.with_suffix(".linker").read_text().split()
         with contextlib.suppress(PermissionError):  # another user's may be read
             os.utime(path)
-    except OSError as error:
+    except (OSError, subprocess.SubprocessError) as error:
         raise CannotBuild(f"no runtime object: {error}") from error
     return Runtime(path, (*linker, "-Wl,-z,defs"))
 
