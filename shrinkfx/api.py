@@ -14,7 +14,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.failure.signature import UNTIL, Kind
 from shrinkfx.options import GUARD_PAGES, Options, Reduction
-from shrinkfx.program.messages import ARCHS, Backend, Probe
+from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
 from shrinkfx.report.output import (
     output_folder,
     remove_if_empty,
@@ -57,6 +57,7 @@ def minify(
     probe: str | None = None,
     inductor: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
+    build: str = Build.FAST,
     guard_pages: str = "auto",
     timeout_s: float | None = None,
     baseline_runs: int = 100,
@@ -86,6 +87,9 @@ def minify(
         inductor: Inductor options of the failing run.
         environment: environment variables of the failing run; ``until``
             ``check-inputs`` adds the one that has inputs checked.
+        build: how the search builds programs for the CPU: ``fast`` compiles once what
+            all models share; ``stock`` is AOTInductor's own build, which confirms the
+            result in any case.
         guard_pages: ``auto``, ``on`` or ``off``: have tensors of a CPU program lie
             against inaccessible pages; ``auto`` does for ``ima`` and ``crash``.
         timeout_s: seconds per check; None means ten times the baseline.
@@ -117,6 +121,7 @@ def minify(
         probe=probe,
         inductor=dict(inductor or {}),
         environment=dict(environment or {}),
+        build=build,
         guard_pages=guard_pages,
         timeout_s=timeout_s,
         baseline_runs=baseline_runs,
@@ -198,6 +203,7 @@ def _check(options: Options) -> None:
         raise UsageError(f"--device {options.device}: cpu, cuda or cuda:N")
     _check_one_of("backend", options.backend, tuple(Backend))
     _check_one_of("arch", options.arch, ARCHS)
+    _check_one_of("build", options.build, tuple(Build))
     if options.probe is not None:
         _check_one_of("probe", options.probe, tuple(Probe))
     if options.until == Kind.HANG and options.timeout_s is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import ANY, MEANING
 from shrinkfx.options import GUARD_PAGES, Options
-from shrinkfx.program.messages import ARCHS, Backend, Probe
+from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
 
 EXIT_CODES = {
     0: "reduced and verified",
@@ -159,6 +159,14 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="search no longer than M minutes after the start",
     )
+    group.add_argument(
+        "--build",
+        default=Build.FAST,
+        choices=list(Build),
+        help="how candidates for the CPU are built; fast (the default): what all "
+        "models share is compiled once, and the result is confirmed with "
+        "AOTInductor's own build, stock",
+    )
     group.add_argument("--strategies", metavar="NAME,...", help="only these, in order")
     group.add_argument(
         "--list-strategies", action="store_true", help="list the strategies and leave"
@@ -227,6 +235,7 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         probe=arguments.probe,
         inductor=dict(map(_setting, arguments.inductor_config)),
         environment=dict(map(_variable, arguments.env)),
+        build=arguments.build,
         guard_pages=arguments.guard_pages,
         timeout_s=arguments.timeout,
         max_checks=arguments.max_checks,

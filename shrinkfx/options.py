@@ -9,7 +9,7 @@ from typing import Any
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import ARCHS, Backend
+from shrinkfx.program.messages import ARCHS, Backend, Build
 
 GUARD_PAGES = ("auto", "on", "off")
 
@@ -29,6 +29,7 @@ class Options:
         probe: the one that the interpreter asks; None means that which shows it.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
+        build: ``fast`` or ``stock``: how the search builds programs for the CPU.
         guard_pages: ``auto``, ``on`` or ``off``: whether a CPU program's tensors lie
             against inaccessible pages; ``auto`` is ``on`` for memory errors.
         timeout_s: seconds per check; None means ten times the baseline.
@@ -48,6 +49,7 @@ class Options:
     probe: str | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    build: str = Build.FAST
     guard_pages: str = "auto"
     timeout_s: float | None = None
     max_checks: int | None = None

@@ -44,6 +44,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--check", "x {} {inputs}"], "needs --inputs"),
         (["--check", "x {}", "--guard-pages", "on"], "--guard-pages on"),
         (["--guard-pages", "maybe"], "--guard-pages"),
+        (["--build", "faster"], "--build"),
         (["--candidate", "1a2b"], "needs --out"),
         (["--candidate", "1a2b", "--out", "nowhere"], "holds no run"),
         (["--max-checks", "0"], "--max-checks must be above 0"),

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from shrinkfx.check.builds import Builds
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Request, Task
+from shrinkfx.program.messages import Build, Ending, Request, Task
 
 
 class Asks(Protocol):
@@ -52,13 +53,16 @@ class Compiler:
             ``form`` (``program`` or ``source``). ``package`` names a file: the first
             check compiles into it, later ones only run what is there. ``runs``: how
             often a child may run a program that passes. ``guard_pages``: a
-            ``Guard``. ``inductor``: settings besides the user's own.
+            ``Guard``. ``inductor``: settings besides the user's own. ``build``: a
+            ``Build``, STOCK if there is none; with FAST, ``only`` names the one
+            ``Step`` that is asked about.
     """
 
     server: Asks
     limits: Limits
     options: Mapping[str, Any] = field(default_factory=dict)
     meter: Meter = field(default_factory=Meter)
+    builds: Builds = field(default_factory=Builds)
 
     def with_options(self, **options: object) -> Compiler:
         return dataclasses.replace(self, options={**self.options, **options})
@@ -71,19 +75,24 @@ class Compiler:
         return dataclasses.replace(self, limits=limits, meter=meter)
 
     def ask(self, task: Task, *, fresh: bool = False, **arguments: object) -> Ending:
+        build = {} if self.builds.pay else {"build": Build.STOCK}
         request = Request(
             task,
-            {**self.options, **arguments},
+            {**self.options, **build, **arguments},
             timeout_s=self.limits.timeout_s,
             max_rss_bytes=self.limits.max_rss_bytes,
             fresh=fresh,
         )
-        return self.meter.add(self.server.ask(request))
+        return self.builds.add(self.meter.add(self.server.ask(request)))
 
     def original(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
         """Run the program as the file holds it."""
         ending = self.ask(Task.ORIGINAL, fresh=fresh)
         return observe(ending), ending
+
+    def built_stock(self) -> Compiler:
+        """Build as AOTInductor does, all of it."""
+        return self.without("only").with_options(build=Build.STOCK)
 
     def candidate(self, candidate: Candidate) -> Observation:
         return observe(self.ask(Task.CANDIDATE, candidate=candidate.to_json()))

@@ -82,6 +82,8 @@ def observe(ending: Ending) -> Observation:
         signature=None if invalid or stage in _EAGER_STAGES else signature,
         invalid=invalid,
         unresolved=unresolved,
+        stopped=str(ending.answer.get("stopped", "")),
+        step=str(ending.built.get("step", "")) if stage is Stage.COMPILE else "",
         runs=ending.runs,
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,

@@ -28,6 +28,8 @@ class Observation:
         signature: the failure, or None if it passed.
         invalid: why the candidate is no program to judge the compiler by, or ''.
         unresolved: why nothing can be said (a time limit, say), or ''.
+        stopped: why a candidate that has passed so far was not run, or ''.
+        step: the ``Step`` of the build that failed, as far as known, or ''.
         runs: how often the program ran; all but the last one passed.
         log: the end of what the child wrote.
     """
@@ -35,6 +37,8 @@ class Observation:
     signature: Signature | None = None
     invalid: str = ""
     unresolved: str = ""
+    stopped: str = ""
+    step: str = ""
     runs: int = 1
     seconds: float = 0.0
     cpu_seconds: float = 0.0

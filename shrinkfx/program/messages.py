@@ -86,6 +86,25 @@ class Guard(StrEnum):
     """An inaccessible page precedes: an underrun faults."""
 
 
+class Build(StrEnum):
+    """How AOTInductor's library is built, for a program on the CPU."""
+
+    FAST = "fast"
+    """With the part that all models share compiled once; the same code in it."""
+    STOCK = "stock"
+    """As AOTInductor does it."""
+
+
+class Step(StrEnum):
+    """The parts of a build, in order."""
+
+    LOWERING = "lowering"
+    """All that is done before the C++ compiler sees the program."""
+    WRAPPER = "wrapper"
+    KERNEL = "kernel"
+    LINK = "link"
+
+
 @dataclass(frozen=True)
 class Setup(Message):
     """What a server needs to know before it forks; a bare one has no model.
@@ -133,6 +152,8 @@ class Ending(Message):
         answer: the child's own JSON object, empty if it came to none.
         log: the end of its stdout and stderr.
         runs: how often it came to running the program, the last time included.
+        built: what the fast build has done: the ``step`` that it came to, and why it
+            was a ``fallback`` to the stock one; empty where there was none.
     """
 
     how: str
@@ -144,6 +165,7 @@ class Ending(Message):
     peak_rss_bytes: int = 0
     log: str = ""
     runs: int = 1
+    built: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

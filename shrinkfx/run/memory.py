@@ -62,7 +62,7 @@ def examine(
     at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
     if "guard_pages" not in compiler.options or not at_run_time:
         return Memory()
-    compiler = compiler.with_options(form=form)
+    compiler = compiler.built_stock().with_options(form=form)
     compiler = compiler.with_limits(compiler.limits, job.meters["verify"])
     side, plain = _without_guard_pages(compiler, target, best)
     if side != Guard.OFF:

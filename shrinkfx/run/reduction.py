@@ -9,9 +9,11 @@ from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
+from shrinkfx.program.messages import Build
 from shrinkfx.report.summary import DIGITS, ByCatch, gather
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
+from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.events import Started
 from shrinkfx.search.forms import FormSearch
 from shrinkfx.search.journal import Journal
@@ -32,7 +34,7 @@ class Found:
         stopped: what ended the search early, or ''.
     """
 
-    search: FormSearch
+    search: BuildSearch
     rate: float
     calls: int = 1
     rest: str = ""
@@ -54,23 +56,31 @@ def reduce(job: Job, subject: Subject) -> Found:
     strategies = choose(job.options.strategies)
     journal = Journal(job.out / "journal.sqlite", _settings(job, subject))
 
-    def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
-        return Reducer(
-            start,
-            oracle,
-            strategies,
-            budget=job.budget,
-            journal=journal,
-            listener=job.listener,
-            form=form,
-        )
+    def make(build: Build) -> FormSearch:
+        asked = subject if build is subject.build else subject.built_stock()
 
-    program, source = subject.oracle(), subject.oracle(form="source")
-    search = FormSearch(subject.whole, program, source, make)
+        def reducer(start: Candidate, oracle: Oracle, form: str) -> Reducer:
+            return Reducer(
+                start,
+                oracle,
+                strategies,
+                budget=job.budget,
+                journal=journal,
+                listener=job.listener,
+                form=form,
+                build=build,
+            )
+
+        program, source = asked.oracle(), asked.oracle(form="source")
+        return FormSearch(subject.whole, program, source, reducer)
+
+    search = BuildSearch(subject.build, make, job.note)
     found = Found(search, subject.rate, subject.calls)
     job.listener(Started(subject.whole.cost[0], job.options.max_checks))
     try:
         found.search.run()
+        if found.search.build is not subject.build:
+            subject = subject.built_stock()
         found.calls = _fewest_calls(subject, found.reducer)
         settled = subject.with_options(calls=found.calls, form=found.reducer.form)
         found.rate = settled.rate_of(found.reducer.best)

@@ -221,6 +221,7 @@ def conclude(
         minimal=reducer.minimal,
         rest=found.rest,
         calls=subject.calls,
+        builds=subject.compiler.builds.to_json(),
         memory=_memory(subject.guarding, result.memory),
         warnings=[*(f"lying operator: {lie}" for lie in job.lies), *job.warnings],
         verified=(verified.runs, verified.failed),

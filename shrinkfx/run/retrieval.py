@@ -66,7 +66,7 @@ def retrieve(
         compiler, described = describe_program(job, compiler)
         candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
-        compiler = compiler.with_options(form=asked.form)
+        compiler = compiler.built_stock().with_options(form=asked.form)
         wanted = asked.failure or Signature.from_json(settings["target"])
         seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
         return _write(job, server, compiler, candidate, seen, rate)

@@ -16,11 +16,12 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible, UsageError
 from shrinkfx.failure.classify import first_line, observe
 from shrinkfx.failure.signature import Signature
-from shrinkfx.failure.verdict import Oracle
+from shrinkfx.failure.verdict import Oracle, Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Ending, Probe, Task
+from shrinkfx.program.messages import Backend, Build, Ending, Probe, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.summary import Sizes
+from shrinkfx.run.building import can_build_fast, choose_build
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
 
@@ -56,6 +57,15 @@ class Subject:
     def calls(self) -> int:
         """How often a run must call the program before it fails."""
         return int(self.compiler.options.get("calls", 1))
+
+    @property
+    def build(self) -> Build:
+        """How its candidates are built."""
+        return Build(self.compiler.options.get("build", Build.STOCK))
+
+    def built_stock(self) -> Subject:
+        """Build candidates as AOTInductor does."""
+        return replace(self, compiler=self.compiler.built_stock())
 
     def with_options(self, **options: object) -> Subject:
         """Set further options of the worker."""
@@ -111,6 +121,8 @@ def find_subject(job: Job, server: Server) -> Subject:
         inputs=described.inputs,
         dynamic_dims=described.dynamic_dims,
     )
+    if can_build_fast(job, server):
+        compiler = compiler.with_options(build=Build.FAST)
     whole = Candidate.whole(skeleton)
     asked = (base.target, base.rate, command, guarding)
     subject = Subject(whole, before, compiler, *asked)
@@ -185,20 +197,19 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
 
 def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:
     """Choose the functional form, or else that with in-place operators."""
-    seen = subject.oracle().check(subject.whole)
-    if seen.reproduced:
-        return subject
+    seen: list[Verdict] = []
+    if found := choose_build(job, subject, seen):
+        return found
     job.note("without in-place operators it does not fail: keeping those")
     compiler, described = describe_program(
         job, subject.compiler.with_options(in_place=True)
     )
     whole = Candidate.whole(described.skeleton)
     subject = replace(subject, compiler=compiler, whole=whole)
-    again = subject.oracle().check(whole)
-    if again.reproduced:
-        return subject
-    runs = [describe(v.observation) for v in (seen, again)]
-    raise NotReproducible(subject.target.kind, 2, runs, _NOT_CUTTABLE)
+    if found := choose_build(job, subject, seen):
+        return found
+    runs = [describe(v.observation) for v in seen]
+    raise NotReproducible(subject.target.kind, len(runs), runs, _NOT_CUTTABLE)
 
 
 _NOT_CUTTABLE = (

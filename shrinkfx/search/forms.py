@@ -66,6 +66,24 @@ class FormSearch:
             self.reducer = self._in_source
         self.reducer.run()
 
+    def restart(self, best: Candidate) -> None:
+        """Go on from another candidate that is known to fail; keep all answers."""
+        self._in_program.restart(best)
+        self.reducer = self._in_program
+
+    def fails(self, candidate: Candidate, form: str) -> bool:
+        """Ask about a candidate that another search has come to."""
+        source = form == self._in_source.form
+        reducer = self._in_source if source else self._in_program
+        return reducer.ask("confirmation", candidate).reproduced
+
+    @property
+    def history(self) -> list[Candidate]:
+        """List every accepted candidate, the starting one first."""
+        if self.reducer is self._in_program:
+            return self.reducer.history
+        return self._in_program.history + self.reducer.history
+
     def verdicts(self) -> list[Verdict]:
         """List every answer that was paid for, in order of asking by each form."""
         return self._in_program.verdicts() + self._in_source.verdicts()

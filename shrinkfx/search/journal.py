@@ -13,6 +13,7 @@ from typing import Any
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Build
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS checks (
@@ -20,6 +21,7 @@ CREATE TABLE IF NOT EXISTS checks (
     asked_at REAL NOT NULL,
     strategy TEXT NOT NULL,
     form TEXT NOT NULL,
+    build TEXT NOT NULL,
     digest TEXT NOT NULL,
     candidate TEXT NOT NULL,
     operators INTEGER NOT NULL,
@@ -70,20 +72,23 @@ class Journal:
         if settings is not None:
             self._db.execute("INSERT INTO run VALUES (?)", (json.dumps(settings),))
 
-    def asked(self, strategy: str, form: str, candidate: Candidate) -> int:
+    def asked(
+        self, strategy: str, form: str, candidate: Candidate, build: str = Build.STOCK
+    ) -> int:
         """Note a question and return its number."""
         row = (
             time.time(),
             strategy,
             form,
+            build,
             candidate.digest,
             json.dumps(candidate.to_json()),
             candidate.cost[0],
         )
         cursor = self._db.execute(
             "INSERT INTO checks"
-            " (asked_at, strategy, form, digest, candidate, operators)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            " (asked_at, strategy, form, build, digest, candidate, operators)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             row,
         )
         assert cursor.lastrowid is not None
@@ -98,7 +103,7 @@ class Journal:
                 verdict.outcome.value,
                 str(seen.signature) if seen.signature else None,
                 json.dumps(asdict(seen.signature)) if seen.signature else None,
-                seen.invalid or seen.unresolved or None,
+                seen.invalid or seen.unresolved or seen.stopped or None,
                 seen.seconds,
                 seen.cpu_seconds,
                 seen.log,

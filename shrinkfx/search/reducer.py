@@ -18,6 +18,7 @@ from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.fit import left_of
+from shrinkfx.program.messages import Build
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal
@@ -39,6 +40,7 @@ class Reducer:
         cached: questions that were answered without asking.
         by_catch: candidates that fail, but differently.
         form: the form its candidates are asked about in, for the journal.
+        build: how they are built, for the journal.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Reducer:
         journal: Journal | None = None,
         listener: Listener = ignore,
         form: str = "program",
+        build: str = Build.STOCK,
     ) -> None:
         self._oracle = oracle
         self._strategies = strategies
@@ -58,6 +61,7 @@ class Reducer:
         self._journal = journal
         self._listener = listener
         self.form = form
+        self.build = build
         self._answers: dict[str, Verdict] = {}
         self.cached = 0
         self.by_catch: list[tuple[Candidate, Verdict]] = []
@@ -195,7 +199,7 @@ class Reducer:
         """Ask the oracle, with the question written down before the answer."""
         if self._journal is None:
             return self._oracle.check(candidate)
-        number = self._journal.asked(strategy, self.form, candidate)
+        number = self._journal.asked(strategy, self.form, candidate, self.build)
         verdict = self._oracle.check(candidate)
         self._journal.answered(number, verdict)
         return verdict

@@ -17,6 +17,7 @@ from typing import Any
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.messages import Backend, Probe, Setup
 from shrinkfx.worker.backends import aoti, interpreter
+from shrinkfx.worker.backends.fast_build import Stopped
 from shrinkfx.worker.describe import mutates
 from shrinkfx.worker.rebuild import Rebuilt
 from shrinkfx.worker.reference import Reference
@@ -64,7 +65,10 @@ def _with_aoti(
         options["nan_asserts"] = True
     if arguments.get("fallback_random"):
         options["fallback_random"] = True
-    package = aoti.build_once(run.exported, folder, options, arguments.get("package"))
+    try:
+        package = aoti.build_once(run.exported, folder, options, arguments)
+    except Stopped:
+        return {"stopped": f"{arguments['only']} passes, nothing else was tried"}
     note(Stage.LOAD)
     compiled = aoti.load(package)
     runs = 1 if mutates(run.exported) else int(arguments.get("runs", 1))

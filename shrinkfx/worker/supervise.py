@@ -28,6 +28,9 @@ from shrinkfx.worker.processes import descendants, kill, pss_bytes, rss_bytes
 Note = Callable[[str], None]
 Work = Callable[[Note, Path], dict[str, Any]]
 
+BUILT = "built.json"
+"""In a child's folder: what it has built so far. It need not live to tell."""
+
 _LOG_BYTES = 512_000
 """g++ prints its first error before hundreds of kilobytes of what follows from it."""
 
@@ -91,6 +94,7 @@ def supervise(
         peak_rss_bytes=watch.peak_rss_bytes,
         log=_tail(folder / "log"),
         runs=max(1, stages.count("run")),
+        built=_answer(folder / BUILT),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.verdict import Outcome, judge
 from shrinkfx.program.messages import Ending
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -298,3 +299,18 @@ def test_too_much_shared_memory_is_a_compile_error_at_any_size() -> None:
     assert large is not None
     assert large == small
     assert large.kind is Kind.COMPILE_ERROR
+
+
+def test_step_of_the_build_is_told_where_compiling_fails() -> None:
+    built = {"build": "fast", "step": "kernel"}
+    raised = {"error": {"type": "InductorError", "message": "no"}}
+    seen = observe(Ending("exit", stage="compile", answer=raised, built=built))
+    assert seen.step == "kernel"
+    assert observe(Ending("signal", 11, "run", built=built)).step == ""
+
+
+def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
+    stopped = {"stopped": "lowering passes, nothing else was tried"}
+    seen = observe(Ending("exit", stage="compile", answer=stopped))
+    assert judge(seen, Signature(Kind.COMPILE_ERROR, Stage.COMPILE)) is Outcome.PASSED
+    assert seen.stopped == stopped["stopped"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.program.messages import Build, Ending, Request, Step
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce
@@ -99,3 +102,38 @@ def test_result_is_called_as_rarely_as_it_fails(
 
     found, _ = reduced(tmp_path, fails, calls=3)
     assert found.calls == left
+
+
+class TwoBuilds:
+    """Needs cos to fail, and tanh too where it is built as AOTInductor does it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Candidate, Mapping[str, Any]]] = []
+
+    def ask(self, request: Request) -> Ending:
+        arguments = request.arguments
+        candidate = Candidate.from_json(WHOLE.skeleton, arguments["candidate"])
+        self.asked.append((candidate, arguments))
+        stock = arguments["build"] == Build.STOCK
+        fails = has("cos", "tanh") if stock else has("cos")
+        if fails(candidate):
+            return Ending("exit", stage="run", answer=RAISED)
+        return Ending("exit", stage="done")
+
+
+def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
+    worker = TwoBuilds()
+    options = {"build": Build.FAST, "only": Step.KERNEL}
+    compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
+    job = Job(Options(Path("model.pt2")), tmp_path, lambda event: None)
+    subject = Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0)
+    found = reduce(job, subject)
+    assert found.reducer.best.keep == {"cos", "tanh"}
+    assert found.search.build is Build.STOCK
+    asked = [(c.digest, a["build"], "only" in a) for c, a in worker.asked]
+    first = [build for _, build, _ in asked].index(Build.STOCK)
+    assert first > 2
+    assert all(only == (build == Build.FAST) for _, build, only in asked)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
+        rows = db.execute("SELECT digest, build FROM checks ORDER BY number").fetchall()
+    assert rows == [(digest, build) for digest, build, _ in asked]

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from shrinkfx.program.messages import Build, Step
+from shrinkfx.worker.backends.fast_build import fast_build, with_plain_wrapper
+
 
 def warm_up() -> None:
     """Pay once in the server for what every child would pay: 0.3 to 0.8 s.
@@ -61,17 +64,25 @@ def build_once(
     exported: ExportedProgram,
     folder: Path,
     options: Mapping[str, Any],
-    kept: str | None,
+    arguments: Mapping[str, Any],
 ) -> str:
-    """Compile, or take the package that an earlier check left at ``kept``.
+    """Compile as a request says, or take what an earlier check left.
 
     A program that fails in some runs only is compiled once and run often.
+
+    Raises:
+        Stopped: the one step that the request is about has passed.
     """
-    package = folder / "model.pt2"
+    package, kept = folder / "model.pt2", arguments.get("package")
     if kept and Path(kept).exists():
         shutil.copy(kept, package)
         return str(package)
-    built = build(exported, folder, options)
+    if arguments.get("build") == Build.FAST and not arguments.get("sanitize"):
+        only = arguments.get("only")
+        with fast_build(folder, Step(only) if only else None):
+            built = build(exported, folder, with_plain_wrapper(options))
+    else:
+        built = build(exported, folder, options)
     if kept:
         shutil.copy(built, kept)
     return built

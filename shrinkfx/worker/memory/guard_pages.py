@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shrinkfx.program.messages import Guard
+from shrinkfx.worker import cache
 
 LIBRARY = "SHRINKFX_GUARD_LIBRARY"
 """Names the library in the processes that have it."""
@@ -43,7 +44,7 @@ def build() -> Path:
     if compiler is None:
         raise CannotGuard("no C++ compiler found")
     try:
-        folder = _cache_folder()
+        folder = cache.folder()
         folder.mkdir(parents=True, exist_ok=True)
         library = folder / f"guard_pages-{_digest(compiler)}.so"
         if not library.exists():
@@ -53,15 +54,9 @@ def build() -> Path:
     return library
 
 
-def _cache_folder() -> Path:
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".cache") / "shrinkfx"
-
-
 def _digest(compiler: str) -> str:
     """Tell apart what the source and the compiler make."""
-    stat = Path(compiler).resolve().stat()
-    key = f"{Path(compiler).resolve()} {stat.st_size} {stat.st_mtime_ns} {_FLAGS}"
+    key = f"{cache.identity(compiler)} {_FLAGS}"
     sources = b"".join(part.read_bytes() for part in _PARTS)
     return hashlib.sha256(sources + key.encode()).hexdigest()[:16]
 

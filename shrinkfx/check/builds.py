@@ -1,0 +1,52 @@
+"""What the fast build has done for a run, and whether it is worth going on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from shrinkfx.program.messages import Ending, Step
+
+
+@dataclass
+class Builds:
+    """Count what was built in which way, over all parts of a run.
+
+    Attributes:
+        fast: libraries that the fast build has made, or found out to fail.
+        stopped: checks that ended before there was one, since what they asked was
+            answered.
+        fallbacks: why a library was built the stock way after all, and how often.
+    """
+
+    fast: int = 0
+    stopped: int = 0
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    in_a_row: int = 0
+
+    def add(self, ending: Ending) -> Ending:
+        reason = ending.built.get("fallback", "")
+        if "stopped" in ending.answer:
+            self.stopped += 1
+        elif reason:
+            self.fallbacks[reason] += 1
+        elif ending.built and ending.built["step"] != Step.LOWERING:
+            self.fast += 1
+        if ending.built:
+            self.in_a_row = self.in_a_row + 1 if reason else 0
+        return ending
+
+    def to_json(self) -> dict[str, Any]:
+        """State it for the summary, the most frequent reason first."""
+        reasons = dict(self.fallbacks.most_common())
+        return {"fast": self.fast, "stopped": self.stopped, "fallbacks": reasons}
+
+    @property
+    def pay(self) -> bool:
+        """Tell whether fast builds are worth a further try: each that fails costs."""
+        return self.in_a_row < PATIENCE
+
+
+PATIENCE = 5
+"""Fast builds in a row that may fail before there are no more."""

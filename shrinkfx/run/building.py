@@ -1,0 +1,58 @@
+"""Which build shows the failure, and how much of it is needed for that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shrinkfx.check.server import Server
+from shrinkfx.failure.signature import Kind
+from shrinkfx.failure.verdict import Verdict
+from shrinkfx.program.messages import Backend, Build, Step
+from shrinkfx.run.job import Job
+
+if TYPE_CHECKING:
+    from shrinkfx.run.subject import Subject
+
+
+def can_build_fast(job: Job, server: Server) -> bool:
+    """Tell whether the user lets us, and candidates are compiled here for the CPU."""
+    ready, options = server.ready, job.options
+    on_cpu = ready.backend == Backend.AOTI and not ready.for_cuda
+    return on_cpu and options.build == Build.FAST and options.check is None
+
+
+def choose_build(job: Job, subject: Subject, seen: list[Verdict]) -> Subject | None:
+    """Choose the fast build, or else the stock one; None if neither fails.
+
+    Args:
+        seen: gets what is answered.
+    """
+    seen.append(subject.oracle().check(subject.whole))
+    if seen[-1].reproduced:
+        return _asking_only_what_fails(subject, seen[-1])
+    if subject.build is Build.STOCK:
+        return None
+    stock = subject.built_stock()
+    seen.append(stock.oracle().check(stock.whole))
+    if not seen[-1].reproduced:
+        return None
+    job.note("in the fast build it does not fail: going on with --build stock")
+    return stock
+
+
+def _asking_only_what_fails(subject: Subject, whole: Verdict) -> Subject:
+    """Have candidates built no further than to the step that fails.
+
+    What has raised before the compiler was called will not need it. A file that the
+    compiler refuses is checked alone, if that shows the failure of the whole.
+    """
+    step = whole.observation.step
+    alone = (Step.LOWERING, Step.WRAPPER, Step.KERNEL)
+    if subject.build is Build.STOCK or step not in alone:
+        return subject
+    if subject.target.kind is not Kind.COMPILE_ERROR:
+        return subject  # a time limit, or a signal: it might strike elsewhere
+    only = subject.with_options(only=step)
+    if step == Step.LOWERING or only.oracle().check(subject.whole).reproduced:
+        return only
+    return subject

@@ -1,0 +1,87 @@
+"""What is counted of the builds, and when fast ones are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shrinkfx.check.builds import PATIENCE, Builds
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.program.messages import Build, Ending, Request, Step, Task
+from shrinkfx.testing import chain, whole
+
+CANDIDATE = whole(chain("x", "relu"))
+FAST = Ending("exit", stage="done", built={"build": "fast", "step": "link"})
+DIED = Ending("signal", 11, "run", built={"build": "fast", "step": "link"})
+LOWERED = Ending("exit", stage="compile", built={"build": "fast", "step": "lowering"})
+STOPPED = Ending(
+    "exit",
+    stage="compile",
+    answer={"stopped": "lowering passes"},
+    built={"build": "fast", "step": "wrapper"},
+)
+STOCK = Ending("exit", stage="done")
+
+
+def fell_back(reason: str) -> Ending:
+    built = {"build": "fast", "step": "link", "fallback": reason}
+    return Ending("exit", stage="done", built=built)
+
+
+class FakeServer:
+    def __init__(self, *endings: Ending) -> None:
+        self._endings = iter(endings)
+        self.asked: list[Mapping[str, Any]] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request.arguments)
+        return next(self._endings)
+
+
+def asked(*endings: Ending) -> tuple[FakeServer, Builds]:
+    server = FakeServer(*endings)
+    options = {"build": Build.FAST, "only": Step.KERNEL}
+    compiler = Compiler(server, Limits(10.0, 1 << 30), options)
+    for _ in endings:
+        compiler.candidate(CANDIDATE)
+    return server, compiler.builds
+
+
+def test_builds_are_counted_by_what_came_of_them() -> None:
+    endings = [FAST, fell_back("a"), DIED, LOWERED, STOPPED, fell_back("b"), STOCK]
+    _, builds = asked(*endings, fell_back("b"))
+    assert builds.to_json() == {
+        "fast": 2,
+        "stopped": 1,
+        "fallbacks": {"b": 2, "a": 1},
+    }
+    assert list(builds.to_json()["fallbacks"]) == ["b", "a"]
+
+
+def test_all_parts_of_a_run_count_together() -> None:
+    server = FakeServer(FAST, FAST)
+    compiler = Compiler(server, Limits(10.0, 1 << 30))
+    compiler.with_options(build=Build.FAST).ask(Task.ORIGINAL)
+    compiler.with_limits(Limits(1.0, 1), compiler.meter).ask(Task.ORIGINAL)
+    assert compiler.builds.fast == 2
+
+
+def test_fast_builds_are_given_up_after_some_in_a_row_that_fell_back() -> None:
+    failures = [fell_back("x")] * (PATIENCE - 1)
+    server, builds = asked(*failures, FAST, *failures, LOWERED, STOPPED)
+    assert builds.pay
+    assert {arguments["build"] for arguments in server.asked} == {Build.FAST}
+    server, builds = asked(*failures, fell_back("x"), STOCK, STOCK)
+    assert not builds.pay
+    words = [arguments["build"] for arguments in server.asked]
+    assert words == [Build.FAST] * PATIENCE + [Build.STOCK] * 2
+
+
+def test_stock_build_is_never_asked_for_one_step_only() -> None:
+    server = FakeServer(STOCK)
+    options = {"build": Build.FAST, "only": Step.KERNEL, "calls": 2}
+    compiler = Compiler(server, Limits(10.0, 1 << 30), options)
+    compiler.built_stock().candidate(CANDIDATE)
+    (arguments,) = server.asked
+    assert (arguments["build"], arguments["calls"]) == (Build.STOCK, 2)
+    assert "only" not in arguments

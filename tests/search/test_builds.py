@@ -1,0 +1,133 @@
+"""Two searches in turn: the fast build, then the stock one if that says otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.verdict import Oracle
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Build
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.builds import BuildSearch
+from shrinkfx.search.forms import FormSearch
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
+
+START = whole(chain("x", *(f"n{i}" for i in range(40))))
+
+
+class DropsOneByOne(DropNodes):
+    combines = False
+
+
+class Searched:
+    """A search whose builds answer as two predicates say."""
+
+    def __init__(
+        self,
+        fast: Answer,
+        stock: Answer,
+        *,
+        slowly: str = "",
+        checks: int | None = None,
+    ) -> None:
+        self.oracles = {
+            Build.FAST: (FakeOracle(fast), FakeOracle(fast)),
+            Build.STOCK: (FakeOracle(stock), FakeOracle(stock)),
+        }
+        self.notes: list[str] = []
+        self._strategies = [DropsOneByOne()] if slowly else choose(None)
+        self._budget = Budget(checks)
+        self.search = BuildSearch(Build.FAST, self.form_search, self.notes.append)
+
+    def form_search(self, build: Build) -> FormSearch:
+        def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
+            return Reducer(
+                start,
+                oracle,
+                self._strategies,
+                budget=self._budget,
+                form=form,
+                build=build,
+            )
+
+        return FormSearch(START, *self.oracles[build], make)
+
+    def run(self) -> BuildSearch:
+        self.search.run()
+        asked = sum(len(o.asked) for pair in self.oracles.values() for o in pair)
+        assert len(self.search.verdicts()) == asked
+        return self.search
+
+    def asked(self, build: Build) -> list[Candidate]:
+        return [c for oracle in self.oracles[build] for c in oracle.asked]
+
+
+def test_result_of_the_fast_build_is_asked_about_once_more() -> None:
+    searched = Searched(needs("n7"), needs("n7"))
+    search = searched.run()
+    assert search.build is Build.FAST
+    assert search.reducer.best.operators == ("n7",)
+    assert search.reducer.minimal
+    assert searched.asked(Build.STOCK) == [search.reducer.best]
+    assert searched.notes == []
+
+
+def test_search_goes_on_with_the_stock_build_where_that_passes() -> None:
+    searched = Searched(needs("n7"), needs("n7", "n9"))
+    search = searched.run()
+    assert search.build is Build.STOCK
+    assert search.reducer.build is Build.STOCK
+    assert search.reducer.best.operators == ("n7", "n9")
+    assert search.reducer.minimal
+    (note,) = searched.notes
+    assert "stock build" in note
+    # What the fast build has said of a candidate is no answer of the stock one.
+    both = {c.digest for c in searched.asked(Build.FAST)}
+    assert both & {c.digest for c in searched.asked(Build.STOCK)}
+
+
+def test_search_goes_back_no_further_than_it_must() -> None:
+    searched = Searched(needs("n7"), lambda c: c.cost[0] >= 6, slowly="one by one")
+    search = searched.run()
+    assert search.reducer.best.cost[0] == 6
+    start = search.reducer.history[0]
+    assert 6 <= start.cost[0] <= 12
+    assert len(searched.asked(Build.STOCK)) < 30
+
+
+def test_search_goes_back_to_the_original() -> None:
+    searched = Searched(needs("n7"), lambda c: c.cost[0] >= 39)
+    search = searched.run()
+    assert START in searched.asked(Build.STOCK)
+    assert search.reducer.best.cost[0] == 39
+
+
+def test_result_is_kept_with_a_warning_if_only_the_fast_build_fails() -> None:
+    searched = Searched(needs("n7"), lambda candidate: False)
+    search = searched.run()
+    assert search.build is Build.FAST
+    assert search.reducer.best.operators == ("n7",)
+    (note,) = searched.notes
+    assert note.startswith("careful")
+
+
+def test_budget_ends_either_search() -> None:
+    free = Searched(needs("n7"), needs("n7", "n9"))
+    for checks in range(1, len(free.run().verdicts())):
+        searched = Searched(needs("n7"), needs("n7", "n9"), checks=checks)
+        with pytest.raises(BudgetExhausted):
+            searched.run()
+        assert len(searched.search.verdicts()) == checks
+        assert needs("n7")(searched.search.reducer.best)
+
+
+def test_stock_build_alone_confirms_nothing() -> None:
+    searched = Searched(needs("n7"), needs("n7"))
+    search = BuildSearch(Build.STOCK, searched.form_search, searched.notes.append)
+    search.run()
+    assert searched.asked(Build.FAST) == []
+    assert search.reducer.best.operators == ("n7",)

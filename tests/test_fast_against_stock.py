@@ -1,0 +1,121 @@
+"""What the fast build gives is what AOTInductor's own gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.failure.signature import Kind, asked_for
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.messages import Build, Guard
+
+ROOT = Path(__file__).resolve().parents[1]
+EXPORT = str(ROOT / "repros" / "export.py")
+CASES = {
+    path.parent.name: tomllib.loads(path.read_text())
+    for path in sorted((ROOT / "repros").glob("*/expected.toml"))
+}
+ON_CPU = [name for name, case in CASES.items() if case["device"] == "cpu"]
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "flaky_lgamma_check": {"runs": 20},
+    "mismatch_random": {"fallback_random": True},
+    "mismatch_second_call": {"calls": 2},
+}
+MEMORY_KINDS = (Kind.IMA, Kind.CRASH)
+
+pytestmark = pytest.mark.aoti
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_case_fails_alike_in_both_builds(name: str, tmp_path: Path) -> None:
+    case, model = CASES[name], tmp_path / "model.pt2"
+    python("-W", "ignore", EXPORT, name, str(model))
+    planted = [str(ROOT / "repros" / name / case["preload"])] if case["preload"] else []
+    inputs = model.with_suffix(".inputs.pt")
+    checked = {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
+    guarded = case["kind"] in MEMORY_KINDS
+    with Server(
+        model=model,
+        inputs=inputs if inputs.exists() else None,
+        preloads=planted,
+        environment=checked if case["kind"] == Kind.CHECK_INPUTS else {},
+        command=GUARDED_WORKER if guarded else WORKER,
+    ) as server:
+        timeout_s = 60.0 if case["kind"] == Kind.HANG else 600.0
+        compiler = Compiler(server, Limits(timeout_s, 16 << 30), OPTIONS.get(name, {}))
+        if guarded:
+            compiler = compiler.with_options(guard_pages=Guard.AFTER)
+        stock, fast = (seen_in(compiler, build) for build in (Build.STOCK, Build.FAST))
+    assert stock.signature is not None
+    assert fast.signature is not None
+    assert asked_for(case["kind"], stock.signature)
+    assert fast.signature == stock.signature
+    assert fast.signature.text.strip() == stock.signature.text.strip()
+    assert compiler.builds.to_json()["fallbacks"] == {}
+
+
+def seen_in(compiler: Compiler, build: Build) -> Observation:
+    return compiler.with_options(build=build).original()[0]
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+import torch
+from shrinkfx.worker.backends import aoti, runtime_object
+
+if sys.argv[2:]:
+    runtime_object.INSTANCES = Path(sys.argv[2])
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.softmax(x.relu() @ y, 0) + x.shape[0], torch.sort(y.tanh())[1]
+
+args = torch.randn(5, 4), torch.randn(4, 4)
+sizes = {"x": {0: torch.export.Dim("rows", min=2)}, "y": {}}
+exported = torch.export.export(Model(), args, dynamic_shapes=sizes)
+results = []
+for build in ("fast", "stock"):
+    folder = Path(sys.argv[1]) / build
+    folder.mkdir()
+    package = aoti.build_once(exported, folder, {}, {"build": build})
+    results.append(aoti.load(package)(*args))
+for fast, stock in zip(*results, strict=True):
+    assert torch.equal(fast, stock)
+print((Path(sys.argv[1]) / "fast" / "built.json").read_text())
+assert not (Path(sys.argv[1]) / "stock" / "built.json").exists()
+"""
+
+
+def test_results_are_equal_in_both_builds(tmp_path: Path) -> None:
+    said = python("-W", "ignore", "-c", PROGRAM, str(tmp_path))
+    assert json.loads(said) == {"build": "fast", "step": "link"}
+
+
+def test_program_that_misses_an_instance_falls_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = tmp_path / "nothing.cpp"
+    nothing.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    said = python("-W", "ignore", "-c", PROGRAM, str(tmp_path), str(nothing))
+    assert json.loads(said)["fallback"].startswith("undefined: ")
+
+
+def python(*arguments: str) -> str:
+    """Run Python on ``arguments`` and return what it prints."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, timeout=900, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout

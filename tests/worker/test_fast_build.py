@@ -1,0 +1,334 @@
+"""The fast build, on libraries of a few lines: real g++, no AOTInductor."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from torch._inductor.cpp_builder import BuildOptionsBase, CppBuilder
+from torch._inductor.exc import CppCompileError
+
+from shrinkfx.program.messages import Step
+from shrinkfx.worker.backends import runtime_object
+from shrinkfx.worker.backends.fast_build import Stopped, fast_build
+
+INTERFACE = """\
+// What all wrappers begin with.
+#include <cstdint>
+
+extern "C" int of_the_model(int);
+extern "C" int of_all_models() {
+  return of_the_model(2);
+}
+"""
+INSTANCES = "template struct Box<int>;\n"
+INCLUDES = "#include <box.h>\n"
+BOX = """\
+template <typename T>
+struct Box {
+  T opened();
+  T value;
+};
+template <typename T>
+T Box<T>::opened() {
+  return value;
+}
+"""
+WRAPPER = """
+extern "C" int of_the_kernel(int);
+extern "C" int of_the_model(int number) {
+  Box<int> box{of_the_kernel(number)};
+  return box.opened();
+}
+"""
+ANOTHER_TYPE = WRAPPER.replace("Box<int>", "Box<short>")
+KERNEL = 'extern "C" int of_the_kernel(int number) { return 20 + number; }\n'
+NOT_CPP = "int undeclared() { return missing_name; }\n"
+
+Report = dict[str, str]
+
+
+@pytest.fixture(name="cache", autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Take the place of AOTInductor's texts and of the user's cache folder."""
+    (tmp_path / "box.h").write_text(BOX)
+    for name, text in {"INTERFACE": INTERFACE, "INSTANCES": INSTANCES}.items():
+        path = tmp_path / name
+        path.write_text(text)
+        monkeypatch.setattr(runtime_object, name, path)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    return cache
+
+
+class Library:
+    """What AOTInductor would build: a wrapper, a kernel, a library of both."""
+
+    def __init__(
+        self, folder: Path, wrapper: str = WRAPPER, kernel: str = KERNEL
+    ) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self._texts = {
+            "a.wrapper": INCLUDES + INTERFACE + wrapper,
+            "b.kernel": kernel,
+        }
+        for name, text in self._texts.items():
+            (folder / f"{name}.cpp").write_text(text)
+        self.path = folder / "a.wrapper.so"
+
+    def build(self, only: Step | None = None) -> Report:
+        """Build as ``AotCodeCompiler`` does; say what was written down of it."""
+        with fast_build(self.folder, only):
+            objects = [self.builder(name) for name in self._texts]
+            for builder in objects:
+                builder.build()
+            sources = [builder.get_target_file_path() for builder in objects]
+            options = BuildOptionsBase("g++", cflags=["shared", "fPIC"])
+            CppBuilder("a.wrapper", sources, options, str(self.folder)).build()
+        return self.report()
+
+    def builder(self, name: str) -> CppBuilder:
+        flags = ["O0", "fPIC", f"I{self.folder.parent}"]
+        options = BuildOptionsBase("g++", cflags=flags, compile_only=True)
+        source = str(self.folder / f"{name}.cpp")
+        return CppBuilder(name, source, options, str(self.folder))
+
+    def report(self) -> Report:
+        report: Report = json.loads((self.folder / "built.json").read_text())
+        return report
+
+    def answers(self) -> int:
+        """Call it: 22, if all is well."""
+        return int(ctypes.CDLL(str(self.path)).of_all_models())
+
+
+def objects(cache: Path) -> list[Path]:
+    return sorted(cache.glob("shrinkfx/aoti-runtime/*.o"))
+
+
+def test_library_is_linked_with_what_was_compiled_once(
+    tmp_path: Path, cache: Path
+) -> None:
+    first = Library(tmp_path / "first")
+    assert first.build() == {"build": "fast", "step": "link"}
+    assert first.answers() == 22
+    (made,) = objects(cache)
+    inode = made.stat().st_ino
+    other = KERNEL.replace("20", "30")
+    second = Library(
+        tmp_path / "second", WRAPPER.replace("opened()", "opened() + 1"), other
+    )
+    assert second.build() == {"build": "fast", "step": "link"}
+    assert second.answers() == 33
+    assert [path.stat().st_ino for path in objects(cache)] == [inode]
+
+
+def test_missing_instance_is_a_fallback_that_is_named(tmp_path: Path) -> None:
+    library = Library(tmp_path / "library", ANOTHER_TYPE)
+    report = library.build()
+    assert report["fallback"] == "undefined: Box<short>::opened()"
+    assert library.answers() == 22
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "kernel", "step"),
+    [(NOT_CPP, KERNEL, Step.WRAPPER), (WRAPPER, NOT_CPP, Step.KERNEL)],
+)
+def test_error_of_the_compiler_is_that_of_the_stock_build(
+    tmp_path: Path, wrapper: str, kernel: str, step: Step
+) -> None:
+    library = Library(tmp_path / "library", wrapper, kernel)
+    with pytest.raises(CppCompileError, match="missing_name") as caught:
+        library.build()
+    assert f".{step}.cpp:" in str(caught.value).partition("Output:")[2]
+    assert "fno-implicit" not in str(caught.value)
+    assert library.report() == {"build": "fast", "step": step}
+
+
+def test_error_of_the_linker_is_that_of_the_stock_build(tmp_path: Path) -> None:
+    library = Library(tmp_path / "library", kernel="\n")
+    report = library.build()  # a shared library may miss a symbol
+    assert report["fallback"] == "undefined: of_the_kernel"
+    with pytest.raises(OSError, match="of_the_kernel"):
+        library.answers()
+
+
+def test_errors_name_the_lines_of_the_wrapper(tmp_path: Path) -> None:
+    """Texts with a file and a line in them are those of the stock build."""
+    says = 'extern "C" const char* file() { return __FILE__; }\n'
+    says += 'extern "C" int line() { return __LINE__; }\n'
+    library = Library(tmp_path / "library", WRAPPER + says)
+    assert "fallback" not in library.build()
+    loaded = ctypes.CDLL(str(library.path))
+    loaded.file.restype = ctypes.c_char_p
+    source = library.folder / "a.wrapper.cpp"
+    assert loaded.file().decode() == str(source)
+    assert "int line()" in source.read_text().splitlines()[loaded.line() - 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace("all wrappers", "other wrappers"), "interface.cpp"),
+        (lambda text: "int own;\n" + text, "text of its own"),
+    ],
+)
+def test_unknown_wrapper_is_built_the_stock_way(
+    tmp_path: Path, change: Callable[[str], str], reason: str
+) -> None:
+    library = Library(tmp_path / "library")
+    source = library.folder / "a.wrapper.cpp"
+    source.write_text(change(source.read_text()))
+    report = library.build()
+    assert reason in report["fallback"]
+    assert library.answers() == 22
+
+
+def test_runtime_object_that_does_not_compile_is_a_fallback(
+    tmp_path: Path, cache: Path
+) -> None:
+    runtime_object.INSTANCES.write_text(NOT_CPP)
+    library = Library(tmp_path / "library")
+    report = library.build()
+    assert "does not compile" in report["fallback"]
+    assert "missing_name" in report["fallback"]
+    assert library.answers() == 22
+    assert objects(cache) == []
+
+
+def test_cache_that_cannot_be_written_is_a_fallback(
+    tmp_path: Path, cache: Path
+) -> None:
+    cache.write_text("a file, where a folder should be")
+    library = Library(tmp_path / "library")
+    assert library.build()["fallback"].startswith("no runtime object: ")
+    assert library.answers() == 22
+
+
+@pytest.mark.parametrize("only", [Step.LOWERING, Step.WRAPPER, Step.KERNEL])
+def test_one_step_may_be_asked_about_alone(
+    tmp_path: Path, cache: Path, only: Step
+) -> None:
+    broken = "no C++ at all"
+    library = Library(
+        tmp_path / "library",
+        WRAPPER if only is Step.WRAPPER else broken,
+        KERNEL if only is Step.KERNEL else broken,
+    )
+    with pytest.raises(Stopped):
+        library.build(only)
+    assert not list(library.folder.glob("*.o"))
+    assert objects(cache) == []
+    CppBuilder.build(Library(tmp_path / "other").builder("b.kernel"))  # as ever
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "kernel", "only", "said"),
+    [
+        (NOT_CPP, "worse", Step.WRAPPER, "missing_name"),
+        (WRAPPER, NOT_CPP, Step.KERNEL, "missing_name"),
+        # The stock build would have come no further than to this.
+        ("int other = missing_first;", NOT_CPP, Step.KERNEL, "missing_first"),
+    ],
+)
+def test_step_that_fails_alone_fails_as_in_the_stock_build(
+    tmp_path: Path, wrapper: str, kernel: str, only: Step, said: str
+) -> None:
+    library = Library(tmp_path / "library", wrapper, kernel)
+    with pytest.raises(CppCompileError, match=said):
+        library.build(only)
+    assert "fallback" not in library.report()
+    assert not list(library.folder.glob("*.o"))
+
+
+def test_step_that_fails_only_without_code_falls_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No compiler does that; but what is left out must be built then."""
+    picky = tmp_path / "g++"
+    picky.write_text(
+        '#!/bin/sh\ncase "$*" in *kernel*-fsyntax-only*) exit 1;; esac\n'
+        'PATH=${PATH#*:} exec g++ "$@"\n'
+    )
+    picky.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    library = Library(tmp_path / "library")
+    assert library.build(Step.KERNEL)["fallback"] == "nothing said"
+    assert library.answers() == 22
+
+
+def test_no_compiler_is_left_when_the_wrapper_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    survivors: Callable[[], list[str]],
+) -> None:
+    slow = tmp_path / "g++"
+    slow.write_text(
+        '#!/bin/sh\ncase "$*" in *kernel*) exec sleep 60;; esac\n'
+        'PATH=${PATH#*:} exec g++ "$@"\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    library = Library(tmp_path / "library", NOT_CPP)
+    with pytest.raises(CppCompileError):
+        library.build()
+    assert survivors() == []
+
+
+@pytest.mark.parametrize("works", ["true", "false"])
+def test_faster_linker_is_used_if_it_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, works: str
+) -> None:
+    mold = tmp_path / "ld.mold"
+    mold.write_text(
+        f"#!/bin/bash\n{works} || exit 1\necho used >> {tmp_path}/uses\n"
+        'exec ld "${@/--no-fork/--eh-frame-hdr}"\n'
+    )
+    mold.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    library = Library(tmp_path / "library")
+    assert "fallback" not in library.build()
+    assert library.answers() == 22
+    uses = tmp_path / "uses"
+    if works == "true":
+        assert uses.read_text() == "used\n" * 2  # on trial, and on the library
+    else:
+        assert not uses.exists()
+
+
+def test_two_processes_make_one_object(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        f'#!/bin/sh\ncase "$*" in *-g0*) echo made >> {tmp_path}/made; sleep 1;; esac\n'
+        'PATH=${PATH#*:} exec g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    command = ["g++", "a.wrapper.cpp", f"-I{tmp_path}", "-c", "-o", "a.wrapper.o"]
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+
+    def make(folder: Path) -> Path:
+        text = INCLUDES + INTERFACE
+        return runtime_object.runtime_object(command, text, folder).path
+
+    with ThreadPoolExecutor() as pool:  # each locks for itself, as processes do
+        paths = list(pool.map(make, folders))
+    assert paths == objects(cache) * 2
+    assert (tmp_path / "made").read_text() == "made\n"
+
+
+def test_wrapper_may_hold_any_text(tmp_path: Path) -> None:
+    library = Library(tmp_path / "library", WRAPPER + "// caf\u00e9 ")
+    source = library.folder / "a.wrapper.cpp"
+    source.write_bytes(source.read_bytes() + b"\xff\n")
+    assert "fallback" not in library.build()
