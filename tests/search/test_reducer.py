@@ -159,6 +159,27 @@ def test_reducer_asks_of_a_single_operator_whether_a_plain_one_will_do() -> None
     assert oracle.asked == []
 
 
+# --- suspects
+
+
+def test_reducer_asks_about_suspects_first() -> None:
+    oracle = FakeOracle(needs("n50"))
+    suspects = {"n50": 1.0, "gone": 1.0}
+    reducer = Reducer(long_chain(100), oracle, choose(None), suspects=suspects)
+    assert reducer.run().operators == ("n50",)
+    assert oracle.asked[0].operators == ("n50",)
+    assert len(oracle.asked) <= 2
+
+
+def test_reducer_finds_what_it_should_where_suspects_are_innocent() -> None:
+    oracle = FakeOracle(needs("n20", "n80"))
+    suspects = {f"n{i}": 0.5 for i in range(40, 44)}
+    reducer = Reducer(long_chain(100), oracle, choose(None), suspects=suspects)
+    assert reducer.run().operators == ("n20", "n80")
+    assert reducer.minimal
+    assert len(oracle.asked) <= 45
+
+
 # --- what cannot go may become simpler
 
 
