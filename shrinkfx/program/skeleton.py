@@ -140,15 +140,27 @@ class Skeleton:
 
     def producer(self, value: str) -> str:
         """Name the node whose removal takes ``value`` away: getitem's operator."""
-        node = self.node(value)
-        while node.role is Role.PROJECTION:
-            node = self.node(node.operands[0])
-        return node.name
+        return self._producers[value]
+
+    @cached_property
+    def _producers(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for node in self._nodes.values():
+            is_projection = node.role is Role.PROJECTION
+            found[node.name] = found[node.operands[0]] if is_projection else node.name
+        return found
 
     def projections(self, operator: str) -> list[str]:
         """List the getitems of an operator that returns several values."""
-        users = (n for n in self.graph.successors(operator))
-        return self.in_order(n for n in users if self.node(n).role is Role.PROJECTION)
+        return self._projections.get(operator, [])
+
+    @cached_property
+    def _projections(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for node in self._nodes.values():
+            if node.role is Role.PROJECTION:
+                found.setdefault(node.operands[0], []).append(node.name)
+        return found
 
     def values(self, operator: str) -> list[str]:
         """List the tensors that an operator hands out, itself or its getitems."""
