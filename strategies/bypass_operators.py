@@ -17,7 +17,8 @@ from shrinkfx.program.view import View
 class BypassOperators:
     """Propose to hand on an operand that has the type of the operator's value.
 
-    Last operators come first: an early success shortens the longest chain.
+    Last operators come first: an early success shortens the longest chain. Suspects
+    come after all others.
     Where several of a node's bypasses are bundled, the earliest value is taken.
     """
 
@@ -25,7 +26,8 @@ class BypassOperators:
     combines = True
 
     def propose(self, view: View) -> Iterator[Bypass]:
-        for node in reversed(view.operators):
+        nodes = reversed(view.operators)
+        for node in sorted(nodes, key=lambda n: view.suspicion([n])):
             for operand in dict.fromkeys(view.operands(node)):
                 if view.same_value_type(node, operand):
                     yield Bypass(node, operand)

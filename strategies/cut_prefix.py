@@ -20,7 +20,8 @@ _LEAST = 8
 class CutPrefix:
     """Propose to drop the first half of the operators, again as long as that works.
 
-    A quarter and an eighth took more questions than they saved.
+    A quarter and an eighth took more questions than they saved. A half with a suspect
+    in it stays.
     """
 
     name = "cut_prefix"
@@ -28,5 +29,7 @@ class CutPrefix:
 
     def propose(self, view: View) -> Iterator[Drop]:
         operators = view.operators
-        if (length := len(operators) // 2) >= _LEAST:
-            yield Drop(frozenset(operators[:length]))
+        length = len(operators) // 2
+        half = frozenset(operators[:length])
+        if length >= _LEAST and not view.suspicion(half):
+            yield Drop(half)

@@ -21,7 +21,7 @@ class CutSuffix:
     """Propose to drop the last half of the operators, again as long as that works.
 
     Less is left to ``drop_nodes``, whose bundles begin there: a quarter and an
-    eighth took more questions than they saved.
+    eighth took more questions than they saved. A half with a suspect in it stays.
     """
 
     name = "cut_suffix"
@@ -29,5 +29,7 @@ class CutSuffix:
 
     def propose(self, view: View) -> Iterator[Drop]:
         operators = view.operators
-        if (length := len(operators) // 2) >= _LEAST:
-            yield Drop(frozenset(operators[-length:]))
+        length = len(operators) // 2
+        half = frozenset(operators[-length:])
+        if length >= _LEAST and not view.suspicion(half):
+            yield Drop(half)

@@ -17,12 +17,14 @@ from shrinkfx.program.view import View
 class DropNodes:
     """Propose to drop each operator alone, last first.
 
-    Last first because what follows the culprit is only there to return it.
+    Last first because what follows the culprit is only there to return it; but
+    suspects after all others.
     """
 
     name = "drop_nodes"
     combines = True
 
     def propose(self, view: View) -> Iterator[Drop]:
-        for node in reversed(view.operators):
+        nodes = reversed(view.operators)
+        for node in sorted(nodes, key=lambda n: view.suspicion([n])):
             yield Drop(frozenset({node}))

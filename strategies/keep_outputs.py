@@ -14,11 +14,15 @@ from collections.abc import Iterator
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
 
+_SHARE = 16
+"""A slice that is a smaller part of all operators is left to ``drop_nodes``."""
+
 
 class KeepOutputs:
     """Propose to drop each returned value with the slice that only it needs.
 
-    Big slices come first: one answer takes the most operators away.
+    Big slices come first: one answer takes the most operators away. Those with a
+    suspect come last.
     """
 
     name = "keep_outputs"
@@ -27,6 +31,8 @@ class KeepOutputs:
     def propose(self, view: View) -> Iterator[Drop]:
         if len(view.sinks) < 2:
             return
-        slices = [view.only_for(sink) for sink in view.sinks]
-        for nodes in sorted(slices, key=len, reverse=True):
-            yield Drop(nodes)
+        least = len(view.operators) / _SHARE
+        slices = sorted(view.slices(), key=len, reverse=True)
+        for nodes in sorted(slices, key=view.suspicion):
+            if len(nodes) >= least:
+                yield Drop(nodes)

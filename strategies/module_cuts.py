@@ -16,28 +16,53 @@ from shrinkfx.program.view import View
 
 _LEAST = 4
 _SHARE = 16
-"""Smaller modules, or a smaller part of all operators, are left to ``drop_nodes``."""
+"""Smaller parts, or smaller ones of all operators, are left to ``drop_nodes``."""
 
 
 class ModuleCuts:
-    """Propose each module inside the innermost one that holds all operators.
+    """Propose the modules inside the innermost one that holds all operators.
 
-    Big ones come first, and of equal ones the last.
+    Of equal modules, such as the layers of a transformer, all but one; if the failure
+    needs the values of a certain one, halves of them. Big parts come first, and of
+    equal ones the last. Modules with suspects stay.
     """
 
     name = "module_cuts"
     combines = False
 
     def propose(self, view: View) -> Iterator[Drop]:
-        paths = {n: view.skeleton.node(n).scope.split(".") for n in view.operators}
-        shared = _shared(list(paths.values()))
-        modules: dict[str, list[str]] = defaultdict(list)
-        for name, path in paths.items():
-            if len(path) > shared and path[shared]:
-                modules[path[shared]].append(name)
-        for nodes in sorted(reversed(list(modules.values())), key=len, reverse=True):
-            if _LEAST <= len(nodes) < len(paths) <= len(nodes) * _SHARE:
+        total = len(view.operators)
+        for nodes in sorted(_parts(view), key=len, reverse=True):
+            if view.suspicion(nodes):
+                continue
+            if _LEAST <= len(nodes) < total <= len(nodes) * _SHARE:
                 yield Drop(frozenset(nodes))
+
+
+def _parts(view: View) -> Iterator[list[str]]:
+    """Yield single modules, last first, and several of those that are equal."""
+    kinds: dict[tuple[str, ...], list[list[str]]] = defaultdict(list)
+    for nodes in reversed(_modules(view)):
+        kinds[tuple(view.skeleton.node(n).target for n in nodes)].append(nodes)
+    for modules in kinds.values():
+        middle = len(modules) // 2
+        best = max(modules, key=view.suspicion)
+        for part in (
+            [nodes for nodes in modules if nodes is not best],
+            *(modules[:middle], modules[middle:]),
+        ):
+            yield [name for nodes in part for name in nodes]
+
+
+def _modules(view: View) -> list[list[str]]:
+    """Group operators by the first name in which their modules differ."""
+    paths = {n: view.skeleton.node(n).scope.split(".") for n in view.operators}
+    shared = _shared(list(paths.values()))
+    modules: dict[str, list[str]] = defaultdict(list)
+    for name, path in paths.items():
+        if len(path) > shared and path[shared]:
+            modules[path[shared]].append(name)
+    return list(modules.values())
 
 
 def _shared(paths: list[list[str]]) -> int:

@@ -18,7 +18,8 @@ from shrinkfx.program.view import View
 class ReplaceOperators:
     """Propose for each dear operator a plain one on a value of the same type.
 
-    That is an operand if one has that type, else its own value from outside.
+    That is an operand if one has that type, else its own value from outside. Suspects
+    come last.
     """
 
     name = "replace_operators"
@@ -27,7 +28,8 @@ class ReplaceOperators:
     a bundle would hide the one that is not."""
 
     def propose(self, view: View) -> Iterator[Replace]:
-        for node in reversed(view.replaceable):
+        nodes = reversed(view.replaceable)
+        for node in sorted(nodes, key=lambda n: view.suspicion([n])):
             operands = view.operands(node)
             same = (v for v in operands if view.same_value_type(node, v))
             yield Replace(node, next(same, node))

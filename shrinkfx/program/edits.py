@@ -43,3 +43,12 @@ class Merge:
 
 
 Edit = Drop | Bypass | Replace | Merge
+
+
+def names_of(edit: Edit) -> frozenset[str]:
+    """Name the operators, or the inputs, that an edit is about."""
+    match edit:
+        case Drop(names) | Merge(names):
+            return names
+        case Bypass(name) | Replace(name):
+            return frozenset({name})

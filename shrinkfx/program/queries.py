@@ -1,7 +1,7 @@
-"""Questions to a program's graph that strategies and blame need.
+"""Questions to a program's graph that strategies need.
 
-Each is a networkx algorithm over ``Skeleton.graph``; none of them knows what
-a candidate is.
+They are about the operators of the original program: what a candidate has bypassed is
+still there. ``names`` belong to every answer.
 """
 
 from __future__ import annotations
@@ -13,72 +13,60 @@ import networkx as nx
 from shrinkfx.program.skeleton import Role, Skeleton
 
 
-def backward_slice(skeleton: Skeleton, names: Iterable[str]) -> set[str]:
-    """Collect ``names`` and everything they are computed from."""
-    chosen = set(names)
-    return chosen.union(*(nx.ancestors(skeleton.graph, name) for name in chosen))
+def upstream(program: Skeleton, names: Iterable[str], hops: int) -> frozenset[str]:
+    """Add the producers of operators, so many steps up.
 
-
-def forward_slice(skeleton: Skeleton, names: Iterable[str]) -> set[str]:
-    """Collect ``names`` and everything computed from them."""
-    chosen = set(names)
-    return chosen.union(*(nx.descendants(skeleton.graph, name) for name in chosen))
-
-
-def convex_region(skeleton: Skeleton, names: Collection[str]) -> set[str]:
-    """Add to ``names`` every node on a path from one of them to another."""
-    return backward_slice(skeleton, names) & forward_slice(skeleton, names)
-
-
-def dominators(skeleton: Skeleton, name: str) -> list[str]:
-    """List the nodes that every path from an input to ``name`` goes through.
-
-    Nearest first, ``name`` itself left out. Parameters and constants feed from
-    the side and are no paths.
+    What computes an index or a size is no step: it comes along at any distance.
     """
-    flow = skeleton.graph.copy()
-    flow.remove_nodes_from(
-        n for n in skeleton.graph if skeleton.node(n).role in _SIDE_FEEDS
-    )
-    entry = object()
-    graph: nx.DiGraph[object] = nx.DiGraph(flow.edges)
-    graph.add_nodes_from(flow)
-    graph.add_edges_from((entry, n) for n in flow if flow.in_degree(n) == 0)
-    nearest = nx.immediate_dominators(graph, entry)
-    found: list[str] = []
-    step: object = nearest.get(name, entry)
-    while step is not entry and step is not None:
-        found.append(str(step))
-        step = nearest.get(step, entry)
+    edge = found = _with_indices(program, set(names))
+    for _ in range(hops):
+        above = {p for name in edge for p in _reads(program, name)}
+        edge = _with_indices(program, above - found)
+        found = found | edge
+    return frozenset(found)
+
+
+def ancestors(program: Skeleton, names: Iterable[str]) -> frozenset[str]:
+    """Add all that operators are computed from."""
+    chosen = set(names)
+    above = chosen.union(*(nx.ancestors(program.graph, name) for name in chosen))
+    return frozenset(above.intersection(program.operators))
+
+
+def with_users(program: Skeleton, names: Collection[str]) -> frozenset[str]:
+    """Add the operators that read a value of one of these."""
+    users = (n for n in program.operators if _reads(program, n).keys() & names)
+    return frozenset(names).union(users)
+
+
+def _with_indices(program: Skeleton, names: set[str]) -> set[str]:
+    """Add what computes the indices and sizes that operators read."""
+    found: set[str] = set()
+    stack = list(names)
+    while stack:
+        name = stack.pop()
+        if name not in found:
+            found.add(name)
+            stack += [p for p, index in _reads(program, name).items() if index]
     return found
 
 
-def module_tree(skeleton: Skeleton) -> nx.DiGraph[str]:
-    """Build the tree of module paths; each node's ``operators`` are its own calls.
-
-    The root is ''. ``blocks.3.attn`` hangs below ``blocks.3`` below ``blocks``.
-    """
-    tree: nx.DiGraph[str] = nx.DiGraph()
-    tree.add_node("", operators=[])
-    for name in skeleton.operators:
-        path = ""
-        for part in filter(None, skeleton.node(name).scope.split(".")):
-            parent, path = path, f"{path}.{part}" if path else part
-            if path not in tree:
-                tree.add_node(path, operators=[])
-                tree.add_edge(parent, path)
-        tree.nodes[path]["operators"].append(name)
-    return tree
+def _reads(program: Skeleton, name: str) -> dict[str, bool]:
+    """Map the operators that one reads to whether it reads only indices or sizes."""
+    found: dict[str, bool] = {}
+    stack = [(v, _is_index(program, v)) for v in program.node(name).operands]
+    while stack:
+        value, index = stack.pop()
+        producer = program.producer(value)
+        role = program.node(producer).role
+        if role is Role.OPERATOR:
+            found[producer] = index and found.get(producer, True)
+        elif role is Role.SIZE:
+            stack += [(v, True) for v in program.node(producer).operands]
+    return found
 
 
-def storage_groups(skeleton: Skeleton) -> list[list[str]]:
-    """Group the nodes that share memory, in program order; loners are left out."""
-    groups: dict[int, list[str]] = {}
-    for name in skeleton.graph:
-        storage = skeleton.node(name).storage
-        if storage is not None:
-            groups.setdefault(storage, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-_SIDE_FEEDS = frozenset({Role.PARAMETER, Role.BUFFER, Role.CONSTANT, Role.SUBGRAPH})
+def _is_index(program: Skeleton, name: str) -> bool:
+    """Tell whether a value is a number, or a tensor of integers."""
+    value = program.node(name).value
+    return value is None or "int" in value.dtype

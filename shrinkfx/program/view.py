@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 
+NOBODY: Mapping[str, float] = MappingProxyType({})
+"""No suspects: nothing is known of where the failure comes from."""
+
 
 class View:
-    """What a strategy sees: the candidate's graph and nothing that costs a check."""
+    """What a strategy sees: the candidate's graph and nothing that costs a check.
 
-    def __init__(self, candidate: Candidate) -> None:
+    Attributes:
+        suspects: kept operators that the failure points at; 1 is the surest.
+    """
+
+    def __init__(
+        self, candidate: Candidate, suspects: Mapping[str, float] = NOBODY
+    ) -> None:
         self._candidate = candidate
+        self.suspects = {n: w for n, w in suspects.items() if n in candidate.keep}
 
     @property
     def skeleton(self) -> Skeleton:
@@ -38,6 +49,10 @@ class View:
         candidate = self._candidate
         return tuple(n for n in self.operators if candidate.is_replaceable(n))
 
+    def suspicion(self, operators: Iterable[str]) -> float:
+        """Weigh operators by the surest suspect among them; 0 if there is none."""
+        return max((self.suspects.get(name, 0.0) for name in operators), default=0.0)
+
     def operands(self, operator: str) -> list[str]:
         """The values that an operator gets, bypasses followed; never its own."""
         return [v for v in self._candidate.operands(operator) if v != operator]
@@ -46,18 +61,15 @@ class View:
         """Tell whether one of the operator's values has the type of ``operand``."""
         return bool(self.skeleton.values_like(operator, operand))
 
-    def only_for(self, sink: str) -> frozenset[str]:
-        """The kept operators that would have no use if ``sink`` were not there."""
-        others = [s for s in self.sinks if s != sink]
-        return self._ancestors([sink]) - self._ancestors(others)
-
-    def _ancestors(self, names: Iterable[str]) -> frozenset[str]:
-        seen: set[str] = set()
-        stack = list(names)
-        while stack:
-            name = stack.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            stack += self._candidate.producers(name)
-        return frozenset(seen)
+    def slices(self) -> list[frozenset[str]]:
+        """For each sink, the kept operators that have no use without it, in order."""
+        serves: dict[str, str | None] = {sink: sink for sink in self.sinks}
+        for name in reversed(self.operators):
+            for producer in self._candidate.producers(name):
+                sink = serves.setdefault(producer, serves[name])
+                serves[producer] = sink if sink == serves[name] else None
+        found: dict[str, set[str]] = {sink: set() for sink in self.sinks}
+        for name, sink in serves.items():
+            if sink is not None:
+                found[sink].add(name)
+        return [frozenset(nodes) for nodes in found.values()]

@@ -1,16 +1,13 @@
 """The main loop: take edits from strategies, ask the oracle, keep what fails.
 
-Everything that costs something happens here and only here. Bundles of edits are
-split as in group testing (after Hwang's generalised binary splitting): a bundle
-that is refused holds an edit that must not be made. Halving finds the first one,
-and makes those before it on the way. Bundles grow while they are accepted and
-shrink at each edit that is not.
+Everything that costs something happens here and only here. What is asked about
+next is up to ``odds``, and what need not be asked to ``refusals``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Signature
@@ -19,9 +16,11 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.fit import left_of
 from shrinkfx.program.messages import Build
+from shrinkfx.program.view import NOBODY
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal
+from shrinkfx.search.odds import Odds
 from shrinkfx.search.refusals import Refusals
 from shrinkfx.search.strategy import Strategy, proposals
 
@@ -49,6 +48,7 @@ class Reducer:
         oracle: Oracle,
         strategies: Sequence[Strategy],
         *,
+        suspects: Mapping[str, float] = NOBODY,
         budget: Budget | None = None,
         journal: Journal | None = None,
         listener: Listener = ignore,
@@ -57,6 +57,7 @@ class Reducer:
     ) -> None:
         self._oracle = oracle
         self._strategies = strategies
+        self._suspects = suspects
         self._budget = budget or Budget()
         self._journal = journal
         self._listener = listener
@@ -72,6 +73,7 @@ class Reducer:
         self.best = best
         self.history = [best]
         self._refusals = Refusals()
+        self._odds = Odds(self._suspects)
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
@@ -115,55 +117,54 @@ class Reducer:
 
         Alternatives are proposed anew for each candidate that one of them led to.
         """
+        if strategy.combines:
+            yield from self._combine(strategy, policy)
+            return
         start = None
         while start is not self.best:
             start = self.best
-            yield from self._split(strategy, policy, proposals(strategy, start))
-            if strategy.combines:
-                break
+            for edit in proposals(strategy, start, self._suspects):
+                # What a step has done in part is proposed anew, if it still counts.
+                whole = left_of(edit, self.best) == edit
+                if whole and self._accepts(strategy, policy, [edit]):
+                    yield self.best
 
-    def _split(
-        self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
-    ) -> Iterator[Candidate]:
-        """Make the edits that can be made, in bundles that adapt."""
-        widest = len(edits) if strategy.combines else 1
-        width = min(widest, self._refusals.first_width(edits))
-        suspects = 0  # so many of the edits ahead were refused as one
-        done = 0
-        while done < len(edits):
-            size = max(1, suspects // 2) if suspects else width
-            bundle = edits[done : done + size]
+    def _combine(self, strategy: Strategy, policy: Outputs) -> Iterator[Candidate]:
+        """Make the edits that can be made, in bundles, until each was refused alone.
+
+        Not to a fixed point: another strategy may free what this one could not, and
+        every step makes the questions after it new.
+        """
+        edits = list(dict.fromkeys(proposals(strategy, self.best, self._suspects)))
+        self._odds.begin(len(self.best.keep))
+        stuck: set[Edit] = set()  # refused alone; for another round
+        while bundle := self._odds.bundle([e for e in edits if e not in stuck]):
             if self._accepts(strategy, policy, bundle):
                 yield self.best
-                width = width if suspects else min(widest, 2 * width)
-                suspects = max(0, suspects - size)
-            elif len(bundle) > 1:
-                suspects, size = len(bundle), 0
+                self._odds.accepted(bundle)
+                edits = [e for edit in edits if (e := left_of(edit, self.best))]
             else:
-                width, suspects = max(1, width // 2), 0
-            done += size
+                self._odds.refused(bundle)
+                if len(bundle) == 1:
+                    stuck.update(bundle)
 
     def _accepts(
         self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
     ) -> bool:
-        """Apply ``edits`` to the best candidate and keep the result if it fails.
-
-        What an earlier step has already done is left out.
-        """
-        left = [e for edit in edits if (e := left_of(edit, self.best))]
+        """Apply ``edits`` to the best candidate and keep the result if it fails."""
         try:
-            candidate = self.best.edit(left).returning(policy)
+            candidate = self.best.edit(edits).returning(policy)
         except InvalidEdit:
             return False
         if candidate.cost >= self.best.cost:
             return False
-        if self._refusals.rule_out(left, candidate):
+        if self._refusals.rule_out(edits, candidate):
             return False
         verdict = self.ask(strategy.name, candidate)
         if verdict.reproduced:
             self._step(strategy.name, candidate)
         else:
-            self._refusals.note(left, candidate, verdict.outcome)
+            self._refusals.note(edits, candidate, verdict.outcome)
         return verdict.reproduced
 
     def ask(self, strategy: str, candidate: Candidate) -> Verdict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.edits import Drop, Edit
 
 
 @dataclass
@@ -20,7 +20,6 @@ class Refusals:
     fails DIFFERENTly may be mended by a bigger one.
     """
 
-    _alone: set[str] = field(default_factory=set)
     _passed: list[tuple[Outputs, frozenset[str]]] = field(default_factory=list)
 
     def note(
@@ -28,8 +27,6 @@ class Refusals:
     ) -> None:
         """Remember that ``edits``, which led to ``candidate``, were refused."""
         nodes = dropped(edits)
-        if len(nodes) == 1:
-            self._alone |= nodes
         if nodes and outcome is Outcome.PASSED:
             self._passed.append((candidate.outputs, nodes))
 
@@ -45,25 +42,8 @@ class Refusals:
             for outputs, fewer in self._passed
         )
 
-    def first_width(self, edits: Sequence[Edit]) -> int:
-        """Choose how many edits to try at first: half of those that give hope.
-
-        An operator that could not be dropped alone gives none.
-        """
-        hopeful = sum(not _names(edit) & self._alone for edit in edits)
-        return max(1, hopeful // 2)
-
 
 def dropped(edits: Sequence[Edit]) -> frozenset[str]:
     """Collect what a bundle of drops removes; nothing if it holds other edits."""
     nodes = [edit.nodes for edit in edits if isinstance(edit, Drop)]
     return frozenset().union(*nodes) if len(nodes) == len(edits) else frozenset()
-
-
-def _names(edit: Edit) -> frozenset[str]:
-    """Name the operators, or the inputs, that an edit is about."""
-    match edit:
-        case Drop(names) | Merge(names):
-            return names
-        case Bypass(name) | Replace(name):
-            return frozenset({name})

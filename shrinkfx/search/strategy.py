@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import islice
 from typing import Protocol, runtime_checkable
@@ -24,12 +24,12 @@ from typing import Protocol, runtime_checkable
 from shrinkfx.errors import StrategyError
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit
-from shrinkfx.program.view import View
+from shrinkfx.program.view import NOBODY, View
 
 ENTRY_POINTS = "shrinkfx.strategies"
 EDITS_PER_NODE = 100
 DEFAULT_ORDER = (
-    *("keep_outputs", "cut_suffix", "cut_prefix", "module_cuts"),
+    *("blame_ladder", "keep_outputs", "cut_suffix", "cut_prefix", "module_cuts"),
     *("drop_nodes", "bypass_operators", "merge_inputs", "replace_operators"),
 )
 
@@ -52,7 +52,9 @@ class Strategy(Protocol):
         ...
 
 
-def proposals(strategy: Strategy, candidate: Candidate) -> list[Edit]:
+def proposals(
+    strategy: Strategy, candidate: Candidate, suspects: Mapping[str, float] = NOBODY
+) -> list[Edit]:
     """Collect the edits to a candidate, as the reducer does.
 
     Raises:
@@ -61,7 +63,7 @@ def proposals(strategy: Strategy, candidate: Candidate) -> list[Edit]:
     before = candidate.to_json()
     limit = EDITS_PER_NODE * (len(candidate.keep) + len(candidate.inputs))
     try:
-        edits = list(islice(strategy.propose(View(candidate)), limit + 1))
+        edits = list(islice(strategy.propose(View(candidate, suspects)), limit + 1))
     except Exception as error:  # a plug-in may raise anything
         message = f"strategy '{strategy.name}' raised {error!r}"
         raise StrategyError(message) from error

@@ -448,8 +448,7 @@ def test_view_finds_what_only_one_sink_needs() -> None:
     nodes: Nodes = {"x": "", "both": "x", "a": "both", "b": "a", "c": "both"}
     view = View(whole(skeleton(nodes)))
     assert view.sinks == ("b", "c")
-    assert view.only_for("b") == {"a", "b"}
-    assert view.only_for("c") == {"c"}
+    assert view.slices() == [{"a", "b"}, {"c"}]
 
 
 def test_view_compares_types_with_every_value_of_an_operator() -> None:

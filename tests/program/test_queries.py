@@ -1,103 +1,73 @@
-"""Slices, dominators, modules and storage, on graphs small enough to see."""
+"""Questions to a program's graph, on graphs small enough to see."""
 
 from __future__ import annotations
 
-from shrinkfx.program.queries import (
-    backward_slice,
-    convex_region,
-    dominators,
-    forward_slice,
-    module_tree,
-    storage_groups,
+import pytest
+
+from shrinkfx.program.queries import ancestors, upstream, with_users
+from shrinkfx.program.skeleton import TensorType
+from shrinkfx.testing import Nodes, chain, operator, projection, size, skeleton
+
+INDICES = TensorType("int64", ("2",))
+
+LINE = chain("x", "a", "b", "c", "d", "e")
+
+
+@pytest.mark.parametrize(
+    ("hops", "found"), [(0, "e"), (1, "de"), (2, "cde"), (4, "abcde"), (8, "abcde")]
 )
-from shrinkfx.program.skeleton import Role
-from shrinkfx.testing import Nodes, chain, feed, operator, skeleton
-
-#     x -> a -> b -> d -> e
-#           \-> c -/
-DIAMOND = skeleton({"x": "", "a": "x", "b": "a", "c": "a", "d": "b c", "e": "d"})
+def test_upstream_goes_up_so_many_steps(hops: int, found: str) -> None:
+    assert upstream(LINE, ["e"], hops) == {*found}
 
 
-def test_backward_slice_holds_what_a_node_is_computed_from() -> None:
-    assert backward_slice(DIAMOND, ["b"]) == {"x", "a", "b"}
-    assert backward_slice(DIAMOND, ["b", "c"]) == {"x", "a", "b", "c"}
-    assert backward_slice(DIAMOND, []) == set()
+def test_upstream_goes_up_from_each_name() -> None:
+    assert upstream(LINE, ["e", "c"], 1) == {"b", "c", "d", "e"}
+    assert upstream(LINE, [], 8) == frozenset()
 
 
-def test_forward_slice_holds_what_is_computed_from_a_node() -> None:
-    assert forward_slice(DIAMOND, ["c"]) == {"c", "d", "e"}
-    assert forward_slice(DIAMOND, []) == set()
-
-
-def test_convex_region_adds_what_lies_between() -> None:
-    assert convex_region(DIAMOND, {"a", "d"}) == {"a", "b", "c", "d"}
-    assert convex_region(DIAMOND, {"b", "c"}) == {"b", "c"}
-    assert convex_region(DIAMOND, {"e"}) == {"e"}
-
-
-def test_dominators_are_on_every_path_nearest_first() -> None:
-    assert dominators(DIAMOND, "e") == ["d", "a", "x"]
-    assert dominators(DIAMOND, "d") == ["a", "x"]
-    assert dominators(DIAMOND, "x") == []
-
-
-def test_dominators_do_not_count_weights_as_paths() -> None:
-    nodes: Nodes = {
-        "x": "",
-        "w": feed(Role.PARAMETER),
-        "a": "x",
-        "mm": "a w",
-        "b": "mm",
+def test_upstream_takes_along_what_computes_an_index_at_any_distance() -> None:
+    indices: Nodes = {
+        "floats": "x",
+        "rank": operator("floats", value=INDICES),
+        "shift": operator("rank", value=INDICES),
     }
+    nodes: Nodes = {"x": "", **indices, "a": "x", "b": "a", "gather": "b shift"}
     program = skeleton(nodes)
-    assert dominators(program, "b") == ["mm", "a", "x"]
-    assert dominators(program, "w") == []
-
-
-def test_dominators_of_what_two_inputs_feed_are_none() -> None:
-    assert dominators(skeleton({"x": "", "y": "", "add": "x y"}), "add") == []
-
-
-def test_dominators_of_what_only_weights_feed_are_none() -> None:
-    assert dominators(skeleton({"w": feed(Role.BUFFER), "a": "w"}), "a") == []
-
-
-def test_module_tree_hangs_calls_below_their_modules() -> None:
-    program = skeleton(
-        {
-            "x": "",
-            "a": "x",
-            "b": operator("a", scope="blocks.0.attn"),
-            "c": operator("b", scope="blocks.1"),
-            "d": operator("c", scope="blocks.0.attn"),
-        }
-    )
-    tree = module_tree(program)
-    assert sorted(tree.edges) == [
-        ("", "blocks"),
-        ("blocks", "blocks.0"),
-        ("blocks", "blocks.1"),
-        ("blocks.0", "blocks.0.attn"),
-    ]
-    operators = {path: tree.nodes[path]["operators"] for path in tree}
-    assert operators == {
-        "": ["a"],
-        "blocks": [],
-        "blocks.0": [],
-        "blocks.0.attn": ["b", "d"],
-        "blocks.1": ["c"],
+    assert upstream(program, ["gather"], 0) == {"gather", "shift", "rank"}
+    assert upstream(program, ["gather"], 1) == {
+        *("gather", "shift", "rank"),
+        *("b", "floats"),
     }
 
 
-def test_storage_groups_leave_loners_out() -> None:
-    program = skeleton(
-        {
-            "x": "",
-            "a": operator("x", storage=0),
-            "view": operator("a", storage=0),
-            "b": operator("view", storage=1),
-            "c": "b",
-        }
-    )
-    assert storage_groups(program) == [["a", "view"]]
-    assert storage_groups(chain("x", "relu")) == []
+def test_upstream_takes_along_what_has_a_size_that_is_read() -> None:
+    nodes: Nodes = {"x": "", "a": "x", "b": "a", "length": size("b"), "full": "length"}
+    program = skeleton({**nodes, "c": "full", "d": "c"})
+    assert upstream(program, ["c"], 0) == {"c"}
+    assert upstream(program, ["full"], 0) == {"full", "b"}
+    assert upstream(program, ["d"], 2) == {"d", "c", "full", "b"}
+
+
+def test_upstream_counts_a_value_and_its_size_as_a_step() -> None:
+    nodes: Nodes = {"x": "", "a": "x", "length": size("a"), "view": "a length"}
+    assert upstream(skeleton(nodes), ["view"], 0) == {"view"}
+    assert upstream(skeleton(nodes), ["view"], 1) == {"view", "a"}
+
+
+def test_upstream_sees_through_projections() -> None:
+    nodes: Nodes = {"x": "", "two": operator("x", value=None), "one": projection("two")}
+    assert upstream(skeleton({**nodes, "b": "one"}), ["b"], 1) == {"b", "two"}
+
+
+def test_ancestors_are_all_that_a_value_is_computed_from() -> None:
+    program = skeleton({"x": "", "a": "x", "b": "a", "c": "a", "d": "b c", "e": "d"})
+    assert ancestors(program, ["b"]) == {"a", "b"}
+    assert ancestors(program, ["b", "c"]) == {"a", "b", "c"}
+    assert ancestors(program, []) == frozenset()
+
+
+def test_users_read_one_of_the_values() -> None:
+    nodes: Nodes = {"x": "", "a": "x", "b": "a", "c": "x a", "length": size("a")}
+    program = skeleton({**nodes, "d": "c", "full": "length"})
+    assert with_users(program, {"a"}) == {"a", "b", "c", "full"}
+    assert with_users(program, {"d"}) == {"d"}

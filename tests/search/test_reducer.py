@@ -70,12 +70,12 @@ def reaches(producer: str, user: str) -> Callable[[Candidate], bool]:
 @pytest.mark.parametrize(
     ("operators", "needed", "questions"),
     [
-        (100, [0], 8),
-        (100, [50], 10),
-        (100, [99], 11),
-        (100, [20, 50, 80], 34),
-        (200, [7, 32, 57, 82, 107, 132, 157, 182], 93),
-        (300, [10, 11, 12], 21),
+        (100, [0], 7),
+        (100, [50], 7),
+        (100, [99], 12),
+        (100, [20, 50, 80], 40),
+        (200, [7, 32, 57, 82, 107, 132, 157, 182], 122),
+        (300, [10, 11, 12], 26),
     ],
 )
 def test_reducer_finds_the_needed_operators_of_a_chain(
@@ -93,7 +93,7 @@ def test_reducer_finds_eight_operators_of_two_hundred() -> None:
     reducer, oracle = reduce(whole(layers(200)), needs(*needed))
     assert reducer.best.keep == set(needed)
     assert reducer.minimal
-    assert len(oracle.asked) <= 104
+    assert len(oracle.asked) <= 136
 
 
 def test_reducer_finds_a_call_by_its_target() -> None:
@@ -115,7 +115,7 @@ def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
     assert reducer.best.operators == ("n3", "n33")
     assert reducer.best.bypass == {"n32": "n3"}
     assert reducer.minimal
-    assert len(oracle.asked) <= 58
+    assert len(oracle.asked) <= 75
 
 
 def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
@@ -125,20 +125,29 @@ def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
     assert reducer.best.cost == (1, 0, 1)
 
 
-def test_reducer_halves_a_refused_bundle_down_to_what_must_stay() -> None:
+def test_reducer_takes_smaller_bundles_of_what_was_refused() -> None:
     _, oracle = reduce(long_chain(16), needs("n10"), ["drop_nodes"])
-    gone = [16 - len(candidate.keep) for candidate in oracle.asked]
-    # Refused: n8 to n15, then n10 and n11. Without n11, n10 is known to be needed.
-    assert gone == [8, 4, 6, 5, 9, 15]
+    kept = [sorted(int(n[1:]) for n in c.keep) for c in oracle.asked]
+    assert kept == [
+        [*range(13)],  # fails
+        [*range(8)],
+        [0, 1, 2, *range(8, 13)],  # fails
+        [8, 9, 10, 11],  # fails
+        [8],  # n9 to n11 are to blame for the refusal; but so was n8
+        [9, 10],  # fails
+        [9],
+        [10],  # fails
+    ]
 
 
-def test_reducer_asks_one_question_an_operator_if_nothing_can_go() -> None:
+def test_reducer_asks_about_each_operator_alone_if_nothing_can_go() -> None:
     start = long_chain(3)
     _, oracle = reduce(start, lambda candidate: False, ["drop_nodes"])
     assert [c.operators for c in oracle.asked] == [
+        ("n0",),
+        ("n1", "n2"),
         ("n0", "n1"),
         ("n0", "n2"),
-        ("n1", "n2"),
     ]
 
 
@@ -148,6 +157,27 @@ def test_reducer_asks_of_a_single_operator_whether_a_plain_one_will_do() -> None
     assert reducer.minimal
     _, oracle = reduce(whole(chain("x", "relu")), lambda candidate: False)
     assert oracle.asked == []
+
+
+# --- suspects
+
+
+def test_reducer_asks_about_suspects_first() -> None:
+    oracle = FakeOracle(needs("n50"))
+    suspects = {"n50": 1.0, "gone": 1.0}
+    reducer = Reducer(long_chain(100), oracle, choose(None), suspects=suspects)
+    assert reducer.run().operators == ("n50",)
+    assert oracle.asked[0].operators == ("n50",)
+    assert len(oracle.asked) <= 2
+
+
+def test_reducer_finds_what_it_should_where_suspects_are_innocent() -> None:
+    oracle = FakeOracle(needs("n20", "n80"))
+    suspects = {f"n{i}": 0.5 for i in range(40, 44)}
+    reducer = Reducer(long_chain(100), oracle, choose(None), suspects=suspects)
+    assert reducer.run().operators == ("n20", "n80")
+    assert reducer.minimal
+    assert len(oracle.asked) <= 45
 
 
 # --- what cannot go may become simpler
@@ -319,7 +349,7 @@ def test_reducer_goes_on_from_another_candidate_and_keeps_its_answers() -> None:
     assert len(oracle.digests) == len(set(oracle.digests))
 
 
-@pytest.mark.parametrize("checks", range(0, 10, 3))
+@pytest.mark.parametrize("checks", range(0, 8, 3))
 def test_reducer_keeps_its_best_when_the_budget_is_spent(checks: int) -> None:
     oracle = FakeOracle(needs("n50"))
     budget = Budget(max_checks=checks)
@@ -402,4 +432,4 @@ def test_reducer_turns_to_original_outputs_when_fewer_hide_the_failure() -> None
     reducer = Reducer(start, oracle, choose(None))
     reducer.run()
     assert reducer.best.keep == {"n50", "n51"}
-    assert len(oracle.asked) <= 26
+    assert len(oracle.asked) <= 27

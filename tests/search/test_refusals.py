@@ -6,7 +6,7 @@ import pytest
 
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Outputs
-from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.edits import Bypass, Drop, Edit
 from shrinkfx.search.refusals import Refusals, dropped
 from shrinkfx.testing import chain, skeleton, whole
 
@@ -67,24 +67,3 @@ def test_bypasses_neither_rule_out_nor_are_ruled_out() -> None:
     assert dropped([drop("b"), Bypass("c", "b")]) == frozenset()
     assert not rules_out(refused(Bypass("b", "a")), drop("bc"))
     assert not rules_out(refused(drop("b")), Bypass("b", "a"), Bypass("c", "b"))
-
-
-@pytest.mark.parametrize(
-    ("edits", "width"),
-    [
-        ([], 1),
-        ([drop("a")], 1),
-        ([drop(n) for n in "acde"], 2),
-        ([drop(n) for n in "abcde"], 2),
-        ([drop("ab"), drop("bc"), drop("b")], 1),
-        ([Bypass(n, "x") for n in "bacd"], 1),
-        ([Replace(n, "x") for n in "acde"], 2),
-        ([Merge(frozenset({"x", n})) for n in "yzuv"], 2),
-    ],
-)
-def test_first_bundle_is_half_of_the_edits_that_give_hope(
-    edits: list[Edit], width: int
-) -> None:
-    refusals = refused(drop("b"), outcome=Outcome.INVALID)
-    refusals.note([drop("cd")], START.edit([drop("cd")]), Outcome.PASSED)
-    assert refusals.first_width(edits) == width

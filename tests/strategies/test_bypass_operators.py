@@ -53,3 +53,11 @@ def test_bypass_hands_on_an_operand_to_one_value_of_several() -> None:
         Bypass("b", "one"),
         Bypass("two", "x"),
     ]
+
+
+def test_bypass_comes_to_suspects_last() -> None:
+    view = View(whole(chain("x", "relu", "tanh")), {"tanh": 0.5})
+    assert list(BypassOperators().propose(view)) == [
+        Bypass("relu", "x"),
+        Bypass("tanh", "relu"),
+    ]

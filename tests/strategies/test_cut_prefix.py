@@ -21,3 +21,9 @@ def test_cut_prefix_leaves_small_programs_alone() -> None:
 
 def test_cut_prefix_obeys_the_laws() -> None:
     check_strategy(CutPrefix(), whole(chain("x", *NAMES)))
+
+
+def test_cut_prefix_leaves_a_suspect_half_alone() -> None:
+    start = whole(chain("x", *NAMES))
+    assert list(CutPrefix().propose(View(start, {"n31": 0.1}))) == []
+    assert len(list(CutPrefix().propose(View(start, {"n32": 0.1})))) == 1

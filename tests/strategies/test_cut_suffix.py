@@ -21,3 +21,9 @@ def test_cut_suffix_leaves_small_programs_alone() -> None:
 
 def test_cut_suffix_obeys_the_laws() -> None:
     check_strategy(CutSuffix(), whole(chain("x", *NAMES)))
+
+
+def test_cut_suffix_leaves_a_suspect_half_alone() -> None:
+    start = whole(chain("x", *NAMES))
+    assert list(CutSuffix().propose(View(start, {"n32": 0.1}))) == []
+    assert len(list(CutSuffix().propose(View(start, {"n31": 0.1})))) == 1

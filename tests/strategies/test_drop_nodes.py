@@ -20,3 +20,10 @@ def test_drop_nodes_drops_an_operator_with_its_projections() -> None:
     nodes: Nodes = {"x": "", "two": operator("x", value=None), "one": projection("two")}
     view = View(whole(skeleton(nodes)))
     assert list(DropNodes().propose(view)) == [Drop(frozenset({"two"}))]
+
+
+def test_drop_nodes_drops_suspects_last_and_the_surest_at_the_end() -> None:
+    suspects = {"tanh": 1.0, "exp": 0.2}
+    view = View(whole(chain("x", "relu", "tanh", "abs", "exp")), suspects)
+    order = [name for edit in DropNodes().propose(view) for name in edit.nodes]
+    assert order == ["abs", "relu", "exp", "tanh"]

@@ -27,3 +27,19 @@ def test_keep_outputs_takes_apart_what_a_cut_has_left() -> None:
         Drop(frozenset({"c", "d"})),
         Drop(frozenset({"a"})),
     ]
+
+
+def test_keep_outputs_drops_suspects_last() -> None:
+    nodes: Nodes = {"x": "", "both": "x", "a": "both", "b": "both", "c": "b", "d": "c"}
+    view = View(whole(skeleton(nodes)), {"c": 0.5})
+    assert list(KeepOutputs().propose(view)) == [
+        Drop(frozenset({"a"})),
+        Drop(frozenset({"b", "c", "d"})),
+    ]
+
+
+def test_keep_outputs_leaves_small_slices_alone() -> None:
+    line = {"x": "", **{f"n{i}": f"n{i - 1}" for i in range(1, 20)}, "a": "x"}
+    program = skeleton({"x": "", "n0": "x", **line})
+    edits = list(KeepOutputs().propose(View(whole(program))))
+    assert [len(edit.nodes) for edit in edits] == [20]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pytest
+
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.view import View
+from shrinkfx.program.view import NOBODY, View
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.strategies.module_cuts import ModuleCuts
 from shrinkfx.testing import (
     FakeOracle,
     Nodes,
+    calls,
     check_strategy,
     needs,
     operator,
@@ -71,3 +76,62 @@ def test_one_module_of_twelve_is_left_after_as_many_questions() -> None:
     reducer = Reducer(start, oracle, [ModuleCuts()])
     assert len(reducer.run().operators) == 8
     assert len(oracle.asked) <= 13
+
+
+def layers(count: int, length: int = 4) -> Nodes:
+    """A chain through equal layers, then a head."""
+    nodes: dict[str, object] = {"x": ""}
+    for number in range(count):
+        for i in range(length):
+            nodes[f"op{i}_{number}"] = operator([*nodes][-1], scope=f"layers.{number}")
+    for i in range(length):
+        nodes[f"out{i}_0"] = operator([*nodes][-1], scope="layers.head")
+    return nodes  # type: ignore[return-value]
+
+
+def kept_layers(nodes: Nodes, suspects: Mapping[str, float] = NOBODY) -> list[set[str]]:
+    """Name the layers that are left after each proposal."""
+    view = View(whole(skeleton(nodes)), suspects)
+    return [
+        {view.skeleton.node(n).scope[7:] for n in {*view.operators} - edit.nodes}
+        for edit in ModuleCuts().propose(view)
+    ]
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_module_cuts_keeps_one_or_a_half_of_equal_layers(count: int) -> None:
+    first, half = {str(i) for i in range(count // 2)}, count // 2
+    last = {str(i) for i in range(half, count)}
+    proposals = kept_layers(layers(count))
+    assert proposals[:3] == [
+        {str(count - 1), "head"},
+        {*first, "head"},
+        {*last, "head"},
+    ]
+    assert len(proposals) == (4 if count == 4 else 3)
+
+
+def test_module_cuts_keeps_the_layer_that_is_suspect() -> None:
+    assert kept_layers(layers(40), {"op2_7": 0.3}) == [
+        {"7", "head"},
+        {*map(str, range(20)), "head"},
+    ]
+
+
+def test_module_cuts_leaves_two_suspect_layers_alone() -> None:
+    suspects = {"op2_7": 0.3, "op2_30": 0.1}
+    assert kept_layers(layers(40), suspects) == []
+
+
+def test_layers_are_asked_about_once_where_any_one_will_do() -> None:
+    oracle = FakeOracle(calls("aten.op2.default"))
+    reducer = Reducer(whole(skeleton(layers(40))), oracle, [ModuleCuts()])
+    assert len(reducer.run(lambda best: len(best.keep) <= 8).keep) == 8
+    assert len(oracle.asked) == 1
+
+
+def test_one_certain_layer_of_forty_is_found_by_halving() -> None:
+    oracle = FakeOracle(needs("op2_13"))
+    reducer = Reducer(whole(skeleton(layers(40))), oracle, [ModuleCuts()])
+    assert {n.split("_")[1] for n in reducer.run().keep} == {"13"}
+    assert len(oracle.asked) <= 16

@@ -52,3 +52,11 @@ def test_replace_makes_random_numbers_and_effects_plain_too() -> None:
     rand = operator("", impure=True)
     view = View(whole(skeleton({"rand": rand, "relu": "rand"})))
     assert list(ReplaceOperators().propose(view)) == [Replace("rand", "rand")]
+
+
+def test_replace_comes_to_suspects_last() -> None:
+    view = View(whole(chain("x", "gelu", "roll")), {"roll": 0.5})
+    assert list(ReplaceOperators().propose(view)) == [
+        Replace("gelu", "x"),
+        Replace("roll", "gelu"),
+    ]

@@ -1,0 +1,65 @@
+"""How many checks a search takes, on the programs of ``benchmarks/search.py``."""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+
+import pytest
+from synthetic import HIDING, INNOCENT, Blame, Needles, make_case, search
+
+GRAPHS = range(24)
+
+
+@pytest.mark.parametrize(
+    ("needed", "needles", "blame", "checks"),
+    [
+        (1, Needles.NEAR, Blame.NONE, 25),
+        (3, Needles.NEAR, Blame.NONE, 36),
+        (8, Needles.NEAR, Blame.NONE, 70),
+        (8, Needles.SCATTERED, Blame.NONE, 130),
+        (1, Needles.NEAR, Blame.GOOD, 6),
+        (3, Needles.NEAR, Blame.GOOD, 18),
+        (8, Needles.NEAR, Blame.GOOD, 45),
+        (8, Needles.NEAR, Blame.ROUGH, 49),
+        (8, Needles.NEAR, Blame.FLAT, 56),
+    ],
+)
+def test_search_takes_so_many_checks_for_two_hundred_operators(
+    needed: int, needles: Needles, blame: Blame, checks: int
+) -> None:
+    runs = [search(make_case(n, 200, needed, needles, blame)) for n in GRAPHS]
+    assert median(run.checks for run in runs) <= checks
+    assert all(run.minimal for run in runs)
+    assert not any(run.repeated for run in runs)
+
+
+def test_search_of_five_thousand_operators_takes_little_time_of_its_own() -> None:
+    run = search(make_case(1, 5000, 8, Needles.NEAR, Blame.GOOD))
+    assert run.checks <= 60
+    assert run.cpu_ms < 50
+
+
+@pytest.mark.parametrize("blame", Blame)
+@pytest.mark.parametrize("number", [0, 1])
+def test_case_is_what_it_is_said_to_be(number: int, blame: Blame) -> None:
+    case = make_case(number, 200, 8, Needles.NEAR, blame)
+    operators = case.program.operators
+    assert len(operators) == 200
+    assert len(case.needed) == 8
+    guilty = case.needed & {*case.suspects}
+    assert len(case.suspects) - len(guilty) == 8 * INNOCENT[blame]
+    assert blame is Blame.NONE or len(guilty) >= 7
+    assert case.fails(operators)
+    assert case.fails(case.needed)
+    assert not case.fails({*operators} - {min(case.needed)})
+
+
+def test_context_hides_the_failure_as_often_as_it_should() -> None:
+    case = make_case(0, 200, 8, Needles.NEAR, Blame.NONE)
+    others = sorted({*case.program.operators} - case.needed)
+    draw = random.Random(0)
+    contexts = [{*case.needed, *draw.sample(others, 20)} for _ in range(1000)]
+    shown = [case.fails(kept) for kept in contexts]
+    assert abs(1 - sum(shown) / 1000 - HIDING) < 0.05
+    assert shown == [case.fails(kept) for kept in contexts]

@@ -1,0 +1,92 @@
+"""What is asked about next, after what was answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.program.view import NOBODY
+from shrinkfx.search.odds import Odds
+
+
+def drops(names: str) -> list[Edit]:
+    return [Drop(frozenset(name)) for name in names]
+
+
+def begun(operators: int, suspects: Mapping[str, float] = NOBODY) -> Odds:
+    odds = Odds(suspects)
+    odds.begin(operators)
+    return odds
+
+
+def names(edits: list[Edit]) -> str:
+    return "".join(n for e in edits if isinstance(e, Drop) for n in sorted(e.nodes))
+
+
+ALL = drops("abcdefghijklmnopqrstuvwx")
+
+
+@pytest.mark.parametrize(
+    ("operators", "bundle"), [(8, "abc"), (24, "abcde"), (40, "abcdefghi")]
+)
+def test_first_bundle_is_a_quarter_of_the_program_or_less(
+    operators: int, bundle: str
+) -> None:
+    assert names(begun(operators).bundle(ALL)) == bundle
+
+
+def test_one_operator_is_always_left() -> None:
+    odds = begun(1000)
+    assert names(odds.bundle(drops("abcd"))) == "abc"
+    assert names(odds.bundle(drops("a"))) == "a"
+    assert odds.bundle([]) == []
+
+
+def test_refused_edits_come_last_in_smaller_bundles() -> None:
+    odds, left = begun(24), drops("abcdefgh")
+    sizes = []
+    for _ in range(6):
+        bundle = odds.bundle(left)
+        sizes.append(names(bundle))
+        odds.refused(bundle)
+    assert sizes == ["abcde", "fgha", "bcd", "efg", "ha", "b"]
+
+
+def test_what_is_left_of_a_refused_bundle_is_to_blame() -> None:
+    odds = begun(24)
+    odds.refused(drops("abcde"))
+    odds.accepted(drops("abcd"))
+    assert names(odds.bundle(drops("efgh"))) == "fgh"
+    assert names(odds.bundle(drops("e"))) == "e"
+    odds.accepted(drops("fgh"))
+    odds.begin(8)
+    assert names(odds.bundle(drops("eij"))) == "ij"
+
+
+def test_bundles_grow_while_they_are_accepted() -> None:
+    odds = begun(40)
+    before = odds.bundle(ALL)
+    odds.accepted(drops("z"))
+    assert len(odds.bundle(ALL)) > len(before)
+    odds.begin(40)
+    assert odds.bundle(ALL) == before
+
+
+def test_suspects_come_last_and_the_surest_at_the_very_end() -> None:
+    odds = begun(8, {"a": 1.0, "b": 0.9})
+    left, order = drops("abcd"), ""
+    while left:
+        bundle = odds.bundle(left)
+        order += names(bundle) + " "
+        left = [edit for edit in left if edit not in bundle]
+    assert order == "cdb a "
+
+
+def test_beliefs_are_about_one_kind_of_edit() -> None:
+    odds = begun(8)
+    odds.refused(drops("a"))
+    bypasses: list[Edit] = [Bypass("a", "x"), Bypass("b", "x")]
+    assert odds.bundle(bypasses)[0] == bypasses[0]
+    assert names(odds.bundle(drops("ab")))[0] == "b"
