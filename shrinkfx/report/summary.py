@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
@@ -106,6 +107,7 @@ def summarise(
     calls: int,
     memory: Mapping[str, Any],
     warnings: Sequence[str],
+    suspects: Sequence[Suspect],
     verified: tuple[int, int],
     written: Written,
     versions: Mapping[str, str],
@@ -133,6 +135,7 @@ def summarise(
         "calls": calls,
         **memory,
         "warnings": list(warnings),
+        "suspects": [asdict(suspect) for suspect in suspects],
         "verified": {"runs": verified[0], "failed": verified[1]},
         "repro": written.files[0].name,
         "repro_form": written.how,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.baseline import Baseline, baseline, describe
+from shrinkfx.check.blaming import interrogate
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible, UsageError
+from shrinkfx.failure.blame import Evidence, Suspect, suspects
 from shrinkfx.failure.classify import first_line, observe
 from shrinkfx.failure.signature import Signature
-from shrinkfx.failure.verdict import Oracle
+from shrinkfx.failure.verdict import Oracle, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Ending, Probe, Task
 from shrinkfx.program.skeleton import Skeleton
@@ -42,6 +46,7 @@ class Subject:
         rate: the part of the original's runs that failed so.
         command: the user's own test, or None.
         guarding: the guard pages that its failure needs.
+        suspects: operators that the failure may come from, the surest first.
     """
 
     whole: Candidate
@@ -51,6 +56,7 @@ class Subject:
     rate: float
     command: Command | None = None
     guarding: Guarding = field(default_factory=Guarding)
+    suspects: tuple[Suspect, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -111,7 +117,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     whole = Candidate.whole(skeleton)
     asked = (base.target, base.rate, command, guarding)
     subject = Subject(whole, before, compiler, *asked)
-    subject = _in_a_form_that_fails(job, subject)
+    subject = _in_a_form_that_fails(job, subject, described)
     compiler = subject.compiler.with_limits(limits, job.meters["search"])
     return replace(subject, compiler=compiler)
 
@@ -174,9 +180,12 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
     return seconds
 
 
-def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:
-    """Choose the functional form, or else that with in-place operators."""
-    seen = subject.oracle().check(subject.whole)
+def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
+    """Choose the functional form, or else that with in-place operators.
+
+    It is what is searched, so the suspects are looked for in it.
+    """
+    subject, seen = _with_suspects(job, subject, described)
     if seen.reproduced:
         return subject
     job.note("without in-place operators it does not fail: keeping those")
@@ -185,12 +194,42 @@ def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:
     )
     whole = Candidate.whole(described.skeleton)
     subject = replace(subject, compiler=compiler, whole=whole)
-    again = subject.oracle().check(whole)
+    subject, again = _with_suspects(job, subject, described)
     if again.reproduced:
         return subject
     runs = [describe(v.observation) for v in (seen, again)]
     raise NotReproducible(subject.target.kind, 2, runs, _NOT_CUTTABLE)
 
+
+def _with_suspects(
+    job: Job, subject: Subject, described: Described
+) -> tuple[Subject, Verdict]:
+    """See all of the program fail, and say which of its operators may be why."""
+    whole, target = subject.whole, subject.target
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-evidence-") as folder:
+        left = Path(folder) / "evidence.json"
+        verdict = subject.oracle(evidence=str(left)).check(whole)
+        if not verdict.reproduced:
+            return subject, verdict
+        known = Evidence.from_json(
+            json.loads(left.read_text()) if left.exists() else {}
+        )
+    known = replace(
+        known,
+        text=known.text or verdict.observation.log,
+        liars=described.liars,
+        stopped=described.stopped,
+    )
+    if subject.command is None:
+        known = interrogate(subject.compiler, whole, target, known, job.note)
+    found = suspects(known, whole.skeleton, target)
+    for line in list(dict.fromkeys(map(str, found)))[:_SHOWN]:
+        job.note(f"suspect: {line}")
+    return replace(subject, suspects=found), verdict
+
+
+_SHOWN = 3
+"""Suspects that are worth a line to whoever waits."""
 
 _NOT_CUTTABLE = (
     "these are the program with its inputs flat, without in-place operators and with "
@@ -201,12 +240,19 @@ _NOT_CUTTABLE = (
 
 @dataclass(frozen=True)
 class Described:
-    """What the worker says of the program after its run in eager."""
+    """What the worker says of the program after its run in eager.
+
+    Attributes:
+        liars: operators that yield something else than their fake kernels say.
+        stopped: the operator at which eager fails, or ''.
+    """
 
     skeleton: Skeleton
     inputs: int
     dynamic_dims: int
     keeps_state: bool
+    liars: tuple[str, ...]
+    stopped: str
 
 
 def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
@@ -231,7 +277,8 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
         job.warnings[:] = [f"eager fails on the original too: {line}"]
         compiler = compiler.with_options(reference=False)
     sizes = (answer["inputs"], answer["dynamic_dims"])
-    return compiler, Described(skeleton, *sizes, answer["keeps_state"])
+    state, liars = answer["keeps_state"], tuple(answer["liars"])
+    return compiler, Described(skeleton, *sizes, state, liars, answer["stopped"])
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import SEED, Values, call, run_eager
+from shrinkfx.worker.values import SEED, Recorded, Values, call, run_eager
 
 Loaded = tuple[Program, Skeleton, Values]
 
@@ -47,7 +47,7 @@ def loaded(name: str) -> Loaded:
     torch.export.save(export(name), folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
     values = Values(folder / "values", program)
-    assert values.record(program) == ("", [])
+    assert values.record(program) == Recorded()
     return program, describe(program, ""), values
 
 
@@ -58,7 +58,7 @@ def as_exported(name: str) -> Loaded:
     folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
     atexit.register(shutil.rmtree, folder)
     values = Values(folder, program)
-    assert values.record(program) == ("", [])
+    assert values.record(program) == Recorded()
     return program, describe(program, ""), values
 
 
@@ -402,7 +402,7 @@ def test_operator_without_a_result_returns_what_it_wrote(tmp_path: Path) -> None
     program, _, _ = loaded("writes")
     program = program.as_exported()
     values = Values(tmp_path, program)
-    assert values.record(program) == ("", [])
+    assert values.record(program) == Recorded()
     candidate = keeping(describe(program, ""), "zoo.write.default")
     built = rebuild(program, candidate, values)
     (written,) = eager(built.exported, built.failing)
