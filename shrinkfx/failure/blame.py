@@ -120,7 +120,9 @@ def _liars_part(failure: Signature) -> float:
     return 0.3 if failure.stage is Stage.COMPILE else 0.8
 
 
-_RESULT_OF = re.compile(r"\(result of ([^()]+)\)|^Error in op: (\S+)", re.MULTILINE)
+_RESULT_OF = re.compile(
+    r"\(result of ([^()]+)\)|^Error in op: (?:torch\.ops\.)?(\S+)", re.MULTILINE
+)
 _ATEN_FRAME = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 
@@ -128,14 +130,13 @@ _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[_Accusation]:
     """Accuse all operators that a message calls by their kind."""
     text = evidence.text
-    called = {
-        word: f"is what {word} was called by" for word in _ATEN_FRAME.findall(text)
-    }
-    for role, layout in _RESULT_OF.findall(text):
-        for word in (role or layout).split(", "):
-            called[word] = "made what the kernel was given"
+    called = dict.fromkeys(_ATEN_FRAME.findall(text), "is what raises")
     for word in _TARGET.findall(text):
-        called.setdefault(word, "is what the compiler was at work on")
+        called[word] = "is what the compiler was at work on"
+    for role, layout in _RESULT_OF.findall(text):
+        words = (role or layout).split(", ")
+        if layout or not words[0].startswith("aten."):  # else a kernel's, that ran well
+            called |= dict.fromkeys(words, "made what the kernel was given")
     for name in skeleton.operators:
         target = skeleton.node(name).target
         namespace, _, rest = target.partition(".")

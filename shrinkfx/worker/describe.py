@@ -239,8 +239,10 @@ def _scope(node: fx.Node) -> str:
 
 
 def _source(node: fx.Node) -> str:
-    """Find the innermost line of the user's code."""
+    """Find the innermost line of the user's code: ``nn.Linear`` is not theirs."""
     frames = re.findall(
         r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
     )
-    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
+    written = [f for f in frames if not f[0].startswith("<")]
+    own = [f for f in written if "/site-packages/torch/" not in f[0]] or written
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
