@@ -104,7 +104,7 @@ def _accusations(
         yield name, 0.6, "is between values that agree with eager and one that doesn't"
     for weight, names in zip((1.0, 0.5), evidence.raised_at, strict=False):
         for name in names:
-            yield name, weight, "is what the compiler was at work on"
+            yield name, weight, _AT_WORK
     yield from _of_words(evidence, skeleton)
     if number := _named(evidence):
         yield from _of_kernel(evidence.launches, number, skeleton, failure, 0.9)
@@ -120,6 +120,7 @@ def _liars_part(failure: Signature) -> float:
     return 0.3 if failure.stage is Stage.COMPILE else 0.8
 
 
+_AT_WORK = "is what the compiler was at work on"
 _RESULT_OF = re.compile(
     r"\(result of ([^()]+)\)|^Error in op: (?:torch\.ops\.)?(\S+)", re.MULTILINE
 )
@@ -132,7 +133,7 @@ def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[_Accusation]:
     text = evidence.text
     called = dict.fromkeys(_ATEN_FRAME.findall(text), "is what raises")
     for word in _TARGET.findall(text):
-        called[word] = "is what the compiler was at work on"
+        called[word] = _AT_WORK
     for role, layout in _RESULT_OF.findall(text):
         words = (role or layout).split(", ")
         if layout or not words[0].startswith("aten."):  # else a kernel's, that ran well
