@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from shrinkfx.failure.divergence import Accusation, divergence
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Role, Skeleton
 
@@ -87,21 +88,15 @@ def suspects(
     return tuple(sorted(in_order, key=lambda suspect: -suspect.weight))
 
 
-_Accusation = tuple[str, float, str]
-"""A node's name, how sure that is, and why."""
-
-
 def _accusations(
     evidence: Evidence, skeleton: Skeleton, failure: Signature
-) -> Iterator[_Accusation]:
+) -> Iterator[Accusation]:
     for name in evidence.liars:
         yield name, _liars_part(failure), "lies about its result"
     if evidence.stopped:
         yield evidence.stopped, 1.0, "fails in eager too"
-    for name in first_to_differ(evidence, skeleton):
-        yield name, 1.0, "is the first whose result is not eager's"
-    for name in in_between(evidence, skeleton):
-        yield name, 0.6, "is between values that agree with eager and one that doesn't"
+    if evidence.differing:
+        yield from divergence(skeleton, evidence.differing, evidence.agreeing)
     for weight, names in zip((1.0, 0.5), evidence.raised_at, strict=False):
         for name in names:
             yield name, weight, _AT_WORK
@@ -128,7 +123,7 @@ _ATEN_FRAME = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 
 
-def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[_Accusation]:
+def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
     """Accuse all operators that a message calls by their kind."""
     text = evidence.text
     called = dict.fromkeys(_ATEN_FRAME.findall(text), "is what raises")
@@ -186,7 +181,7 @@ def _of_kernel(
     skeleton: Skeleton,
     failure: Signature,
     sure: float,
-) -> Iterator[_Accusation]:
+) -> Iterator[Accusation]:
     """Accuse what a kernel computes: least what others have computed well."""
     kernel = launches[accused[0]][0]
     if failure.stage is Stage.COMPILE:
@@ -234,49 +229,3 @@ def _not_its_kind(kernel: str, names: Sequence[str], skeleton: Skeleton) -> set[
     custom = {n for n in names if not skeleton.node(n).target.startswith("aten.")}
     chosen = branching or (set() if "_fused_" in kernel else custom)
     return set(names) - chosen if chosen else set()
-
-
-def first_to_differ(evidence: Evidence, skeleton: Skeleton) -> list[str]:
-    """Find the values that differ from eager's though all that they read agrees."""
-    differing, agreeing = set(evidence.differing), set(evidence.agreeing)
-    return [
-        name
-        for name in skeleton.in_order(differing)
-        if all(
-            value in agreeing
-            for value in _read_by(skeleton, skeleton.producer(name))
-            if not _is_given(skeleton, value)
-        )
-    ]
-
-
-def _read_by(skeleton: Skeleton, operator: str) -> Iterable[str]:
-    """List the tensors that an operator reads, sizes aside."""
-    operands = skeleton.node(operator).operands
-    return [v for v in operands if skeleton.node(v).value is not None]
-
-
-def _is_given(skeleton: Skeleton, value: str) -> bool:
-    return skeleton.node(skeleton.producer(value)).role is not Role.OPERATOR
-
-
-def in_between(evidence: Evidence, skeleton: Skeleton) -> list[str]:
-    """List what only the first differing value needs, and no agreeing one does."""
-    if not evidence.differing or first_to_differ(evidence, skeleton):
-        return []
-    first = skeleton.in_order(evidence.differing)[0]
-    good: set[str] = set()
-    for value in evidence.agreeing:
-        good |= _needed(skeleton, value)
-    return skeleton.in_order(_needed(skeleton, first) - good)
-
-
-def _needed(skeleton: Skeleton, value: str) -> set[str]:
-    seen: set[str] = set()
-    stack = [value]
-    while stack:
-        name = stack.pop()
-        if name not in seen:
-            seen.add(name)
-            stack += skeleton.node(name).operands
-    return {n for n in seen if skeleton.node(n).role is Role.OPERATOR}

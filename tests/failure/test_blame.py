@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from shrinkfx.failure.blame import Evidence, Launch, Suspect, suspects
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -174,6 +175,25 @@ def test_wrong_value_is_somewhere_behind_the_last_that_agree() -> None:
     assert blamed(evidence, WRONG) == dict.fromkeys(
         ["flip", "roll", "tanh", "add_1"], 0.6
     )
+
+
+def test_wrong_value_in_shared_memory_is_blamed_on_what_writes_there() -> None:
+    # Lost, a write shows in all that shares the memory: they are compared at the end.
+    relu = operator("norm", target="aten.relu_.default", storage=1, impure=True)
+    program = skeleton(
+        {
+            "x": "",
+            "relu_0": operator("x", target="aten.relu_.default", impure=True),
+            "norm": operator("relu_0", storage=1),
+            "relu": relu,
+            "chunk": operator("relu", value=None, storage=1),
+            "half": replace(projection("chunk"), storage=3),
+            "mul": operator("half", target="aten.mul_.Tensor", storage=3, impure=True),
+            "conv": "relu",
+        }
+    )
+    evidence = differing(["norm", "relu", "half", "mul", "conv"], program.operators)
+    assert blamed(evidence, WRONG, program) == {"mul": 1.0, "relu": 0.6}
 
 
 CUSTOM = skeleton(
