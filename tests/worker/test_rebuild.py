@@ -62,6 +62,26 @@ def as_exported(name: str) -> Loaded:
     return program, describe(program, ""), values
 
 
+class HalvesInPlace(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        base = x.clone()
+        upper, lower = base.chunk(2)
+        upper[0].mul_(2)
+        return base + 1, lower.sin()
+
+
+def test_what_shares_memory_has_one_number() -> None:
+    x = torch.randn(4, 2)
+    exported = torch.export.export(HalvesInPlace(), (x,))
+    inputs = Inputs((x,), {})
+    skeleton = describe(Program(exported, exported, inputs, inputs), "")
+    numbers = {name: skeleton.node(name).storage for name in skeleton.graph}
+    shared = {name for name, n in numbers.items() if n == numbers["clone"]}
+    assert shared == {"clone", "chunk", "getitem", "getitem_1", "select", "mul_"}
+    assert numbers["x"] is None
+    assert numbers["sin"] is None
+
+
 def eager(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
     return run_eager(exported, inputs, seed=SEED)
 
