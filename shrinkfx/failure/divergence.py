@@ -48,20 +48,11 @@ def _read_by(skeleton: Skeleton, value: str) -> Iterator[str]:
 
 def _writers_into(skeleton: Skeleton, value: str) -> list[str]:
     """List the in-place operators that write into a value or a view of it."""
-    seen, stack = set[str](), [value]
-    while stack:
-        name = stack.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        storage = skeleton.node(name).storage
-        for user in skeleton.graph.successors(name):
-            node = skeleton.node(user)
-            shares = storage is not None and node.storage == storage
-            if shares or node.role is Role.PROJECTION:
-                stack.append(user)
-    writers = [name for name in seen if skeleton.node(name).impure]
-    return skeleton.in_order(writers)
+    storage = skeleton.node(value).storage
+    if storage is None:
+        return []
+    nodes = map(skeleton.node, skeleton.operators)
+    return [n.name for n in nodes if n.impure and n.storage == storage]
 
 
 def _in_between(

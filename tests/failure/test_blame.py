@@ -187,8 +187,8 @@ def test_wrong_value_in_shared_memory_is_blamed_on_what_writes_there() -> None:
             "norm": operator("relu_0", storage=1),
             "relu": relu,
             "chunk": operator("relu", value=None, storage=1),
-            "half": replace(projection("chunk"), storage=3),
-            "mul": operator("half", target="aten.mul_.Tensor", storage=3, impure=True),
+            "half": replace(projection("chunk"), storage=1),
+            "mul": operator("half", target="aten.mul_.Tensor", storage=1, impure=True),
             "conv": "relu",
         }
     )
