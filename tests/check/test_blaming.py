@@ -54,13 +54,13 @@ def blamed(
 
 
 def differ(
-    wrong: Sequence[str], unless: Sequence[str] = ()
+    wrong: Sequence[str], unless: Sequence[str] = (), output: str = "exp"
 ) -> Callable[[Arguments], Ending]:
     """Answer which values differ; the failure hides where one of some is returned."""
 
     def answer(arguments: Arguments) -> Ending:
         taps = arguments["taps"]
-        seen = [name for name in (*taps, "exp") if name in wrong]
+        seen = [name for name in (*taps, output) if name in wrong]
         if not seen or set(unless) & set(taps):
             return Ending("exit", stage="done")
         told = {"difference": {"what": "values", "text": "w"}, "differing": seen}
@@ -105,6 +105,28 @@ def test_wrong_result_that_hides_is_traced_with_fewer_values() -> None:
     server = Server(differ(["cos", "sin", "exp"], unless=["tanh"]))
     assert blamed(server, WRONG) == ["tanh", "cos"]
     assert server.asked[1]["taps"] == ["relu", "cos", "exp"]
+
+
+def test_output_that_agrees_clears_what_it_needs() -> None:
+    program = skeleton(
+        {
+            "x": "",
+            "relu": "x",
+            "tanh": "relu",
+            "abs": "tanh",
+            "cos": "tanh",
+            **{"sin": "cos", "exp": "sin", "erf": "exp", "atan": "erf", "log": "atan"},
+        }
+    )
+    wrong = ["cos", "sin", "exp", "erf", "atan", "log"]
+    server = Server(differ(wrong, ["tanh"], "log"))
+    assert blamed(server, WRONG, program=whole(program)) == ["cos"]
+    assert server.asked[1]["taps"] == ["relu", "cos", "erf"]
+
+
+def test_result_that_is_wrong_otherwise_blames_nobody() -> None:
+    server = Server(differ(["cos", "sin", "exp"]))
+    assert blamed(server, Signature(Kind.NAN, Stage.COMPARE)) == []
 
 
 def test_wrong_result_that_hides_anyhow_blames_nobody() -> None:

@@ -117,6 +117,12 @@ def test_death_between_launches_is_blamed_on_what_comes_next() -> None:
     assert not blamed(Evidence(LAUNCHES, printed=launched(*events)), FAULT)
 
 
+def test_operator_whose_like_ran_well_is_less_suspect() -> None:
+    launches = (("cpp_0", ("add",)), ("cpp_1", ("add_1", "tanh")))
+    weights = blamed(Evidence(launches, "in cpp_1"), FAULT)
+    assert weights["add_1"] < weights["tanh"]
+
+
 def test_corrupt_heap_points_less_surely_than_a_fault() -> None:
     printed = launched("before", "cpp_fused_gelu_0")
     evidence = Evidence(LAUNCHES, printed=printed)
@@ -234,6 +240,9 @@ def test_operator_that_made_the_argument_is_among_the_suspects() -> None:
     launches = (("triton_poi_fused_add_1", ("add",)),)
     weights = blamed(Evidence(launches, text), FAULT, CUSTOM)
     assert weights == {"softclip": 0.95, "softclip_1": 0.95, "add": 0.9}
+    # Kernels made the argument, and ran well.
+    other = text.replace("planted.softclip.default", "aten.relu, aten.mul")
+    assert blamed(Evidence(launches, other), FAULT, CUSTOM) == {"add": 0.9}
 
 
 def test_layout_is_blamed_on_the_operator_that_has_it() -> None:
