@@ -94,7 +94,9 @@ def _accusations(
     for name in evidence.liars:
         yield name, _liars_part(failure), "lies about its result"
     if evidence.stopped:
-        yield evidence.stopped, 1.0, "fails in eager too"
+        # What the compiler cannot build has nothing to do with data.
+        sure = 0.3 if failure.stage is Stage.COMPILE else 1.0
+        yield evidence.stopped, sure, "fails in eager too"
     if evidence.differing:
         yield from divergence(skeleton, evidence.differing, evidence.agreeing)
     for weight, names in zip((1.0, 0.5), evidence.raised_at, strict=False):

@@ -145,8 +145,9 @@ def test_liar_is_sure_where_memory_is_broken_and_an_aside_while_compiling() -> N
     assert blamed(evidence, BUILD) == {"flip": 0.3}
 
 
-def test_operator_that_eager_stops_at_is_sure() -> None:
+def test_operator_that_eager_stops_at_is_sure_at_run_time() -> None:
     assert blamed(Evidence(stopped="gelu"), BOUNDS) == {"gelu": 1.0}
+    assert blamed(Evidence(stopped="gelu"), BUILD) == {"gelu": 0.3}
 
 
 def differing(names: Iterable[str], among: Iterable[str]) -> Evidence:
