@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.arguments import make_parser, options_of
 from shrinkfx.failure.signature import UNTIL, Signature, asked_for
+from shrinkfx.run import blame
+from shrinkfx.search.events import ignore
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = sorted(p.parent for p in (ROOT / "repros").glob("*/expected.toml"))
 KEYS = {
     *("title", "url", "device", "torch", "stage", "kind", "message"),
-    *("preload", "options", "notes"),
+    *("preload", "options", "notes", "suspects"),
     *("max_operators", "max_checks", "dynamic_dims", "operators"),
 }
 
@@ -41,18 +44,24 @@ def test_case_says_what_to_expect(case: Path) -> None:
 
 @pytest.mark.aoti
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> None:
+    expected = tomllib.loads((case / "expected.toml").read_text())
+    if not expected["suspects"]:
+        pytest.skip("its inputs are to blame")
+    options = options_of(make_parser().parse_args(made(case, tmp_path)), "")
+    found = blame(options, tmp_path / "out", ignore)
+    surest, operators = found[0].weight, [s.operator for s in found]
+    assert set(expected["suspects"]) <= set(operators)
+    # More operators of a kernel may be as sure.
+    assert found[operators.index(expected["suspects"][0])].weight == surest
+
+
+@pytest.mark.aoti
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
 def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
-    model, out = tmp_path / "model.pt2", tmp_path / "out"
-    run("-W", "ignore", str(ROOT / "repros" / "export.py"), case.name, str(model))
-    options = ["--until", expected["kind"], "--out", str(out), *expected["options"]]
-    if expected["device"] == "cuda":
-        options += ["--device", "cuda", "--backend", "interpreter"]
-    if expected["preload"]:
-        options += ["--preload", str(case / expected["preload"])]
-    if (inputs := model.with_suffix(".inputs.pt")).exists():
-        options += ["--inputs", str(inputs)]
-    said = run("-m", "shrinkfx", str(model), *options)
+    out = tmp_path / "out"
+    said = run("-m", "shrinkfx", *made(case, tmp_path), "--out", str(out))
 
     assert re.search(expected["notes"], said)
     summary = json.loads((out / "summary.json").read_text())
@@ -71,6 +80,21 @@ def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     assert "shrinkfx." not in script
     assert str(tmp_path) not in script
     assert str(ROOT) not in script
+
+
+def made(case: Path, folder: Path) -> list[str]:
+    """Export a case, and say how to run shrinkfx on it."""
+    expected = tomllib.loads((case / "expected.toml").read_text())
+    model = folder / "model.pt2"
+    run("-W", "ignore", str(ROOT / "repros" / "export.py"), case.name, str(model))
+    words = [str(model), "--until", expected["kind"], *expected["options"]]
+    if expected["device"] == "cuda":
+        words += ["--device", "cuda", "--backend", "interpreter"]
+    if expected["preload"]:
+        words += ["--preload", str(case / expected["preload"])]
+    if (inputs := model.with_suffix(".inputs.pt")).exists():
+        words += ["--inputs", str(inputs)]
+    return words
 
 
 def run(*arguments: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
@@ -108,6 +109,7 @@ def summarise(
     builds: Mapping[str, Any],
     memory: Mapping[str, Any],
     warnings: Sequence[str],
+    suspects: Sequence[Suspect],
     verified: tuple[int, int],
     written: Written,
     versions: Mapping[str, str],
@@ -137,6 +139,7 @@ def summarise(
         "builds": dict(builds),
         **memory,
         "warnings": list(warnings),
+        "suspects": [asdict(suspect) for suspect in suspects],
         "verified": {"runs": verified[0], "failed": verified[1]},
         "repro": written.files[0].name,
         "repro_form": written.how,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shrinkfx.check.server import GUARDED_WORKER, WORKER
+from shrinkfx.failure.blame import Suspect
 from shrinkfx.options import Options, Reduction
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.by_command import verify_by_command
@@ -18,6 +19,14 @@ from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Result, conclude, verify, write
 from shrinkfx.run.subject import find_subject
 from shrinkfx.search.events import Listener
+
+
+def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
+    """See the failure, and say which operators it may come from."""
+    job = Job(options, out, listener)
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with server_for(options, worker) as server:
+        return find_subject(job, server).suspects
 
 
 def run(options: Options, out: Path, listener: Listener) -> Reduction:

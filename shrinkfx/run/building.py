@@ -21,19 +21,22 @@ def can_build_fast(job: Job, server: Server) -> bool:
     return on_cpu and options.build == Build.FAST and options.check is None
 
 
-def choose_build(job: Job, subject: Subject, seen: list[Verdict]) -> Subject | None:
+def choose_build(
+    job: Job, subject: Subject, seen: list[Verdict], **options: object
+) -> Subject | None:
     """Choose the fast build, or else the stock one; None if neither fails.
 
     Args:
         seen: gets what is answered.
+        options: for the worker, in these checks alone.
     """
-    seen.append(subject.oracle().check(subject.whole))
+    seen.append(subject.oracle(**options).check(subject.whole))
     if seen[-1].reproduced:
         return _asking_only_what_fails(subject, seen[-1])
     if subject.build is Build.STOCK:
         return None
     stock = subject.built_stock()
-    seen.append(stock.oracle().check(stock.whole))
+    seen.append(stock.oracle(**options).check(stock.whole))
     if not seen[-1].reproduced:
         return None
     job.note("in the fast build it does not fail: going on with --build stock")

@@ -69,6 +69,7 @@ def reduce(job: Job, subject: Subject) -> Found:
                 listener=job.listener,
                 form=form,
                 build=build,
+                suspects={s.node: s.weight for s in subject.suspects},
             )
 
         program, source = asked.oracle(), asked.oracle(form="source")

@@ -224,6 +224,7 @@ def conclude(
         builds=subject.compiler.builds.to_json(),
         memory=_memory(subject.guarding, result.memory),
         warnings=[*(f"lying operator: {lie}" for lie in job.lies), *job.warnings],
+        suspects=subject.suspects,
         verified=(verified.runs, verified.failed),
         written=verified.written,
         versions=versions,

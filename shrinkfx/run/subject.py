@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.baseline import Baseline, baseline, describe
+from shrinkfx.check.blaming import interrogate
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible, UsageError
+from shrinkfx.failure.blame import Evidence, Suspect, suspects
 from shrinkfx.failure.classify import first_line, observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle, Verdict
@@ -43,6 +47,7 @@ class Subject:
         rate: the part of the original's runs that failed so.
         command: the user's own test, or None.
         guarding: the guard pages that its failure needs.
+        suspects: operators that the failure may come from, the surest first.
     """
 
     whole: Candidate
@@ -52,6 +57,7 @@ class Subject:
     rate: float
     command: Command | None = None
     guarding: Guarding = field(default_factory=Guarding)
+    suspects: tuple[Suspect, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -126,7 +132,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     whole = Candidate.whole(skeleton)
     asked = (base.target, base.rate, command, guarding)
     subject = Subject(whole, before, compiler, *asked)
-    subject = _in_a_form_that_fails(job, subject)
+    subject = _in_a_form_that_fails(job, subject, described)
     compiler = subject.compiler.with_limits(limits, job.meters["search"])
     return replace(subject, compiler=compiler)
 
@@ -195,10 +201,13 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
     return seconds
 
 
-def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:
-    """Choose the functional form, or else that with in-place operators."""
+def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
+    """Choose the functional form, or else that with in-place operators.
+
+    It is what is searched, so the suspects are looked for in it.
+    """
     seen: list[Verdict] = []
-    if found := choose_build(job, subject, seen):
+    if found := _with_suspects(job, subject, described, seen):
         return found
     job.note("without in-place operators it does not fail: keeping those")
     compiler, described = describe_program(
@@ -206,11 +215,42 @@ def _in_a_form_that_fails(job: Job, subject: Subject) -> Subject:
     )
     whole = Candidate.whole(described.skeleton)
     subject = replace(subject, compiler=compiler, whole=whole)
-    if found := choose_build(job, subject, seen):
+    if found := _with_suspects(job, subject, described, seen):
         return found
     runs = [describe(v.observation) for v in seen]
     raise NotReproducible(subject.target.kind, len(runs), runs, _NOT_CUTTABLE)
 
+
+def _with_suspects(
+    job: Job, subject: Subject, described: Described, seen: list[Verdict]
+) -> Subject | None:
+    """See all of the program fail, and say which of its operators may be why."""
+    whole, target = subject.whole, subject.target
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-evidence-") as folder:
+        left = Path(folder) / "evidence.json"
+        found = choose_build(job, subject, seen, evidence=str(left))
+        if found is None:
+            return None
+        known = Evidence.from_json(
+            json.loads(left.read_text()) if left.exists() else {}
+        )
+    failed = next(v.observation for v in reversed(seen) if v.reproduced)
+    known = replace(
+        known,
+        text=known.text or failed.log,
+        liars=described.liars,
+        stopped=described.stopped,
+    )
+    if subject.command is None:
+        known = interrogate(found.compiler, whole, target, known, job.note)
+    blamed = suspects(known, whole.skeleton, target)
+    for line in list(dict.fromkeys(map(str, blamed)))[:_SHOWN]:
+        job.note(f"suspect: {line}")
+    return replace(found, suspects=blamed)
+
+
+_SHOWN = 3
+"""Suspects that are worth a line to whoever waits."""
 
 _NOT_CUTTABLE = (
     "these are the program with its inputs flat, without in-place operators and with "
@@ -221,12 +261,19 @@ _NOT_CUTTABLE = (
 
 @dataclass(frozen=True)
 class Described:
-    """What the worker says of the program after its run in eager."""
+    """What the worker says of the program after its run in eager.
+
+    Attributes:
+        liars: operators that yield something else than their fake kernels say.
+        stopped: the operator at which eager fails, or ''.
+    """
 
     skeleton: Skeleton
     inputs: int
     dynamic_dims: int
     keeps_state: bool
+    liars: tuple[str, ...]
+    stopped: str
 
 
 def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
@@ -251,7 +298,8 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
         job.warnings[:] = [f"eager fails on the original too: {line}"]
         compiler = compiler.with_options(reference=False)
     sizes = (answer["inputs"], answer["dynamic_dims"])
-    return compiler, Described(skeleton, *sizes, answer["keeps_state"])
+    state, liars = answer["keeps_state"], tuple(answer["liars"])
+    return compiler, Described(skeleton, *sizes, state, liars, answer["stopped"])
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:

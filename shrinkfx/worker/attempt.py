@@ -16,6 +16,7 @@ from typing import Any
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.messages import Backend, Probe, Setup
+from shrinkfx.worker import evidence
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.fast_build import Stopped
 from shrinkfx.worker.describe import mutates
@@ -36,12 +37,18 @@ def attempt(
 ) -> dict[str, Any]:
     """Check a program as a request's ``arguments`` say.
 
+    With ``evidence``, a path, it leaves there what the failure may come from.
+
     Returns:
         An answer: empty if it passes.
     """
-    if setup.backend == Backend.INTERPRETER:
-        return _on_interpreter(setup, run, arguments, note, folder)
-    return _with_aoti(setup, run, arguments, note, folder)
+    check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
+    if "evidence" not in arguments:
+        return check(setup, run, arguments, note, folder)
+    options = {**setup.inductor, **evidence.PROVENANCE}
+    setup = replace(setup, inductor=options)
+    with evidence.gathered(Path(arguments["evidence"]), note) as noted:
+        return check(setup, run, arguments, noted, folder)
 
 
 def _with_aoti(

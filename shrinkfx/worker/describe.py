@@ -52,6 +52,8 @@ def describe(program: Program, content: str) -> Skeleton:
         if hasattr(spec.arg, "name")
     }
     storages: dict[str, int] = {}
+    for node in exported.graph.nodes:
+        _note_storage(node, storages)
     nodes = [
         _describe(node, roles, storages, exported)
         for node in exported.graph.nodes
@@ -112,7 +114,6 @@ def _describe(
     value = node.meta.get("val")
     role = _role(node, roles, exported)
     tensor = value if isinstance(value, torch.Tensor) else None
-    _note_storage(node, storages)
     return Node(
         name=node.name,
         role=role,
@@ -217,7 +218,11 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 
 def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:
-    """Give a view the storage number of what it views."""
+    """Give a view, or one of several, the storage number of what it views."""
+    if node.target is operator.getitem and isinstance(whole := node.args[0], fx.Node):
+        if whole.name in storages:
+            storages[node.name] = storages[whole.name]
+        return
     schema = getattr(node.target, "_schema", None)
     if schema is None or not node.args:
         return
@@ -239,8 +244,10 @@ def _scope(node: fx.Node) -> str:
 
 
 def _source(node: fx.Node) -> str:
-    """Find the innermost line of the user's code."""
+    """Find the innermost line of the user's code: ``nn.Linear`` is not theirs."""
     frames = re.findall(
         r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
     )
-    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
+    written = [f for f in frames if not f[0].startswith("<")]
+    own = [f for f in written if "/site-packages/torch/" not in f[0]] or written
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""

@@ -20,12 +20,14 @@ class Lies:
     Attributes:
         sizes: what the symbols stand for.
         found: a line for each operator that lies.
+        liars: the nodes of these operators.
         untrue: nodes whose dtype, shape or device is not what they say, whoever lied.
     """
 
     def __init__(self) -> None:
         self.sizes: Sizes = {}
         self.found: list[str] = []
+        self.liars: list[str] = []
         self.untrue: set[fx.Node] = set()
 
     def look(self, n: fx.Node, real: torch.Tensor) -> None:
@@ -37,7 +39,7 @@ class Lies:
         if not self._is_like(fake, real):
             # What is computed from a lie is one as well, but no other operator's.
             if n.op != "placeholder" and not self.untrue & {*producer.all_input_nodes}:
-                self.found.append(self.describe(n, real))
+                self._note(producer, self.describe(n, real))
             self.untrue.add(n)
         elif n.op != "placeholder" and not str(producer.target).startswith(_BUILT_IN):
             self._look_at_strides(n, fake, real)
@@ -66,10 +68,17 @@ class Lies:
         said = [evaluate(step, self.sizes) for step in fake.stride()]
         layout = zip(real.shape, real.stride(), said, strict=True)
         if any(size > 1 and step != told for size, step, told in layout):
-            self.found.append(
-                f"{_name(n)} has strides {list(real.stride())}, "
-                f"its metadata says {said}"
-            )
+            lie = f"{_name(n)} has strides {list(real.stride())}"
+            self._note(_producer(n), f"{lie}, its metadata says {said}")
+
+    def _note(self, producer: fx.Node, lie: str) -> None:
+        self.found.append(lie)
+        self.liars.append(producer.name)
+
+    def clear(self) -> None:
+        """Forget what has been found, but not what is untrue."""
+        self.found.clear()
+        self.liars.clear()
 
 
 class Watcher(fx.Interpreter):
@@ -93,6 +102,8 @@ class Watcher(fx.Interpreter):
             results = Watcher(branch, self.lies).run(*operands)
             if len(self.lies.found) > before:
                 self.lies.untrue.add(n)
+                # Names within a branch are its own.
+                self.lies.liars[before:] = [user.name for user in n.users]
             return results
 
         return run

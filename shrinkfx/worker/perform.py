@@ -92,7 +92,7 @@ class Worker:
         program, home = self._cut_from(arguments)
         self._prepare_eager()
         note(Stage.EAGER)
-        error, lies = Values(home, program).record(program)
+        recorded = Values(home, program).record(program)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )
@@ -102,8 +102,10 @@ class Worker:
         note(Stage.DONE)
         return {
             "skeleton": str(path),
-            "eager_error": error,
-            "lies": lies,
+            "eager_error": recorded.error,
+            "stopped": recorded.stopped,
+            "lies": recorded.lies,
+            "liars": recorded.liars,
             "inputs": count_inputs(program.original),
             "dynamic_dims": dynamic_dims(program.original),
             "keeps_state": keeps_state(program),
@@ -124,6 +126,8 @@ class Worker:
             built = self._built(arguments)
         except (CannotRebuild, Unprintable) as error:
             return {"invalid": str(error)}
+        if not built.outputs:  # exported anew, its nodes have other names
+            arguments = {k: v for k, v in arguments.items() if k != "evidence"}
         return attempt(self.setup, built, arguments, note, folder)
 
     def _built(self, arguments: Mapping[str, Any]) -> Rebuilt:
@@ -135,7 +139,8 @@ class Worker:
         program, home = self._cut_from(arguments)
         skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
         candidate = Candidate.from_json(skeleton, arguments["candidate"])
-        built = rebuild(program, candidate, Values(home, program))
+        taps = arguments.get("taps", ())
+        built = rebuild(program, candidate, Values(home, program), taps)
         for again in (built.stale, arguments.get("form") == "source"):
             if again:
                 exported = run_source(print_program(built), built)

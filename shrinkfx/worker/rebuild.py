@@ -6,7 +6,7 @@ are copied with their metadata, sizes are read again off whatever carries them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,21 +47,28 @@ class Rebuilt:
         stale: sizes that depended on data come from inputs now, or strides are
             other ones, so the metadata is of another program: it must be exported
             again, as source.
+        outputs: what it returns, by the names of the original's values.
     """
 
     exported: ExportedProgram
     example: Inputs
     failing: Inputs
     stale: bool = False
+    outputs: tuple[str, ...] = ()
 
 
-def rebuild(program: Program, candidate: Candidate, values: Values) -> Rebuilt:
+def rebuild(
+    program: Program, candidate: Candidate, values: Values, taps: Sequence[str] = ()
+) -> Rebuilt:
     """Make a candidate a valid program.
+
+    Args:
+        taps: values of its that it is to return besides its outputs.
 
     Raises:
         CannotRebuild: before anything is compiled.
     """
-    return _Builder(program, candidate, values).build()
+    return _Builder(program, candidate, values).build(taps)
 
 
 class _Builder:
@@ -82,13 +89,13 @@ class _Builder:
         self._fed: list[str] = []
         self._symbols = Symbols(candidate, self._nodes, values)
 
-    def build(self) -> Rebuilt:
+    def build(self, taps: Sequence[str]) -> Rebuilt:
         feeds = self._feeds_in_order()
         for name in feeds:
             self._feed(name)
         for name in self._candidate.operators:
             self._copy(name)
-        outputs = returned(self._exported, self._candidate, self._new)
+        outputs = returned(self._exported, self._candidate, self._new, taps)
         self._graph.output(tuple(self._new[name] for _, name in outputs))
         return self._finish(outputs)
 
@@ -185,12 +192,12 @@ class _Builder:
         signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
         root = fx.GraphModule(self._exported.graph_module, self._graph)
         root.meta.update(self._exported.graph_module.meta)
-        user_outputs = [s for s, _ in outputs if s.kind is OutputKind.USER_OUTPUT]
+        user = [(s, n) for s, n in outputs if s.kind is OutputKind.USER_OUTPUT]
         call = ModuleCallSignature(
             inputs=[s.arg for s in self._inputs if s.kind is InputKind.USER_INPUT],
-            outputs=[s.arg for s in user_outputs],
+            outputs=[s.arg for s, _ in user],
             in_spec=pytree.tree_structure((example, {})),
-            out_spec=pytree.tree_structure(tuple(0 for _ in user_outputs)),
+            out_spec=pytree.tree_structure(tuple(0 for _ in user)),
         )
         targets = {spec.target for spec in self._inputs}
         old = self._exported
@@ -208,7 +215,8 @@ class _Builder:
         if not self._symbols.stale:
             rebuilt.validate()
         inputs = Inputs(example, {}), Inputs(failing, {})
-        return Rebuilt(rebuilt, *inputs, stale=self._symbols.stale)
+        names = tuple(name for _, name in user)
+        return Rebuilt(rebuilt, *inputs, stale=self._symbols.stale, outputs=names)
 
     def _arguments(
         self, value: Callable[[str], torch.Tensor], inputs: Inputs

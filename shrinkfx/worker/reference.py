@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ class Reference:
         # With another seed, the second run tells which values are random: the
         # compiled program draws other numbers, unless it was told to draw eager's.
         self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
+        self._taps = bool(arguments.get("taps"))
         self._must_run = bool(arguments.get("reference", True))
         self._expected: list[Any] | None = None
         self._again: list[Any] = []
@@ -68,8 +70,29 @@ class Reference:
             return {}
         difference = compare(actual, self._expected, self._again, self._exact)
         answer: dict[str, Any] = {"difference": difference} if difference else {}
+        if difference and self._taps:
+            answer["differing"] = self._differing(actual)
         skipped = unstable(self._expected, self._again)
         return {**answer, "values_skipped": skipped}
+
+    def _differing(self, actual: list[Any]) -> list[str]:
+        """Name the results that differ from eager's."""
+        assert self._expected is not None
+        exact = functools.cache(self._exact)
+
+        def differs(place: int, actual: Any, expected: Any, again: Any) -> bool:
+            def one() -> list[Any] | None:
+                return None if (found := exact()) is None else [found[place]]
+
+            return bool(compare([actual], [expected], [again], one))
+
+        values = zip(actual, self._expected, self._again, strict=True)
+        names = enumerate(self._run.outputs)
+        return [
+            name
+            for (place, name), value in zip(names, values, strict=True)
+            if differs(place, *value)
+        ]
 
     def limits(self) -> list[tuple[float, float]]:
         """Give the relative and absolute tolerance that each result needs.

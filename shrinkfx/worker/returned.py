@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import fx
@@ -17,13 +17,17 @@ Returned = tuple[OutputSpec, str]
 
 
 def returned(
-    exported: ExportedProgram, candidate: Candidate, new: Mapping[str, fx.Node]
+    exported: ExportedProgram,
+    candidate: Candidate,
+    new: Mapping[str, fx.Node],
+    taps: Sequence[str] = (),
 ) -> list[Returned]:
     """List what leaves the program; what is written back comes first, as in exports.
 
     Args:
         exported: the original.
         new: the candidate's nodes by the names of the original's.
+        taps: values that are to be returned besides.
 
     Raises:
         CannotRebuild: it would return nothing.
@@ -34,7 +38,7 @@ def returned(
     sinks = _sinks(exported, candidate)
     names = original + [name for name in sinks if name not in candidate.writes]
     # Where all that is left is written back, only what is returned can be compared.
-    names = names or sinks
+    names = (names or sinks) + list(taps)
     if not names:
         raise CannotRebuild("it would return nothing")
     targets = exported.graph_signature.inputs_to_buffers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,23 @@ Scalar = bool | int | float
 """A number that an operator such as ``item`` read off a tensor."""
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """How an eager run went.
+
+    Attributes:
+        error: at which it stopped on the failing inputs, or ''; values up to there
+            are kept.
+        stopped: the node that raised it.
+        lies: what operators' metadata says wrongly, and the nodes of these ``liars``.
+    """
+
+    error: str = ""
+    stopped: str = ""
+    lies: tuple[str, ...] = ()
+    liars: tuple[str, ...] = ()
+
+
 class Values:
     """Every value of the original's eager runs, on disk and mapped on demand.
 
@@ -36,20 +54,21 @@ class Values:
         self._folder = folder
         self.two_sets = program.failing is not program.example
 
-    def record(self, program: Program) -> tuple[str, list[str]]:
-        """Run the program and keep what each node yields.
-
-        Returns:
-            '' or the error at which eager stopped on the failing inputs (values up to
-            there are kept), and what operators' metadata says wrongly.
-        """
+    def record(self, program: Program) -> Recorded:
+        """Run the program and keep what each node yields."""
         recorder = _Recorder(program.graph, self._folder / _EXAMPLE)
-        error, lies = recorder.go(program.example), recorder.lies.found
+        recorded = recorder.go(program.example)
         if self.two_sets:
+            before = recorded
             recorder = _Recorder(program.graph, self._folder / _FAILING)
             # Where only the example fails, its values are missing for cuts.
-            error, lies = recorder.go(program.failing), lies + recorder.lies.found
-        return error, list(dict.fromkeys(lies))
+            recorded = recorder.go(program.failing)
+            recorded = replace(
+                recorded,
+                lies=_each_once(before.lies + recorded.lies),
+                liars=_each_once(before.liars + recorded.liars),
+            )
+        return recorded
 
     def example(self, name: str) -> torch.Tensor:
         return _load(self._folder / _EXAMPLE, name)
@@ -80,6 +99,10 @@ class Values:
         return ""
 
 
+def _each_once(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words))
+
+
 class _Recorder(Watcher):
     """Keeps what each node yields."""
 
@@ -88,6 +111,7 @@ class _Recorder(Watcher):
         self._exported = exported
         self._folder = folder
         self._scalars: dict[str, Scalar] = {}
+        self._at = ""
         self._is_given_others = False  # than those that it was exported for
         signature = exported.graph_signature
         self._weights = {
@@ -97,7 +121,13 @@ class _Recorder(Watcher):
         }
         folder.mkdir(parents=True, exist_ok=True)
 
-    def go(self, inputs: Inputs) -> str:
+    def go(self, inputs: Inputs) -> Recorded:
+        error = self._run(inputs)
+        stopped = self._at if error else ""
+        lies = self.lies
+        return Recorded(error, stopped, tuple(lies.found), tuple(lies.liars))
+
+    def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
         self.lies.sizes = bind(self._exported, flat)
         torch.manual_seed(SEED)
@@ -111,10 +141,11 @@ class _Recorder(Watcher):
         finally:
             (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
             if self._is_given_others:
-                self.lies.found.clear()  # that is not the operators' fault
+                self.lies.clear()  # that is not the operators' fault
         return ""
 
     def run_node(self, n: fx.Node) -> Any:
+        self._at = n.name
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op != "output":
             if n.name not in self._weights:

@@ -114,10 +114,17 @@ class Field:
 
     def reduce(self, *plants: Plant, until: str | None = None) -> Reduced:
         """Plant, find the failure and reduce it."""
-        write_plants(self._plants, plants)
-        options = Options(model=self._model, until=until)
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
-            job = Job(options, Path(folder), ignore)
+            job = self._job(plants, until, folder)
             subject = find_subject(job, self._server)
             found = reduce(job, subject)
         return Reduced(subject, found)
+
+    def see(self, *plants: Plant, until: str | None = None) -> Subject:
+        """Plant, and find the failure."""
+        with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
+            return find_subject(self._job(plants, until, folder), self._server)
+
+    def _job(self, plants: Sequence[Plant], until: str | None, folder: str) -> Job:
+        write_plants(self._plants, plants)
+        return Job(Options(model=self._model, until=until), Path(folder), ignore)

@@ -101,6 +101,7 @@ def test_report_states_the_rate_and_the_repro_runs_often(tmp_path: Path) -> None
     assert reduction.operators[1] == 1
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert all(0.1 < summary["rate"][when] < 0.7 for when in ("before", "after"))
+    assert summary["suspects"][0]["operator"] == "aten.cosh.default"
     command = [sys.executable, "-W", "ignore", str(reduction.repro)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0

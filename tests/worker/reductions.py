@@ -28,7 +28,7 @@ from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.sizes import Sizes, evaluate
 from shrinkfx.worker.source import Unprintable, print_program, run_source
-from shrinkfx.worker.values import SEED, Values, restride, run_eager
+from shrinkfx.worker.values import SEED, Recorded, Values, restride, run_eager
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Loaded:
         program = load(Setup(str(folder), model=str(model), inputs=given))
         program = program.as_exported() if in_place else program
         values = Values(folder / "values", program)
-        error, lies = values.record(program)
-        assert (error, lies) == ("", []), (error, lies)
+        recorded = values.record(program)
+        assert recorded == Recorded(), recorded
         return cls(program, describe(program, ""), values)
 
     def node(self, name: str) -> fx.Node:

@@ -31,7 +31,7 @@ from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import SEED, Values, call, run_eager
+from shrinkfx.worker.values import SEED, Recorded, Values, call, run_eager
 
 Loaded = tuple[Program, Skeleton, Values]
 
@@ -47,7 +47,7 @@ def loaded(name: str) -> Loaded:
     torch.export.save(export(name), folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
     values = Values(folder / "values", program)
-    assert values.record(program) == ("", [])
+    assert values.record(program) == Recorded()
     return program, describe(program, ""), values
 
 
@@ -58,8 +58,28 @@ def as_exported(name: str) -> Loaded:
     folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
     atexit.register(shutil.rmtree, folder)
     values = Values(folder, program)
-    assert values.record(program) == ("", [])
+    assert values.record(program) == Recorded()
     return program, describe(program, ""), values
+
+
+class HalvesInPlace(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        base = x.clone()
+        upper, lower = base.chunk(2)
+        upper[0].mul_(2)
+        return base + 1, lower.sin()
+
+
+def test_what_shares_memory_has_one_number() -> None:
+    x = torch.randn(4, 2)
+    exported = torch.export.export(HalvesInPlace(), (x,))
+    inputs = Inputs((x,), {})
+    skeleton = describe(Program(exported, exported, inputs, inputs), "")
+    numbers = {name: skeleton.node(name).storage for name in skeleton.graph}
+    shared = {name for name, n in numbers.items() if n == numbers["clone"]}
+    assert shared == {"clone", "chunk", "getitem", "getitem_1", "select", "mul_"}
+    assert numbers["x"] is None
+    assert numbers["sin"] is None
 
 
 def eager(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
@@ -402,7 +422,7 @@ def test_operator_without_a_result_returns_what_it_wrote(tmp_path: Path) -> None
     program, _, _ = loaded("writes")
     program = program.as_exported()
     values = Values(tmp_path, program)
-    assert values.record(program) == ("", [])
+    assert values.record(program) == Recorded()
     candidate = keeping(describe(program, ""), "zoo.write.default")
     built = rebuild(program, candidate, values)
     (written,) = eager(built.exported, built.failing)

@@ -21,7 +21,7 @@ from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import SEED, Values, run_eager
+from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
 
 CALLS = 3
 
@@ -117,7 +117,7 @@ def cut_from(module: torch.nn.Module) -> tuple[Program, Skeleton, Values]:
     exported = torch.export.export(module, inputs.args).run_decompositions({})
     program = Program(exported, exported, inputs, inputs)
     values = Values(Path(tempfile.mkdtemp(prefix="shrinkfx-test-")), program)
-    assert values.record(program) == ("", [])
+    assert values.record(program) == Recorded()
     return program, describe(program, ""), values
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.export import Dim, export
 
 from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.values import Values, run_eager
+from shrinkfx.worker.values import Recorded, Values, run_eager
 
 
 class Scale(torch.nn.Module):
@@ -60,7 +60,7 @@ def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None
     program = Program(PROGRAM, PROGRAM, EXAMPLE, TOO_LONG)
     values = Values(tmp_path, program)
 
-    assert values.record(program)[0] == ""
+    assert values.record(program).error == ""
     (product,) = [n.name for n in PROGRAM.graph.nodes if n.op == "call_function"]
     assert values.example(product).tolist() == [[3.0, 3.0]] * 4
     assert values.failing(product).tolist() == [[3.0, 3.0]] * 9
@@ -71,7 +71,7 @@ def test_operators_do_not_lie_where_inputs_are_others_than_exported(
 ) -> None:
     exported = export(Scale(), (torch.ones(4, 2),))
     program = Program(exported, exported, EXAMPLE, TOO_LONG)
-    assert Values(tmp_path, program).record(program) == ("", [])
+    assert Values(tmp_path, program).record(program) == Recorded()
 
 
 class Look(torch.nn.Module):
@@ -88,12 +88,12 @@ def test_failing_inputs_alone_decide_whether_eager_fails(tmp_path: Path) -> None
 
     program = Program(exported, exported, outside, inside)
     values = Values(tmp_path / "example", program)
-    assert values.record(program)[0] == ""
+    assert values.record(program).error == ""
     assert values.why_not(names["aten.tanh.default"]) == ""
     assert "eager did not yield" in values.why_not(names["aten.sin.default"])
 
     program = Program(exported, exported, inside, outside)
-    assert "IndexError" in Values(tmp_path / "failing", program).record(program)[0]
+    assert "IndexError" in Values(tmp_path / "failing", program).record(program).error
 
 
 @torch.library.custom_op("shrinkfx_test::half", mutates_args=())
@@ -118,9 +118,11 @@ def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
     program = Program(exported, exported, inputs, inputs)
     values = Values(tmp_path, program)
 
-    _, (lie,) = values.record(program)
+    recorded = values.record(program)
 
+    (lie,) = recorded.lies
     assert "shrinkfx_test.half" in lie
+    assert recorded.liars == ("half",)
     operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
     assert all(values.why_not(name) for name in operators)
 
@@ -159,16 +161,18 @@ class AroundABranch(torch.nn.Module):
         return found.tanh()
 
 
-def lies_of(module: torch.nn.Module, x: Tensor, folder: Path) -> list[str]:
+def record(module: torch.nn.Module, x: Tensor, folder: Path) -> Recorded:
     exported = export(module, (x,))
     inputs = Inputs((x,), {})
     return Values(folder, Program(exported, exported, inputs, inputs)).record(
         Program(exported, exported, inputs, inputs)
-    )[1]
+    )
 
 
 def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) -> None:
-    shape, strides = lies_of(AroundTwoLies(), torch.ones(4, 4), tmp_path)
+    recorded = record(AroundTwoLies(), torch.ones(4, 4), tmp_path)
+    shape, strides = recorded.lies
+    assert set(recorded.liars) == {"halves"}
     for place, lie in enumerate([shape, strides]):
         assert lie.startswith(f"halves (shrinkfx_test.halves.default)[{place}] ")
     assert "[2, 4]" in shape
@@ -176,6 +180,9 @@ def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) ->
 
 
 def test_operator_that_lies_in_the_branch_taken_is_named(tmp_path: Path) -> None:
-    (lie,) = lies_of(AroundABranch(), torch.ones(4), tmp_path / "taken")
+    recorded = record(AroundABranch(), torch.ones(4), tmp_path / "taken")
+    (lie,) = recorded.lies
     assert lie.startswith("half (shrinkfx_test.half.default) is torch.float32[2]")
-    assert lies_of(AroundABranch(), -torch.ones(4), tmp_path / "not") == []
+    # In the program, the branch is all of one operator.
+    assert recorded.liars == ("cond",)
+    assert not record(AroundABranch(), -torch.ones(4), tmp_path / "not").lies

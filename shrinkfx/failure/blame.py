@@ -1,0 +1,233 @@
+"""From what a failing run has left behind to the nodes that it may come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from shrinkfx.failure.divergence import Accusation, divergence
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.skeleton import Role, Skeleton
+
+Launch = tuple[str, tuple[str, ...]]
+"""A kernel's name, and the nodes that this launch of it computes."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An operator that the failure may come from.
+
+    Attributes:
+        weight: above 0 and at most 1, which is as good as sure.
+        why: what points at it.
+        operator: what it calls.
+        source: ``file.py:41`` of the user's code, or ''.
+    """
+
+    node: str
+    weight: float
+    why: str
+    operator: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [f"{self.operator} {self.why}", self.source]))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What points at nodes of the program that is searched, by their names there.
+
+    Attributes:
+        launches: the compiled program's kernels, in the order of their launches.
+        text: what the run has said.
+        raised_at: nodes that the compiler was at work on, the innermost call's first.
+        kernel: the one that it was at work on, or ''.
+        printed: what a run wrote that prints each launch before and after.
+        stopped: the node at which eager itself fails, or ''.
+        liars: operators whose results are not what their fake kernels say.
+        differing: values that are not eager's.
+        agreeing: values that are.
+    """
+
+    launches: tuple[Launch, ...] = ()
+    text: str = ""
+    raised_at: tuple[tuple[str, ...], ...] = ()
+    kernel: str = ""
+    printed: str = ""
+    stopped: str = ""
+    liars: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    agreeing: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what the worker has left."""
+        launches = ((name, tuple(nodes)) for name, nodes in data.get("launches", ()))
+        raised_at = tuple(tuple(names) for names in data.get("raised_at", ()))
+        said = data.get("message", ""), raised_at, data.get("kernel", "")
+        return cls(tuple(launches), *said)
+
+
+def suspects(
+    evidence: Evidence, skeleton: Skeleton, failure: Signature
+) -> tuple[Suspect, ...]:
+    """Say which operators the failure may come from, the surest first."""
+    found: dict[str, Suspect] = {}
+    for name, weight, why in _accusations(evidence, skeleton, failure):
+        node = skeleton.node(skeleton.producer(name)) if name in skeleton else None
+        if node is None or node.role is not Role.OPERATOR:
+            continue
+        known = found.get(node.name)
+        if known is None or known.weight < weight:
+            about = (node.target, node.source)
+            found[node.name] = Suspect(node.name, round(weight, 3), why, *about)
+    in_order = [found[name] for name in skeleton.in_order(found)]
+    return tuple(sorted(in_order, key=lambda suspect: -suspect.weight))
+
+
+def _accusations(
+    evidence: Evidence, skeleton: Skeleton, failure: Signature
+) -> Iterator[Accusation]:
+    for name in evidence.liars:
+        yield name, _liars_part(failure), "lies about its result"
+    if evidence.stopped:
+        # What the compiler cannot build has nothing to do with data.
+        sure = 0.3 if failure.stage is Stage.COMPILE else 1.0
+        yield evidence.stopped, sure, "fails in eager too"
+    if evidence.differing:
+        yield from divergence(skeleton, evidence.differing, evidence.agreeing)
+    for weight, names in zip((1.0, 0.5), evidence.raised_at, strict=False):
+        for name in names:
+            yield name, weight, _AT_WORK
+    yield from _of_words(evidence, skeleton)
+    if number := _named(evidence):
+        yield from _of_kernel(evidence.launches, number, skeleton, failure, 0.9)
+    elif failure.stage is Stage.RUN and (number := reached(evidence)):
+        # A corrupt heap shows later than where it was corrupted.
+        sure = 0.4 if failure.kind is Kind.IMA else 0.8
+        yield from _of_kernel(evidence.launches, number, skeleton, failure, sure)
+
+
+def _liars_part(failure: Signature) -> float:
+    if failure.kind is Kind.IMA or failure.detail == MEMORY:
+        return 1.0
+    return 0.3 if failure.stage is Stage.COMPILE else 0.8
+
+
+_AT_WORK = "is what the compiler was at work on"
+_RESULT_OF = re.compile(
+    r"\(result of ([^()]+)\)|^Error in op: (?:torch\.ops\.)?(\S+)", re.MULTILINE
+)
+_ATEN_FRAME = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
+_TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
+
+
+def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
+    """Accuse all operators that a message calls by their kind."""
+    text = evidence.text
+    called = dict.fromkeys(_ATEN_FRAME.findall(text), "is what raises")
+    for word in _TARGET.findall(text):
+        called[word] = _AT_WORK
+    for role, layout in _RESULT_OF.findall(text):
+        words = (role or layout).split(", ")
+        if layout or not words[0].startswith("aten."):  # else a kernel's, that ran well
+            called |= dict.fromkeys(words, "made what the kernel was given")
+    for name in skeleton.operators:
+        target = skeleton.node(name).target
+        namespace, _, rest = target.partition(".")
+        packet = rest.rpartition(".")[0]
+        for word in (packet, f"{namespace}.{packet}", target):
+            if word in called and packet:
+                yield name, 0.7 if namespace == "aten" else 0.95, called[word]
+
+
+def _named(evidence: Evidence) -> list[int]:
+    """Find the launches of the kernel that the failure names first."""
+    kernels = {kernel for kernel, _ in evidence.launches}
+    said = f"{evidence.kernel}\n{evidence.text}"
+    words = [w for w in re.findall(r"\w[\w.]*", said) if w in kernels]
+    if not words:
+        # A compiler knows a user's kernel by the name without Inductor's number.
+        stems = {re.sub(r"_\d+$", "", k): k for k in kernels if "_fused_" not in k}
+        words = [stems[w] for w in re.findall(r"\w+", said) if w in stems]
+    places = enumerate(evidence.launches)
+    return [n for n, (kernel, _) in places if words and kernel == words[0]]
+
+
+_PRINTED = re.compile(r"\[ (before|after)_launch: (\S+) \]")
+
+
+def reached(evidence: Evidence) -> list[int]:
+    """Find the launch at which a run has ended that prints them.
+
+    Some kernels print nothing, and one branch of two is taken: what is printed
+    leaves some out. Loops, and further calls, begin again.
+    """
+    kernels = [kernel for kernel, _ in evidence.launches]
+    place, when = -1, ""
+    for when, kernel in _PRINTED.findall(evidence.printed):
+        if when == "before" and kernel in kernels:
+            ahead = kernels[place + 1 :]
+            place = kernels.index(kernel, place + 1 if kernel in ahead else 0)
+    if when == "after":
+        place += 1  # it ended on the way to the next one
+    return [place] if when and place < len(kernels) else []
+
+
+def _of_kernel(
+    launches: Sequence[Launch],
+    accused: Sequence[int],
+    skeleton: Skeleton,
+    failure: Signature,
+    sure: float,
+) -> Iterator[Accusation]:
+    """Accuse what a kernel computes: least what others have computed well."""
+    kernel = launches[accused[0]][0]
+    if failure.stage is Stage.COMPILE:
+        well = [nodes for name, nodes in launches if name != kernel]
+    else:
+        well = [nodes for _, nodes in launches[: accused[0]]]
+    cleared = {name for nodes in well for name in nodes}
+    kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
+    names = [name for place in accused for name in launches[place][1]]
+    names = [name for name in dict.fromkeys(names) if name in skeleton]
+    kept_out = _not_its_kind(kernel, names, skeleton)
+    for name in names:
+        weight = sure * (0.3 if name in cleared or name in kept_out else 1.0)
+        weight *= 0.6 if skeleton.node(name).target in kinds else 1.0
+        if failure.detail == _BOUNDS and not _indexes(skeleton, name):
+            weight *= 0.5
+        yield name, weight, f"in kernel {kernel}"
+
+
+_BOUNDS = "index out of bounds"
+_INDEXING = re.compile(
+    r"index|embedding|gather|scatter|take|roll|flip|slice|select|strided|pad|pool"
+    r"|unfold|upsample|grid|sort|topk|searchsorted|bucketize|put|one_hot|diagonal"
+)
+
+
+def _indexes(skeleton: Skeleton, name: str) -> bool:
+    """Tell whether an operator computes an index; of PyTorch's others none does."""
+    target = skeleton.node(name).target
+    return not target.startswith("aten.") or bool(_INDEXING.search(target))
+
+
+def _not_its_kind(kernel: str, names: Sequence[str], skeleton: Skeleton) -> set[str]:
+    """List what a kernel can hardly compute, though Inductor says that it does.
+
+    Nodes of a branch bear names that others outside of it bear as well; and a
+    user's kernel is that of a custom operator, whose neighbours are named with it.
+    """
+    branching = {
+        name
+        for name in names
+        for operand in skeleton.node(name).operands
+        if skeleton.node(operand).role is Role.SUBGRAPH
+    }
+    custom = {n for n in names if not skeleton.node(n).target.startswith("aten.")}
+    chosen = branching or (set() if "_fused_" in kernel else custom)
+    return set(names) - chosen if chosen else set()

@@ -1,0 +1,150 @@
+"""What is asked, and how often, until a failure can be blamed on an operator."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shrinkfx.check.blaming import interrogate
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.failure.blame import Evidence, suspects
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Ending, Request
+from shrinkfx.program.skeleton import Node, Role, TensorType
+from shrinkfx.testing import chain, skeleton, whole
+
+PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
+FAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
+BUILD = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no")
+PRINTED = Ending("signal", signal.SIGSEGV, "run", log="[ before_launch: cpp_1 ]\n")
+KNOWN = Evidence((("cpp_0", ("relu",)), ("cpp_1", ("tanh", "cos"))))
+
+Arguments = Mapping[str, Any]
+
+
+class Server:
+    """Answers from what it is told; keeps what it was asked."""
+
+    def __init__(self, answer: Callable[[Arguments], Ending]) -> None:
+        self._answer = answer
+        self.asked: list[Arguments] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request.arguments)
+        return self._answer(request.arguments)
+
+
+def blamed(
+    server: Server,
+    target: Signature,
+    known: Evidence = KNOWN,
+    program: Candidate = PROGRAM,
+    **options: object,
+) -> list[str]:
+    """Name the surest suspects after the interrogation."""
+    compiler = Compiler(server, Limits(10.0, 1 << 30), options)
+    evidence = interrogate(compiler, program, target, known, lambda _: None)
+    found = suspects(evidence, program.skeleton, target)
+    return [s.node for s in found if s.weight == found[0].weight]
+
+
+def differ(
+    wrong: Sequence[str], unless: Sequence[str] = (), output: str = "exp"
+) -> Callable[[Arguments], Ending]:
+    """Answer which values differ; the failure hides where one of some is returned."""
+
+    def answer(arguments: Arguments) -> Ending:
+        taps = arguments["taps"]
+        seen = [name for name in (*taps, output) if name in wrong]
+        if not seen or set(unless) & set(taps):
+            return Ending("exit", stage="done")
+        told = {"difference": {"what": "values", "text": "w"}, "differing": seen}
+        return Ending("exit", stage="done", answer=told)
+
+    return answer
+
+
+def test_death_without_a_word_is_run_once_with_launches_printed() -> None:
+    server = Server(lambda _: PRINTED)
+    assert blamed(server, FAULT, inductor={"inplace_buffers": False}) == ["tanh", "cos"]
+    (asked,) = server.asked
+    assert asked["inductor"] == {
+        "inplace_buffers": False,
+        "aot_inductor.debug_intermediate_value_printer": "3",
+    }
+
+
+def test_what_is_named_already_is_not_compiled_again() -> None:
+    server = Server(lambda _: PRINTED)
+    blamed(server, FAULT, replace(KNOWN, text="Exception raised from cpp_0"))
+    blamed(server, FAULT, replace(KNOWN, liars=("sin",)))
+    blamed(server, BUILD)
+    blamed(server, FAULT, probe="real")  # the interpreter prints no launches
+    assert server.asked == []
+
+
+def test_run_that_dies_otherwise_blames_nobody() -> None:
+    server = Server(lambda _: replace(PRINTED, stage="compile"))
+    assert blamed(server, FAULT) == []
+
+
+def test_wrong_result_is_traced_with_one_compilation() -> None:
+    server = Server(differ(["cos", "sin", "exp"]))
+    assert blamed(server, WRONG) == ["cos"]
+    (asked,) = server.asked
+    assert asked["taps"] == ["relu", "tanh", "cos", "sin", "exp"]
+
+
+def test_wrong_result_that_hides_is_traced_with_fewer_values() -> None:
+    # Returned, tanh is no longer fused with cos.
+    server = Server(differ(["cos", "sin", "exp"], unless=["tanh"]))
+    assert blamed(server, WRONG) == ["tanh", "cos"]
+    assert server.asked[1]["taps"] == ["relu", "cos", "exp"]
+
+
+def test_output_that_agrees_clears_what_it_needs() -> None:
+    program = skeleton(
+        {
+            "x": "",
+            "relu": "x",
+            "tanh": "relu",
+            "abs": "tanh",
+            "cos": "tanh",
+            **{"sin": "cos", "exp": "sin", "erf": "exp", "atan": "erf", "log": "atan"},
+        }
+    )
+    wrong = ["cos", "sin", "exp", "erf", "atan", "log"]
+    server = Server(differ(wrong, ["tanh"], "log"))
+    assert blamed(server, WRONG, program=whole(program)) == ["cos"]
+    assert server.asked[1]["taps"] == ["relu", "cos", "erf"]
+
+
+def test_result_that_is_wrong_otherwise_blames_nobody() -> None:
+    server = Server(differ(["cos", "sin", "exp"]))
+    assert blamed(server, Signature(Kind.NAN, Stage.COMPARE)) == []
+
+
+def test_wrong_result_that_hides_anyhow_blames_nobody() -> None:
+    server = Server(lambda _: Ending("exit", stage="done"))
+    assert blamed(server, WRONG) == []
+    assert len(server.asked) == 2
+
+
+def test_values_that_would_not_fit_are_not_returned() -> None:
+    # Of large values, all are too many and some are not.
+    large = TensorType("float32", ("8", "1024", "1024"))
+    names = ["x", *(f"relu_{n}" for n in range(9))]
+    nodes = {"x": Node("", Role.INPUT, value=large)}
+    for before, name in itertools.pairwise(names):
+        nodes[name] = Node(
+            "", Role.OPERATOR, operands=(before,), value=large, nbytes=32 << 20
+        )
+    server = Server(lambda _: Ending("exit", stage="done"))
+    blamed(server, WRONG, program=whole(skeleton(nodes)))
+    (asked,) = server.asked
+    assert asked["taps"] == ["relu_0", "relu_3", "relu_6"]

@@ -1,0 +1,315 @@
+"""Which operators a failure is blamed on: evidence as runs of ``repros/`` left it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from shrinkfx.failure.blame import Evidence, Launch, Suspect, suspects
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.skeleton import Node, Role, Skeleton
+from shrinkfx.testing import feed, operator, projection, size, skeleton
+
+BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+FAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+CORRUPTION = Signature(Kind.IMA, Stage.RUN, MEMORY)
+BUILD = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "C++: not declared")
+WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
+
+PROGRAM = skeleton(
+    {
+        "x": "",
+        "w": feed(Role.PARAMETER),
+        "linear": "x w",
+        "gelu": "linear",
+        "add": "gelu x",
+        "flip": "add",
+        "roll": "flip",
+        "tanh": "roll",
+        "add_1": "add tanh",
+        "linear_1": "add_1 w",
+        "gelu_1": "linear_1",
+    }
+)
+MM = "aoti_torch_cpu_addmm_out"
+FUSED = "cpp_fused_add_flip_gelu_roll_tanh_1"
+LAUNCHES: tuple[Launch, ...] = (
+    (MM, ("linear",)),
+    ("cpp_fused_gelu_0", ("gelu", "linear")),
+    (FUSED, ("add", "gelu", "flip", "roll", "tanh", "add_1")),
+    (MM, ("linear_1",)),
+    ("cpp_fused_gelu_0", ("gelu_1", "linear_1")),
+)
+
+
+def blamed(
+    evidence: Evidence, failure: Signature, program: Skeleton = PROGRAM
+) -> dict[str, float]:
+    return {s.node: s.weight for s in suspects(evidence, program, failure)}
+
+
+def surest(weights: dict[str, float]) -> set[str]:
+    return {name for name, weight in weights.items() if weight == max(weights.values())}
+
+
+def launched(*events: str) -> str:
+    """Print launches as AOTInductor does: ``before`` or ``after``, and the kernel."""
+    pairs = zip(events[::2], events[1::2], strict=True)
+    return "\n".join(f"[ {when}_launch: {kernel} ]" for when, kernel in pairs)
+
+
+def test_assertion_is_blamed_on_what_indexes_in_the_kernel_that_it_names() -> None:
+    text = (
+        "index out of bounds: 0 <= tmp6 < 12L\n"
+        f"Exception raised from {FUSED} at /tmp/abc/model.kernel.cpp:631\n"
+        "frame #1: cpp_fused_gelu_0 + 0x3f2 (0x7f in /tmp/abc/model.wrapper.so)"
+    )
+    found = suspects(Evidence(LAUNCHES, text), PROGRAM, BOUNDS)
+    assert {s.node for s in found[:2]} == {"flip", "roll"}
+    assert str(found[0]) == f"aten.flip.default in kernel {FUSED}"
+    weights = {s.node: s.weight for s in found}
+    assert weights["tanh"] < weights["roll"]
+    # It ran well in the kernel before.
+    assert weights["gelu"] < weights["tanh"]
+    assert "linear_1" not in weights
+
+
+def test_source_line_of_the_model_is_shown() -> None:
+    node = Node("", Role.OPERATOR, "aten.index.Tensor", ("x",), source="model.py:41")
+    program = skeleton({"x": "", "index": node})
+    (suspect,) = suspects(
+        Evidence((("cpp_1", ("index",)),), "in cpp_1"), program, BOUNDS
+    )
+    assert str(suspect) == "aten.index.Tensor in kernel cpp_1, model.py:41"
+
+
+def test_compiler_that_fails_has_compiled_all_other_kernels() -> None:
+    text = (
+        f"CppCompileError\nIn function 'void {FUSED}(const float*)':\nerror: no hypot"
+    )
+    weights = blamed(Evidence(LAUNCHES, text), BUILD)
+    assert surest(weights) == {"add", "flip", "roll", "tanh", "add_1"}
+    assert "gelu_1" not in weights
+
+
+def test_crash_is_blamed_on_the_kernel_that_was_launched_last() -> None:
+    printed = launched("before", MM, "after", MM, "before", "cpp_fused_gelu_0")
+    weights = blamed(Evidence(LAUNCHES, printed=printed), FAULT)
+    assert set(weights) == {"gelu", "linear"}
+    # Its matrix product is done by another kernel, before.
+    assert surest(weights) == {"gelu"}
+
+
+def test_second_launch_of_a_kernel_is_told_from_the_first() -> None:
+    events = [w for kernel, _ in LAUNCHES for w in ("before", kernel, "after", kernel)]
+    printed = launched(*events[:-2])
+    assert surest(blamed(Evidence(LAUNCHES, printed=printed), FAULT)) == {"gelu_1"}
+    again = launched(*events, *events[:6])
+    assert surest(blamed(Evidence(LAUNCHES, printed=again), FAULT)) == {"gelu"}
+
+
+def test_death_between_launches_is_blamed_on_what_comes_next() -> None:
+    printed = launched("before", "cpp_fused_gelu_0", "after", "cpp_fused_gelu_0")
+    weights = blamed(Evidence(LAUNCHES, printed=printed), FAULT)
+    assert {"flip", "roll", "tanh"} <= surest(weights)
+    # After the last one nothing is left to blame.
+    events = [w for kernel, _ in LAUNCHES for w in ("before", kernel, "after", kernel)]
+    assert not blamed(Evidence(LAUNCHES, printed=launched(*events)), FAULT)
+
+
+def test_operator_whose_like_ran_well_is_less_suspect() -> None:
+    launches = (("cpp_0", ("add",)), ("cpp_1", ("add_1", "tanh")))
+    weights = blamed(Evidence(launches, "in cpp_1"), FAULT)
+    assert weights["add_1"] < weights["tanh"]
+
+
+def test_corrupt_heap_points_less_surely_than_a_fault() -> None:
+    printed = launched("before", "cpp_fused_gelu_0")
+    evidence = Evidence(LAUNCHES, printed=printed)
+    assert blamed(evidence, CORRUPTION)["gelu"] < blamed(evidence, FAULT)["gelu"]
+
+
+def test_compile_error_is_blamed_on_the_node_at_work() -> None:
+    evidence = Evidence(
+        text="LoweringException: NotImplementedError: no\n  target: aten.add.default",
+        raised_at=(("tanh",), ("add_1", "tanh")),
+    )
+    weights = blamed(evidence, BUILD)
+    assert weights == {"tanh": 1.0, "add": 0.7, "add_1": 0.7}
+
+
+def test_liar_is_sure_where_memory_is_broken_and_an_aside_while_compiling() -> None:
+    evidence = Evidence(liars=("flip",))
+    assert blamed(evidence, FAULT) == blamed(evidence, CORRUPTION) == {"flip": 1.0}
+    assert blamed(evidence, WRONG) == {"flip": 0.8}
+    assert blamed(evidence, BUILD) == {"flip": 0.3}
+
+
+def test_operator_that_eager_stops_at_is_sure_at_run_time() -> None:
+    assert blamed(Evidence(stopped="gelu"), BOUNDS) == {"gelu": 1.0}
+    assert blamed(Evidence(stopped="gelu"), BUILD) == {"gelu": 0.3}
+
+
+def differing(names: Iterable[str], among: Iterable[str]) -> Evidence:
+    wrong = tuple(names)
+    return Evidence(differing=wrong, agreeing=tuple(n for n in among if n not in wrong))
+
+
+def test_wrong_result_is_blamed_on_the_first_wrong_value() -> None:
+    names = PROGRAM.operators
+    wrong = ["gelu_1", "linear_1", "add_1", "tanh", "roll"]
+    assert blamed(differing(wrong, names), WRONG) == {"roll": 1.0}
+
+
+def test_wrong_value_of_several_is_blamed_on_the_operator_that_returns_it() -> None:
+    program = skeleton(
+        {
+            "x": "",
+            "size": size("x"),
+            "split": operator("x size", value=None),
+            "first": projection("split"),
+            "second": projection("split"),
+            "add": "first second",
+        }
+    )
+    evidence = differing(["second", "add"], ["first", "second", "add"])
+    assert blamed(evidence, WRONG, program) == {"split": 1.0}
+
+
+def test_wrong_value_is_somewhere_behind_the_last_that_agree() -> None:
+    # Only some values were compared.
+    evidence = differing(["add_1", "gelu_1"], ["gelu", "add", "add_1", "gelu_1"])
+    assert blamed(evidence, WRONG) == dict.fromkeys(
+        ["flip", "roll", "tanh", "add_1"], 0.6
+    )
+
+
+def test_wrong_value_in_shared_memory_is_blamed_on_what_writes_there() -> None:
+    # Lost, a write shows in all that shares the memory: they are compared at the end.
+    relu = operator("norm", target="aten.relu_.default", storage=1, impure=True)
+    program = skeleton(
+        {
+            "x": "",
+            "relu_0": operator("x", target="aten.relu_.default", impure=True),
+            "norm": operator("relu_0", storage=1),
+            "relu": relu,
+            "chunk": operator("relu", value=None, storage=1),
+            "half": replace(projection("chunk"), storage=1),
+            "mul": operator("half", target="aten.mul_.Tensor", storage=1, impure=True),
+            "conv": "relu",
+        }
+    )
+    evidence = differing(["norm", "relu", "half", "mul", "conv"], program.operators)
+    assert blamed(evidence, WRONG, program) == {"mul": 1.0, "relu": 0.6}
+
+
+CUSTOM = skeleton(
+    {
+        "x": "",
+        "mul": "x",
+        "softclip": operator("mul", target="planted.softclip.default"),
+        "add": "softclip",
+        "softclip_1": operator("add", target="planted.softclip.default"),
+    }
+)
+
+
+def test_users_kernel_is_blamed_on_the_custom_operator() -> None:
+    launches = (
+        ("triton_poi_fused_mul_0", ("mul",)),
+        ("softclip_kernel_0", ("softclip", "mul", "add")),
+    )
+    text = (
+        "interpreter: illegal memory access: out-of-bounds load of 4 bytes in "
+        "softclip_kernel_0 (user kernel softclip_kernel) through source"
+    )
+    found = Evidence(launches, text)
+    assert surest(blamed(found, FAULT, CUSTOM)) == {"softclip"}
+    # Triton and ptxas don't know of Inductor's number.
+    for evidence in (
+        Evidence(launches, "at 5:56:\ndef softclip_kernel(source, target):\n"),
+        Evidence(launches, "out of resource: shared memory", kernel="softclip_kernel"),
+    ):
+        assert surest(blamed(evidence, BUILD, CUSTOM)) == {"softclip"}
+
+
+def test_operator_that_made_the_argument_is_among_the_suspects() -> None:
+    text = (
+        "interpreter: misaligned address in triton_poi_fused_add_1 (aten.add) through "
+        "in_ptr3 (result of planted.softclip.default): declared divisible by 16"
+    )
+    launches = (("triton_poi_fused_add_1", ("add",)),)
+    weights = blamed(Evidence(launches, text), FAULT, CUSTOM)
+    assert weights == {"softclip": 0.95, "softclip_1": 0.95, "add": 0.9}
+    # Kernels made the argument, and ran well.
+    other = text.replace("planted.softclip.default", "aten.relu, aten.mul")
+    assert blamed(Evidence(launches, other), FAULT, CUSTOM) == {"add": 0.9}
+
+
+def test_layout_is_blamed_on_the_operator_that_has_it() -> None:
+    text = "expected size 4==5\nError in op: torch.ops.planted.softclip.default"
+    assert set(blamed(Evidence(text=text), BOUNDS, CUSTOM)) == {
+        "softclip",
+        "softclip_1",
+    }
+
+
+def test_exception_of_atens_names_its_operator() -> None:
+    text = "not positive\nframe #5: at::_ops::gelu::redispatch(at::Tensor const&) + 0x8"
+    weights = blamed(Evidence(LAUNCHES, text), Signature(Kind.EXCEPTION, Stage.RUN))
+    assert weights == {"gelu": 0.7, "gelu_1": 0.7}
+
+
+def test_kernel_of_a_branch_is_blamed_on_the_operator_that_branches() -> None:
+    program = skeleton(
+        {
+            "x": "",
+            "lt": "x",
+            "branch": Node("", Role.SUBGRAPH),
+            "cond": operator("lt branch x", operators=2),
+            "expm1": "cond",
+        }
+    )
+    # The branch has an expm1 as well: that is the one.
+    launches = (
+        ("cpp_fused_lt_0", ("lt",)),
+        ("cpp_fused_expm1_1", ("cond", "lt", "expm1")),
+    )
+    printed = launched("before", "cpp_fused_expm1_1")
+    weights = blamed(Evidence(launches, printed=printed), FAULT, program)
+    assert surest(weights) == {"cond"}
+
+
+def test_nodes_of_another_program_are_no_suspects() -> None:
+    evidence = Evidence(
+        (("cpp_0", ("erfc",)),), "in cpp_0", (("arg0_1",), ("x",)), liars=("half",)
+    )
+    assert suspects(evidence, PROGRAM, FAULT) == ()
+
+
+def test_weights_are_above_zero_and_at_most_one() -> None:
+    evidence = Evidence(
+        LAUNCHES, f"in {FUSED}", (("tanh",),), liars=("add",), stopped="gelu"
+    )
+    for failure in (BOUNDS, FAULT, BUILD):
+        found = suspects(evidence, PROGRAM, failure)
+        assert all(0 < s.weight <= 1 for s in found)
+        assert [s.weight for s in found] == sorted(
+            (s.weight for s in found), reverse=True
+        )
+
+
+def test_evidence_is_read_as_the_worker_leaves_it() -> None:
+    left = {
+        "launches": [["cpp_0", ["tanh"]]],
+        "message": "no",
+        "raised_at": [["roll"]],
+        "kernel": "k",
+    }
+    read = Evidence.from_json(left)
+    assert read == Evidence((("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
+    assert Evidence.from_json({}) == Evidence()
+
+
+def test_suspect_without_a_source_line_says_the_rest() -> None:
+    assert str(Suspect("a", 1.0, "lies", "aten.a.default")) == "aten.a.default lies"

@@ -1,0 +1,134 @@
+"""What a check leaves behind for the blame, and values that it returns besides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from test_rebuild import eager, loaded
+from torch import fx
+from torch._inductor import debug
+from torch._inductor.exc import InductorError
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.worker import evidence
+from shrinkfx.worker.evidence import PROVENANCE, gathered, raised_at
+from shrinkfx.worker.rebuild import rebuild
+from shrinkfx.worker.reference import Reference
+
+
+class Stops(Exception):
+    """Raised where the program is lowered."""
+
+
+class Interpreter(fx.Interpreter):
+    """Stops at an operator, as lowering does."""
+
+    def call_function(self, target: object, args: object, kwargs: object) -> object:
+        if target is torch.ops.aten.tanh.default:
+            raise Stops
+        return torch.ones(2)
+
+
+def graph() -> fx.GraphModule:
+    made = fx.Graph()
+    x = made.placeholder("x")
+    first = made.call_function(torch.ops.aten.relu.default, (x,), name="first")
+    made.output(made.call_function(torch.ops.aten.tanh.default, (first,), name="last"))
+    return fx.GraphModule({}, made)
+
+
+def test_node_at_work_is_read_off_the_frames() -> None:
+    with pytest.raises(Stops) as caught:
+        Interpreter(graph()).run(torch.ones(2))
+    assert raised_at(caught.value)[0] == ["last"]
+    wrapped = RuntimeError("while lowering")
+    wrapped.__cause__ = caught.value
+    assert raised_at(wrapped)[0] == ["last"]
+
+
+def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:
+    path, stages = tmp_path / "evidence.json", list[str]()
+    with gathered(path, stages.append) as note:
+        note("compile")
+        for kernel in ("cpp_7:2", "cpp_9:11", "cpp_7:10"):
+            debug._inductor_kernel_stack_trace[kernel] = []
+        note("run")
+        debug._inductor_kernel_stack_trace.clear()
+        left = json.loads(path.read_text())
+        assert left == {"launches": [["cpp_7", []], ["cpp_7", []], ["cpp_9", []]]}
+    assert stages == ["compile", "run"]
+    # A child that runs a package which another has compiled knows of no kernel.
+    with pytest.raises(Stops), gathered(path, stages.append):
+        raise Stops("no")
+    again = json.loads(path.read_text())
+    assert again == {**left, "message": "no", "raised_at": [], "kernel": ""}
+
+
+def test_kernels_are_known_by_the_names_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, skeleton, values = loaded("several")
+    built = rebuild(program, Candidate.whole(skeleton), values)
+    path = tmp_path / "evidence.json"
+
+    def stop(*_: object, **__: object) -> None:
+        raise Stops  # before the C++ compiler
+
+    monkeypatch.setattr("torch._inductor.codecache.AotCodeCompiler.compile", stop)
+    with pytest.raises(InductorError), gathered(path, lambda _: None):
+        torch._inductor.aoti_compile_and_package(
+            built.exported,
+            package_path=str(tmp_path / "model.pt2"),
+            inductor_configs=dict(PROVENANCE),
+        )
+    launches = json.loads(path.read_text())["launches"]
+    assert launches
+    names = {name for _, nodes in launches for name in nodes}
+    assert names <= set(skeleton.graph)
+    assert len(names & set(skeleton.operators)) > len(skeleton.operators) / 2
+
+
+def test_rebuilt_program_returns_its_inner_values_by_name() -> None:
+    program, skeleton, values = loaded("several")
+    whole = Candidate.whole(skeleton)
+    taps = [v for name in skeleton.operators for v in skeleton.values(name)]
+    plain, tapped = (
+        rebuild(program, whole, values),
+        rebuild(program, whole, values, taps),
+    )
+    assert set(tapped.outputs) == {*taps, *plain.outputs}
+    assert len(plain.outputs) < len(tapped.outputs)
+    results = eager(tapped.exported, tapped.failing)
+    for name, result in zip(tapped.outputs, results, strict=True):
+        torch.testing.assert_close(result, values.failing(name))
+
+
+def test_values_that_differ_are_named() -> None:
+    program, skeleton, values = loaded("several")
+    taps = list(skeleton.operators[2:5])
+    built = rebuild(program, Candidate.whole(skeleton), values, taps)
+    reference = Reference(built, {"taps": taps})
+    reference.run_eager()
+    results = eager(built.exported, built.failing)
+    assert "differing" not in reference.compare(results)
+    place = built.outputs.index(taps[1])
+    results[place] = results[place] + 1
+    answer = reference.compare(results)
+    assert answer["differing"] == [taps[1]]
+    assert f"output {place}: " in answer["difference"]["text"]
+
+
+def test_node_of_a_later_graph_goes_back_to_the_programs() -> None:
+    module = graph()
+    node = next(n for n in module.graph.nodes if n.name == "last")
+    later = fx.Graph()
+    copied = later.call_function(torch.ops.aten.tanh.default, (), name="tanh_9")
+    copied.meta["from_node"] = [fx.traceback.NodeSource(node, "export")]
+    assert evidence.origins(copied) == ["tanh_9"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(debug, "_pre_grad_graph_id", id(module.graph))
+        assert evidence.origins(copied) == ["last"]
+        assert evidence.origins(node) == ["last"]
