@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.baseline import Baseline, baseline, describe
-from shrinkfx.check.blaming import interrogate
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible, UsageError
-from shrinkfx.failure.blame import Evidence, Suspect, suspects
+from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.classify import first_line, observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle, Verdict
@@ -25,7 +22,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Build, Ending, Probe, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import can_build_fast, choose_build
+from shrinkfx.run.blaming import with_suspects
+from shrinkfx.run.building import can_build_fast
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
 
@@ -207,7 +205,7 @@ def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> S
     It is what is searched, so the suspects are looked for in it.
     """
     seen: list[Verdict] = []
-    if found := _with_suspects(job, subject, described, seen):
+    if found := with_suspects(job, subject, described, seen):
         return found
     job.note("without in-place operators it does not fail: keeping those")
     compiler, described = describe_program(
@@ -215,42 +213,11 @@ def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> S
     )
     whole = Candidate.whole(described.skeleton)
     subject = replace(subject, compiler=compiler, whole=whole)
-    if found := _with_suspects(job, subject, described, seen):
+    if found := with_suspects(job, subject, described, seen):
         return found
     runs = [describe(v.observation) for v in seen]
     raise NotReproducible(subject.target.kind, len(runs), runs, _NOT_CUTTABLE)
 
-
-def _with_suspects(
-    job: Job, subject: Subject, described: Described, seen: list[Verdict]
-) -> Subject | None:
-    """See all of the program fail, and say which of its operators may be why."""
-    whole, target = subject.whole, subject.target
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-evidence-") as folder:
-        left = Path(folder) / "evidence.json"
-        found = choose_build(job, subject, seen, evidence=str(left))
-        if found is None:
-            return None
-        known = Evidence.from_json(
-            json.loads(left.read_text()) if left.exists() else {}
-        )
-    failed = next(v.observation for v in reversed(seen) if v.reproduced)
-    known = replace(
-        known,
-        text=known.text or failed.log,
-        liars=described.liars,
-        stopped=described.stopped,
-    )
-    if subject.command is None:
-        known = interrogate(found.compiler, whole, target, known, job.note)
-    blamed = suspects(known, whole.skeleton, target)
-    for line in list(dict.fromkeys(map(str, blamed)))[:_SHOWN]:
-        job.note(f"suspect: {line}")
-    return replace(found, suspects=blamed)
-
-
-_SHOWN = 3
-"""Suspects that are worth a line to whoever waits."""
 
 _NOT_CUTTABLE = (
     "these are the program with its inputs flat, without in-place operators and with "

@@ -1,0 +1,53 @@
+"""See a whole program fail, and say which of its operators may be why."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shrinkfx.check.blaming import interrogate
+from shrinkfx.failure.blame import Evidence, suspects
+from shrinkfx.failure.verdict import Verdict
+from shrinkfx.run.building import choose_build
+from shrinkfx.run.job import Job
+
+if TYPE_CHECKING:
+    from shrinkfx.run.subject import Described, Subject
+
+_SHOWN = 3
+"""Suspects that are worth a line to whoever waits."""
+
+
+def with_suspects(
+    job: Job, subject: Subject, described: Described, seen: list[Verdict]
+) -> Subject | None:
+    """Choose the build that fails; None if none does.
+
+    Args:
+        seen: gets what is answered.
+    """
+    whole, target = subject.whole, subject.target
+    with tempfile.TemporaryDirectory(prefix="shrinkfx-evidence-") as folder:
+        left = Path(folder) / "evidence.json"
+        found = choose_build(job, subject, seen, evidence=str(left))
+        if found is None:
+            return None
+        known = Evidence.from_json(
+            json.loads(left.read_text()) if left.exists() else {}
+        )
+    failed = next(v.observation for v in reversed(seen) if v.reproduced)
+    known = replace(
+        known,
+        text=known.text or failed.log,
+        liars=described.liars,
+        stopped=described.stopped,
+    )
+    if subject.command is None:
+        known = interrogate(found.compiler, whole, target, known, job.note)
+    blamed = suspects(known, whole.skeleton, target)
+    for line in list(dict.fromkeys(map(str, blamed)))[:_SHOWN]:
+        job.note(f"suspect: {line}")
+    return replace(found, suspects=blamed)
