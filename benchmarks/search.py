@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from itertools import product
 from pathlib import Path
 from statistics import mean, median
@@ -24,7 +25,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from minifier import minify  # noqa: E402
 from synthetic import Blame, Case, Needles, Run, make_case, search  # noqa: E402
 
 TOOLS = {
@@ -95,11 +95,10 @@ HEAD = (
 
 def main() -> None:
     options = arguments()
-    rows = []
-    print(HEAD)
-    for operators, needed, tool in product(options.operators, options.needed, TOOLS):
-        if tool.startswith("minifier") and operators > options.minifier:
-            continue
+    rows = [row for path in options.rows for row in read(path)]
+    print(HEAD, *rows, sep="\n")
+    sizes = product(options.operators, options.needed) if not rows else ()
+    for (operators, needed), tool in product(sizes, options.tools):
         cases = (
             make_case(number, operators, needed, *TOOLS[tool])
             for number in range(options.graphs)
@@ -107,9 +106,8 @@ def main() -> None:
         runs = list(run_all(tool, cases, options.limit))
         rows.append(Row(tool, operators, needed, options.graphs, runs))
         print(rows[-1], flush=True)
-    if options.out:
-        result = {"on": machine(), "rows": [row.to_json() for row in rows]}
-        options.out.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+        if options.out:
+            write(rows, options.out)
     if options.plot:
         draw(rows, options.plot)
 
@@ -117,26 +115,26 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help="where JSON goes")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="where the figure goes"
-    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="and the figure")
     parser.add_argument("--graphs", type=int, default=24, metavar="N", help="of a size")
     sizes = {"type": int, "nargs": "+", "metavar": "N"}
     parser.add_argument("--operators", **sizes, default=[50, 200, 1000, 5000])
     parser.add_argument("--needed", **sizes, default=[1, 3, 8])
-    parser.add_argument(
-        "--minifier",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="run PyTorch's minifier on programs of up to so many operators",
-    )
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=[*TOOLS])
     parser.add_argument(
         "--limit",
         type=float,
         default=600.0,
         metavar="S",
         help="seconds for all graphs of a size",
+    )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="run nothing: print and draw what earlier runs wrote",
     )
     return parser.parse_args()
 
@@ -148,19 +146,34 @@ def run_all(tool: str, cases: Iterable[Case], limit_s: float) -> Iterator[Run]:
         left = until - time.monotonic()
         if left <= 0:
             return
-        found = minify(case, left) if tool.startswith("minifier") else search(case)
+        if tool.startswith("minifier"):
+            from minifier import minify  # imports torch, which the search does without
+
+            found = minify(case, left)
+        else:
+            found = search(case)
         if found:
             yield found
 
 
-def machine() -> dict[str, str]:
-    import torch
+def read(path: Path) -> Iterator[Row]:
+    """Read what ``write`` wrote."""
+    for entry in json.loads(path.read_text())["rows"]:
+        runs = [Run(**{"sizes": [], **run}) for run in entry.pop("runs")]
+        yield Row(**entry, runs=runs)
 
+
+def write(rows: list[Row], path: Path) -> None:
+    result = {"on": machine(), "rows": [row.to_json() for row in rows]}
+    path.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+
+
+def machine() -> dict[str, str]:
     return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": metadata.version("torch"),
     }
 
 

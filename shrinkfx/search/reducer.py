@@ -124,9 +124,8 @@ class Reducer:
         while start is not self.best:
             start = self.best
             for edit in proposals(strategy, start, self._suspects):
-                # What a step has done in part is proposed anew, if it still counts.
-                whole = left_of(edit, self.best) == edit
-                if whole and self._accepts(strategy, policy, [edit]):
+                # What a step has done in part does not fit any more.
+                if self._accepts(strategy, policy, [edit]):
                     yield self.best
 
     def _combine(self, strategy: Strategy, policy: Outputs) -> Iterator[Candidate]:
