@@ -141,7 +141,8 @@ def _high(symbol: Symbol) -> int:
 def outside(space: Space) -> list[Sizes]:
     """List sizes just outside of what is declared: one symbol, the others inside.
 
-    0, 1, the one below the smallest and the one above the largest.
+    0, 1, the one below the smallest and the one above the largest. First with the
+    others as exported, then with them at their smallest.
     """
     smallest = tuple(symbol.low for symbol in space.symbols)
     found: dict[Sizes, None] = {}

@@ -159,6 +159,10 @@ class Examples:
     def failing(self, number: int) -> list[Example]:
         return [e for e in self.all() if e.failure == number]
 
+    def failures(self) -> range:
+        """Number the failures that were seen."""
+        return range(len(self._failures))
+
     def first(self, number: int) -> int:
         """Tell how many examples it took to see a failure."""
         failures = [example.failure for example in self.all()]

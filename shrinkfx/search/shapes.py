@@ -31,7 +31,8 @@ from hypothesis.errors import Unsatisfiable
 
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.search.examples import Answer, Example, Examples, Found
-from shrinkfx.search.nearest import Grid, lower, nearest_pass
+from shrinkfx.search.nearest import Grid
+from shrinkfx.search.settle import settle
 
 _BLOCKS = (16, 32, 64, 128, 256, 1024)
 _PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)
@@ -41,15 +42,13 @@ _EQUAL = (0, 1, 2, 3, 16, 33, 127, 1024)
 _WHOLE = 8
 """Weight of drawing from all sizes of a symbol, where a span counts as one."""
 
-CONFIRMATIONS = 2
-"""Further runs of the smallest failing sizes."""
-
 
 class Plan:
     """What is drawn: which sizes are tried first, and which fit."""
 
     def __init__(self, space: Space, max_elements: int, seed: int) -> None:
         self.space = space
+        self.max_elements = max_elements
         self.grid = Grid(space, max_elements)
         self._random = random.Random(seed)
 
@@ -242,31 +241,3 @@ def _leaving_nothing() -> Iterator[None]:
             yield
         finally:
             set_hypothesis_home_dir(None)
-
-
-def settle(grid: Grid, examples: Examples, number: int) -> Found:
-    """Finish what Hypothesis has begun: the exact minimum, confirmed, and a pass."""
-
-    def fails(positions: Sizes) -> bool:
-        return examples.ask(grid.sizes(positions)).failure == number
-
-    def passes(positions: Sizes) -> bool:
-        return examples.ask(grid.sizes(positions)).answer is Answer.PASSES
-
-    seen = [grid.positions(e.sizes) for e in examples.failing(number)]
-    best = lower(min(seen, key=grid.cost), fails, grid)
-    sizes = grid.sizes(best)
-    again = [examples.again(sizes, n + 1) for n in range(CONFIRMATIONS)]
-    known = [grid.positions(e.sizes) for e in examples.passing()]
-    near = nearest_pass(best, passes, known, grid)
-    example = examples.ask(sizes)
-    assert example.signature is not None
-    return Found(
-        sizes=sizes,
-        signature=example.signature,
-        nearest=None if near is None else grid.sizes(near),
-        first=examples.first(number),
-        failing=len(examples.failing(number)),
-        runs=1 + len(again),
-        failed=1 + sum(e.failure == number for e in again),
-    )
