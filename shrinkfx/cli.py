@@ -87,7 +87,7 @@ def _print_swept(swept: api.Swept) -> int:
     counts = swept.report["examples"]["inside"]
     print(
         f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
-        f"at {counts['invalid']} eager fails, {counts['unresolved']} gave no answer"
+        f"{counts['invalid']} are invalid, {counts['unresolved']} gave no answer"
     )
     print(swept.table or "no size was found at which the program fails")
     if swept.target:

@@ -45,9 +45,10 @@ class Place:
     dim: int | None
     size: str
 
-    def __str__(self) -> str:
+    def describe(self, symbol: str) -> str:
+        """Say where a symbol shows, and as what."""
         where = self.input if self.dim is None else f"dim {self.dim} of {self.input}"
-        return f"{self.size}: {where}"
+        return where if self.size == symbol else f"{where} as {self.size}"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Task
-from shrinkfx.program.sizes import Space, outside
+from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.run.at_sizes import Runner, settle_settings
 from shrinkfx.run.job import Job, server_for
 from shrinkfx.run.memory import wants_guard_pages
@@ -66,12 +66,12 @@ def _space(job: Job, server: Server) -> Space:
     if not all(space.allowed):
         raise UsageError(f"{model} declares conditions that no sizes fulfil")
     for symbol, allowed in zip(space.symbols, space.allowed, strict=True):
-        places = [p for p in space.places if symbol.name in p.size]
-        top = "unbounded, tried to" if symbol.high is None else "to"
-        job.note(
-            f"{symbol.name} ({'; '.join(map(str, places))}): {allowed[0]} {top} "
-            f"{allowed[-1]}, exported at {symbol.exported}"
-        )
+        name = symbol.name
+        places = [p.describe(name) for p in space.places if name in names_in(p.size)]
+        span = f"from {allowed[0]} to {allowed[-1]}"
+        span += " (no upper bound is declared)" if symbol.high is None else ""
+        where = ", ".join(places)
+        job.note(f"{name}: {where}; {span}, exported at {symbol.exported}")
     return space
 
 
