@@ -22,7 +22,8 @@ class Halves(nn.Module):
     """Add the halves of an input: eager fails where there are none."""
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = x[: x.shape[0] // 2] + x[x.shape[0] // 2 :]
+        half = x.shape[0] // 2
+        total: Tensor = x[:half] + x[half:]
         return total
 
 
@@ -35,7 +36,7 @@ def refuse(x: Tensor) -> Tensor:
 
 
 def be_wrong(x: Tensor) -> Tensor:
-    return Halves()(x) + 1
+    return x[: len(x) // 2] + x[len(x) // 2 :] + 1
 
 
 def give_anything(x: Tensor) -> Tensor:
