@@ -38,6 +38,7 @@ from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.messages import Task  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
+from shrinkfx.run.at_sizes import QUIET_THREADS  # noqa: E402
 from shrinkfx.search.examples import Answer, Example, Examples, judge_example  # noqa: E402
 from shrinkfx.search.shapes import Plan, sweep  # noqa: E402
 
@@ -54,7 +55,8 @@ def cpu_seconds(pid: int) -> float:
 @contextmanager
 def compiled(model: Path, preload: str) -> Iterator[tuple[Space, Run]]:
     """Compile a program once; yield its sizes and what runs it at some."""
-    with Server(model=model, preloads=[preload] if preload else []) as server:
+    preloads = [preload] if preload else []
+    with Server(model=model, preloads=preloads, environment=QUIET_THREADS) as server:
         options = {"seed": 0, "package": str(server.directory / "sweep.pt2")}
         compiler = Compiler(server, Limits(600.0, 8 << 30), options)
         space = Space.from_json(compiler.ask(Task.SPACE).answer["space"])
@@ -104,8 +106,10 @@ def measure_healthy(name: str, count: int) -> None:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "model.pt2"
+        dims = {0: torch.export.Dim("n", min=1, max=1024)}
+        inputs = model.inputs(5)
         exported = torch.export.export(
-            model.make().eval(), model.inputs(5), dynamic_shapes=model.dynamic()
+            model.make().eval(), inputs, dynamic_shapes=(dims,) * len(inputs)
         )
         nodes = len(exported.graph.nodes)
         torch.export.save(exported, path)

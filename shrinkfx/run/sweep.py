@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Task
 from shrinkfx.program.sizes import Space, names_in, outside
-from shrinkfx.run.at_sizes import Runner, settle_settings
+from shrinkfx.run.at_sizes import QUIET_THREADS, Runner, settle_settings
 from shrinkfx.run.job import Job, server_for
 from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S
@@ -39,8 +40,9 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
     """
     job = Job(options, out, listener)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    quiet = {**QUIET_THREADS, **options.environment}
     with (
-        server_for(options, worker) as server,
+        server_for(replace(options, environment=quiet), worker) as server,
         closing(SweepJournal(out / JOURNAL)) as journal,
         closing(SweepJournal(out / JOURNAL, "outside")) as beside,
     ):
