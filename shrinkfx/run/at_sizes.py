@@ -77,9 +77,10 @@ def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str
 def _digest(options: Options) -> str:
     digest = hashlib.sha256()
     for name in (options.model, options.inputs, *options.preload):
-        digest.update(str(name).encode() if name else b"")
-        if name and Path(name).is_file():
-            digest.update(Path(name).read_bytes())
+        is_file = bool(name) and Path(str(name)).is_file()
+        # A module is known by its name; a file may have been moved.
+        content = Path(str(name)).read_bytes() if is_file else str(name).encode()
+        digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()
 
 
@@ -108,6 +109,8 @@ class Runner:
         if settings["guard_pages"] and not server.ready.no_guard_pages:
             options["guard_pages"] = Guard.AFTER
         self._compiler = Compiler(server, limits, options, job.meters["search"])
+        if job.options.probe and not self._interprets:
+            raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
         if self._interprets:
             job.note("on the interpreter, code is generated again for each example")
             if settings["ranges"] == "beyond":

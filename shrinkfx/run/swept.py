@@ -131,7 +131,7 @@ def _finding(runner: Runner, found: Found, out: Path, number: int) -> Finding:
 
 def _row(space: Space, found: Found) -> Row:
     failure = found.signature
-    text = failure.text or failure.detail
+    text = " ".join((failure.text or failure.detail).split())
     missing = "missing guard: " if found.missing_guard else ""
     near = "none seen" if found.nearest is None else space.describe(found.nearest)
     return Row(space.describe(found.sizes), failure.kind, f"{missing}{text}", near)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.sizes import Sizes
@@ -86,6 +87,8 @@ class Record(Protocol):
 
     def answered(self, number: int, example: Example) -> None: ...
 
+    def withdrawn(self, number: int) -> None: ...
+
 
 class Nowhere:
     """A record that keeps nothing."""
@@ -97,6 +100,9 @@ class Nowhere:
         return 0
 
     def answered(self, number: int, example: Example) -> None:
+        pass
+
+    def withdrawn(self, number: int) -> None:
         pass
 
 
@@ -142,12 +148,20 @@ class Examples:
         if key not in self._known:
             example = self._record.recall(*key)
             if example is None:
-                number = self._record.asked(*key)
-                example = self._run(sizes)
-                self._record.answered(number, example)
+                example = self._run_recorded(*key)
             self._known[key] = self._numbered(example)
             self._listener(self._known[key])
         return self._known[key]
+
+    def _run_recorded(self, sizes: Sizes, attempt: int) -> Example:
+        number = self._record.asked(sizes, attempt)
+        try:
+            example = self._run(sizes)
+        except (BudgetExhausted, KeyboardInterrupt):
+            self._record.withdrawn(number)  # it is not these sizes that end the sweep
+            raise
+        self._record.answered(number, example)
+        return example
 
     def all(self) -> list[Example]:
         """List what is known, in the order of asking, each of the sizes once."""

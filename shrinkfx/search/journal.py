@@ -190,6 +190,10 @@ class SweepJournal:
             (json.dumps(example.to_json()), number),
         )
 
+    def withdrawn(self, number: int) -> None:
+        """Forget a question that was not put after all."""
+        self._db.execute("DELETE FROM examples WHERE number=?", (number,))
+
     def close(self) -> None:
         self._db.close()
 

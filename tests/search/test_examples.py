@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.sizes import Sizes, Space, Symbol
@@ -99,6 +100,20 @@ def test_sizes_that_end_the_sweep_twice_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         swept(tmp_path / "other.sqlite", eleventh)
     assert eleventh.sizes[-1] not in rest.sizes
+
+
+@pytest.mark.parametrize("end", [BudgetExhausted("spent"), KeyboardInterrupt()])
+def test_sizes_are_not_to_blame_for_what_the_user_ends(
+    tmp_path: Path, end: BaseException
+) -> None:
+    def run(sizes: Sizes) -> Example:
+        raise end
+
+    with closing(SweepJournal(tmp_path / "journal.sqlite")) as record:
+        for _ in range(3):
+            with pytest.raises(type(end)):
+                Examples(run, record).ask((3, 4))
+        assert record.recall((3, 4), 0) is None
 
 
 def test_record_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
