@@ -13,7 +13,7 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.failure.signature import UNTIL, Kind
-from shrinkfx.options import GUARD_PAGES, Options, Reduction
+from shrinkfx.options import GUARD_PAGES, RANGES, Options, Reduction, Sweeping
 from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
 from shrinkfx.report.output import (
     output_folder,
@@ -22,6 +22,8 @@ from shrinkfx.report.output import (
 from shrinkfx.run import run
 from shrinkfx.run.retrieval import Retrieved
 from shrinkfx.run.retrieval import retrieve as retrieve_from
+from shrinkfx.run.sweep import JOURNAL, run_sweep
+from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
 from shrinkfx.search.events import Listener, ignore
 from shrinkfx.search.strategy import choose
@@ -31,9 +33,12 @@ __all__ = [
     "Options",
     "Reduction",
     "Retrieved",
+    "Sweeping",
+    "Swept",
     "minify",
     "reduce",
     "retrieve",
+    "sweep",
     "verify",
 ]
 
@@ -137,10 +142,46 @@ def minify(
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     """Do what ``minify`` does, with its arguments in one record."""
     _check(options)
+    if options.inputs and options.inputs.suffix == ".py":
+        raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
     options = _with_what_shows_it(options)
     folder = output_folder(options.out, options.model)
     try:
         return run(options, folder, listener)
+    finally:
+        remove_if_empty(folder)
+
+
+def sweep(options: Options, listener: Listener = ignore) -> Swept:
+    """Find the sizes at which a program with dynamic shapes fails.
+
+    Args:
+        options: ``sweeping`` says how; ``until``, if set, which failures count.
+            ``inputs`` may be a ``.py`` that defines ``inputs(**sizes)``.
+
+    Raises:
+        UsageError: an option makes no sense, or the program has no free sizes.
+        LoadError: the program, its inputs or a preload could not be read.
+        NotReproducible: the program does not compile, whatever its sizes.
+        WorkerError: the process that holds torch died; ``resume`` goes on from there.
+    """
+    _check(options)
+    how = options.sweeping or Sweeping()
+    if options.check is not None:
+        raise UsageError("--dynamic-sweep runs AOTInductor: leave --check out")
+    _check_one_of("ranges", how.ranges, RANGES)
+    for name in ("examples", "max_elements"):
+        value = getattr(how, name)
+        if value is not None and value <= 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
+    if how.resume is None:
+        folder = output_folder(options.out, options.model)
+    elif (how.resume / JOURNAL).is_file():
+        folder = how.resume
+    else:
+        raise UsageError(f"--resume {how.resume} holds no sweep")
+    try:
+        return run_sweep(_with_what_shows_it(options), folder, listener)
     finally:
         remove_if_empty(folder)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import ANY, MEANING
-from shrinkfx.options import GUARD_PAGES, Options
+from shrinkfx.options import GUARD_PAGES, Options, Sweeping
 from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
 
 EXIT_CODES = {
@@ -19,6 +19,7 @@ EXIT_CODES = {
     3: "the program does not fail as asked; says what it does instead",
     4: "stopped early by budget or Ctrl-C; the best so far is written and verified",
     5: "reduced, but the repro could not be verified",
+    6: "a sweep has found sizes at which the program fails (0: it found none)",
 }
 
 _EXAMPLES = """\
@@ -30,6 +31,8 @@ examples:
   shrinkfx model.pt2 --until mismatch --inductor-config max_autotune=True \\
       --max-minutes 30 --out report
       reduce a wrong result under the failing run's own settings, for half an hour
+  shrinkfx model.pt2 --dynamic-sweep
+      find the sizes of dynamic dims at which the program fails
 """
 
 
@@ -49,6 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_failure_options(parser)
     _add_program_options(parser)
     _add_search_options(parser)
+    _add_sweep_options(parser)
     _add_output_options(parser)
     return parser
 
@@ -102,7 +106,8 @@ def _add_program_options(parser: argparse.ArgumentParser) -> None:
         "--inputs",
         metavar="FILE",
         help="failing inputs, where they differ from those in the .pt2: a torch.saved "
-        "tuple, or a dict with args and kwargs",
+        "tuple, or a dict with args and kwargs; for a sweep also a .py with a function "
+        "inputs(**sizes)",
     )
     group.add_argument(
         "--preload",
@@ -170,6 +175,59 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--strategies", metavar="NAME,...", help="only these, in order")
     group.add_argument(
         "--list-strategies", action="store_true", help="list the strategies and leave"
+    )
+
+
+def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("dynamic shapes")
+    group.add_argument(
+        "--dynamic-sweep",
+        action="store_true",
+        help="run the program, compiled once, at many sizes of its dynamic dims; "
+        "tell at which it fails, and where it passes next to these",
+    )
+    group.add_argument(
+        "--examples", type=int, metavar="N", help="sizes to draw (default 200)"
+    )
+    group.add_argument(
+        "--seed", type=int, metavar="S", help="another one draws others (default 0)"
+    )
+    group.add_argument(
+        "--max-elements",
+        type=int,
+        metavar="E",
+        help="of the largest tensor (default 4194304, or less if memory is short)",
+    )
+    group.add_argument(
+        "--beyond-ranges",
+        action="store_true",
+        help="also try sizes just outside of the declared ones, which the program must "
+        "refuse (AOTI_RUNTIME_CHECK_INPUTS=1) or run as eager does",
+    )
+    group.add_argument(
+        "--resume", metavar="DIR", help="go on with the sweep in that folder"
+    )
+
+
+def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
+    """Gather what is said of a sweep.
+
+    Raises:
+        UsageError: something is, and none is asked for.
+    """
+    names = ("examples", "seed", "max_elements", "beyond_ranges", "resume")
+    given = [n for n in names if getattr(arguments, n) not in (None, False)]
+    if not arguments.dynamic_sweep:
+        if given:
+            option = given[0].replace("_", "-")
+            raise UsageError(f"--{option} is for a sweep: add --dynamic-sweep")
+        return None
+    return Sweeping(
+        examples=arguments.examples,
+        seed=arguments.seed,
+        max_elements=arguments.max_elements,
+        ranges="beyond" if arguments.beyond_ranges else "declared",
+        resume=Path(arguments.resume) if arguments.resume else None,
     )
 
 
@@ -243,6 +301,7 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         out=Path(arguments.out) if arguments.out else None,
         strategies=tuple(names.split(",")) if names else None,
         command=command,
+        sweeping=_sweeping(arguments),
     )
 
 

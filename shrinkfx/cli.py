@@ -19,6 +19,7 @@ _SHOWN = 3
 """By-catch that is printed; ``summary.json`` has all."""
 
 _STATUS = {"reduced": 0, "stopped": 4, "unverified": 5}
+_SWEPT = {"passes": 0, "missed": 3, "stopped": 4, "found": 6}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +54,8 @@ def _run(arguments: argparse.Namespace, command: str) -> int:
         if arguments.candidate:
             retrieved = api.retrieve(options, arguments.candidate, listener)
             return _print_candidate(retrieved)
+        if options.sweeping:
+            return _print_swept(api.sweep(options, listener))
         reduction = api.reduce(options, listener)
     finally:
         listener.close()
@@ -78,6 +81,19 @@ def _print_confirmed(confirmed: api.Confirmed) -> int:
     said = " as its header states" if confirmed.expected else ""
     print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
     return 0 if confirmed.fails else 3
+
+
+def _print_swept(swept: api.Swept) -> int:
+    counts = swept.report["examples"]["inside"]
+    print(
+        f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
+        f"{counts['invalid']} are invalid, {counts['unresolved']} gave no answer"
+    )
+    print(swept.table or "no size was found at which the program fails")
+    if swept.target:
+        print(f"to reduce it: --inputs {swept.target.failing}")
+    print(f"folder:   {swept.folder}")
+    return _SWEPT[swept.status]
 
 
 def _print_result(reduction: api.Reduction) -> None:

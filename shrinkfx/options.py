@@ -14,6 +14,28 @@ from shrinkfx.program.messages import ARCHS, Backend, Build
 GUARD_PAGES = ("auto", "on", "off")
 
 
+RANGES = ("declared", "beyond")
+"""Which sizes a sweep tries."""
+
+
+@dataclass(frozen=True)
+class Sweeping:
+    """How to sweep over sizes; None takes what a resumed sweep had, or the default.
+
+    Attributes:
+        examples: sizes to draw.
+        max_elements: of the program's largest tensor.
+        ranges: ``declared``, or ``beyond`` for sizes just outside of these as well.
+        resume: the folder of a sweep to go on with.
+    """
+
+    examples: int | None = None
+    seed: int | None = None
+    max_elements: int | None = None
+    ranges: str = "declared"
+    resume: Path | None = None
+
+
 @dataclass(frozen=True)
 class Options:
     """What to reduce, and how; the command line in one record.
@@ -34,6 +56,7 @@ class Options:
             against inaccessible pages; ``auto`` is ``on`` for memory errors.
         timeout_s: seconds per check; None means ten times the baseline.
         command: how the run was started, for the repro's header.
+        sweeping: set for a sweep over sizes.
     """
 
     model: Path
@@ -57,6 +80,7 @@ class Options:
     out: Path | None = None
     strategies: tuple[str, ...] | None = None
     command: str = ""
+    sweeping: Sweeping | None = None
 
 
 @dataclass(frozen=True)

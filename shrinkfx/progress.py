@@ -6,7 +6,7 @@ from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
-from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped
+from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped, Tried
 
 _BAR = "{desc}, {n_fmt} checks [{elapsed}, {rate_fmt}{postfix}]"
 _BAR_WITH_TOTAL = (
@@ -40,7 +40,7 @@ class Plain(Quiet):
 class Verbose(Plain):
     """One line per check as well."""
 
-    shown = (Noted, Stepped, Checked)
+    shown = (Noted, Stepped, Checked, Tried)
 
 
 class Progress(Quiet):
@@ -53,27 +53,42 @@ class Progress(Quiet):
     def __call__(self, event: Event) -> None:
         match event:
             case Started(operators, max_checks):
-                self._bar = tqdm(
-                    total=max_checks,
-                    unit=" checks",
-                    file=self._stream,
-                    bar_format=_BAR if max_checks is None else _BAR_WITH_TOTAL,
-                    dynamic_ncols=True,
-                )
-                self._bar.set_description_str(f"{operators} operators")
+                self._begin(max_checks, "checks")
+                self._describe(f"{operators} operators")
             case Checked():
                 self._advance(event)
+            case Tried(sizes):
+                if self._bar is None:
+                    self._begin(None, "examples")
+                self._describe(sizes)
+                self._step()
             case Noted() | Stepped():
                 tqdm.write(line(event), file=self._stream)
 
+    def _begin(self, total: int | None, unit: str) -> None:
+        form = _BAR if total is None else _BAR_WITH_TOTAL
+        self._bar = tqdm(
+            total=total,
+            unit=f" {unit}",
+            file=self._stream,
+            bar_format=form.replace("checks", unit),
+            dynamic_ncols=True,
+        )
+
+    def _describe(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.set_description_str(text, refresh=False)
+
+    def _step(self) -> None:
+        if self._bar is not None:
+            self._bar.update()
+
     def _advance(self, event: Checked) -> None:
-        if self._bar is None:
-            return
-        self._bar.set_description_str(f"{event.operators} operators", refresh=False)
-        if event.seconds_left is not None:
+        self._describe(f"{event.operators} operators")
+        if self._bar is not None and event.seconds_left is not None:
             left = f"{event.seconds_left / 60:.0f} min left"
             self._bar.set_postfix_str(left, refresh=False)
-        self._bar.update()
+        self._step()
 
     def close(self) -> None:
         if self._bar is not None:
@@ -90,5 +105,7 @@ def line(event: Event) -> str:
             return f"{step}  {strategy}  check {check}  {seconds:.0f} s"
         case Checked(check, outcome, operators):
             return f"check {check}: {outcome}; {operators} operators so far"
+        case Tried(sizes, answer, said):
+            return f"{sizes}: {answer}" + (f" ({said})" if said else "")
         case Started(operators):
             return f"searching among {operators} operators"

@@ -53,6 +53,14 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--strategies", "drop_node"], "did you mean drop_nodes"),
         (["--unti", "assert"], "unrecognized arguments"),
         (["-v", "-q"], "not allowed with"),
+        (["--examples", "5"], "add --dynamic-sweep"),
+        (["--beyond-ranges"], "--beyond-ranges is for a sweep"),
+        (["--resume", "nowhere"], "add --dynamic-sweep"),
+        (["--dynamic-sweep", "--resume", "nowhere"], "holds no sweep"),
+        (["--dynamic-sweep", "--examples", "0"], "--examples must be above 0"),
+        (["--dynamic-sweep", "--max-elements", "0"], "--max-elements must be above"),
+        (["--dynamic-sweep", "--check", "x {}"], "leave --check out"),
+        (["--inputs", "own.py"], "is for --dynamic-sweep"),
     ],
 )
 def test_bad_usage_is_refused_before_anything_starts(
@@ -128,9 +136,9 @@ def test_readme_has_the_kinds_of_the_tool() -> None:
     }
 
 
-def test_help_shows_three_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_four_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert shown.count("\n  shrinkfx ") == 3
+    assert shown.count("\n  shrinkfx ") == 4
     assert "exit codes:" in shown

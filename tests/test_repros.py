@@ -23,6 +23,10 @@ KEYS = {
     *("preload", "options", "notes", "suspects"),
     *("max_operators", "max_checks", "dynamic_dims", "operators"),
 }
+SWEEPS = [p for p in CASES if p.name.startswith("sweep_")]
+"""Found by a sweep: no failing inputs are given."""
+
+REDUCED = [p for p in CASES if p not in SWEEPS]
 
 
 def test_there_are_cases() -> None:
@@ -33,7 +37,7 @@ def test_there_are_cases() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
 def test_case_says_what_to_expect(case: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
-    assert set(expected) == KEYS
+    assert set(expected) == KEYS | ({"sweep"} if case in SWEEPS else set())
     assert (case / "make.py").is_file()
     assert expected["device"] in ("cpu", "cuda")
     assert not expected["preload"] or (case / expected["preload"]).is_file()
@@ -43,7 +47,7 @@ def test_case_says_what_to_expect(case: Path) -> None:
 
 
 @pytest.mark.aoti
-@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+@pytest.mark.parametrize("case", REDUCED, ids=lambda p: p.name)
 def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
     if not expected["suspects"]:
@@ -57,7 +61,7 @@ def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.aoti
-@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+@pytest.mark.parametrize("case", REDUCED, ids=lambda p: p.name)
 def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
     out = tmp_path / "out"
@@ -86,7 +90,7 @@ def made(case: Path, folder: Path) -> list[str]:
     """Export a case, and say how to run shrinkfx on it."""
     expected = tomllib.loads((case / "expected.toml").read_text())
     model = folder / "model.pt2"
-    run("-W", "ignore", str(ROOT / "repros" / "export.py"), case.name, str(model))
+    export(case, model)
     words = [str(model), "--until", expected["kind"], *expected["options"]]
     if expected["device"] == "cuda":
         words += ["--device", "cuda", "--backend", "interpreter"]
@@ -97,11 +101,45 @@ def made(case: Path, folder: Path) -> list[str]:
     return words
 
 
-def run(*arguments: str) -> str:
+@pytest.mark.aoti
+@pytest.mark.parametrize("case", SWEEPS, ids=lambda p: p.name)
+def test_case_is_found_by_a_sweep(case: Path, tmp_path: Path) -> None:
+    expected = tomllib.loads((case / "expected.toml").read_text())
+    model, out = tmp_path / "model.pt2", tmp_path / "out"
+    export(case, model)
+    preload = ["--preload", str(case / expected["preload"])]
+    options = ["--dynamic-sweep", "--seed", "7", "--out", str(out), *preload]
+    run("-m", "shrinkfx", str(model), *options, code=6)
+    swept = json.loads((out / "sweep.json").read_text())
+    assert swept["compiles"] == 1
+    (found,) = swept["findings"]
+    signature = Signature(**found["signature"])
+    assert (signature.kind, signature.stage) == (expected["kind"], expected["stage"])
+    assert signature.says(expected["message"])
+    assert list(found["sizes"].values()) == expected["sweep"]["sizes"]
+    assert list(found["nearest_pass"].values()) == expected["sweep"]["nearest"]
+    assert found["first_seen_after"] <= 200
+    assert found["confirmed"] == {"runs": 3, "failed": 3}
+
+    # With these inputs it fails as any other program does, and with those it doesn't.
+    only_look = ["--max-checks", "1", "--quiet", *preload]
+    for name, code in (("failing_inputs", 4), ("passing_inputs", 3)):
+        inputs = ["--inputs", str(out / found[name]), "--out", str(tmp_path / name)]
+        runs = ["--baseline-runs", "5"]
+        run("-m", "shrinkfx", str(model), *inputs, *only_look, *runs, code=code)
+
+
+def export(case: Path, model: Path) -> None:
+    run("-W", "ignore", str(ROOT / "repros" / "export.py"), case.name, str(model))
+
+
+def run(*arguments: str, code: int = 0) -> str:
     """Run Python on ``arguments`` and return what it says, shown if the test fails."""
     command = [sys.executable, *arguments]
     done = subprocess.run(
         command, cwd=ROOT, timeout=1500, check=False, capture_output=True, text=True
     )
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == code, (
+        f"exit {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     return done.stderr

@@ -46,7 +46,7 @@ class Job:
 
 def limits_of(options: Options, default_s: float) -> Limits:
     """Bound a check by the user's time limit, and by what memory is free."""
-    return Limits(options.timeout_s or default_s, _available_bytes() * 3 // 4)
+    return Limits(options.timeout_s or default_s, available_bytes() * 3 // 4)
 
 
 def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
@@ -64,7 +64,7 @@ def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
     )
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
     """Memory that is free now, as the kernel estimates it."""
     with open("/proc/meminfo", encoding="ascii") as file:
         fields = dict(line.split(":", 1) for line in file)

@@ -45,7 +45,20 @@ class Stepped:
     seconds: float
 
 
-Event = Noted | Started | Checked | Stepped
+@dataclass(frozen=True)
+class Tried:
+    """A program was run at some sizes.
+
+    Attributes:
+        answer: what it did, in a word; ``said`` in more, if there is more to say.
+    """
+
+    sizes: str
+    answer: str
+    said: str
+
+
+Event = Noted | Started | Checked | Stepped | Tried
 Listener = Callable[[Event], None]
 
 

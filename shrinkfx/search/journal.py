@@ -14,6 +14,8 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Build
+from shrinkfx.program.sizes import Sizes
+from shrinkfx.search.examples import Answer, Example
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS checks (
@@ -33,7 +35,16 @@ CREATE TABLE IF NOT EXISTS checks (
     cpu_seconds REAL,
     log TEXT
 );
-CREATE TABLE IF NOT EXISTS run (settings TEXT NOT NULL)
+CREATE TABLE IF NOT EXISTS run (settings TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS sweep (settings TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS examples (
+    number INTEGER PRIMARY KEY,
+    asked_at REAL NOT NULL,
+    part TEXT NOT NULL,
+    sizes TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    example TEXT
+)
 """
 
 
@@ -66,9 +77,7 @@ class Journal:
         Args:
             settings: what every check of the run shares, as JSON can hold it.
         """
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.executescript(_TABLES)
+        self._db = _opened(path)
         if settings is not None:
             self._db.execute("INSERT INTO run VALUES (?)", (json.dumps(settings),))
 
@@ -134,6 +143,74 @@ class Journal:
 
     def close(self) -> None:
         self._db.close()
+
+
+class SweepJournal:
+    """The examples of a sweep, which can so go on after a kill.
+
+    Args:
+        part: which of the sweep's questions; the same sizes may be in several.
+    """
+
+    def __init__(self, path: Path | str, part: str = "inside") -> None:
+        self._db = _opened(path)
+        self._part = part
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Note what all examples share."""
+        self._db.execute("INSERT INTO sweep VALUES (?)", (json.dumps(settings),))
+
+    def settings(self) -> dict[str, Any]:
+        """Fetch what all examples share, or nothing if there was no sweep."""
+        row = self._db.execute("SELECT settings FROM sweep").fetchone()
+        found: dict[str, Any] = json.loads(row[0]) if row else {}
+        return found
+
+    def recall(self, sizes: Sizes, attempt: int) -> Example | None:
+        """Fetch an example's answer; sizes that ended two sweeps have none for good."""
+        rows = self._db.execute(
+            "SELECT example FROM examples WHERE part=? AND sizes=? AND attempt=?",
+            (self._part, json.dumps(sizes), attempt),
+        ).fetchall()
+        for (text,) in rows:
+            if text is not None:
+                return Example.from_json(json.loads(text))
+        if len(rows) < _TRIES:
+            return None
+        return Example(sizes, Answer.UNRESOLVED, reason=f"did not end {_TRIES} times")
+
+    def asked(self, sizes: Sizes, attempt: int) -> int:
+        """Note that sizes are about to be run, and return the note's number."""
+        row = (time.time(), self._part, json.dumps(sizes), attempt)
+        cursor = self._db.execute(
+            "INSERT INTO examples (asked_at, part, sizes, attempt) VALUES (?, ?, ?, ?)",
+            row,
+        )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def answered(self, number: int, example: Example) -> None:
+        self._db.execute(
+            "UPDATE examples SET example=? WHERE number=?",
+            (json.dumps(example.to_json()), number),
+        )
+
+    def withdrawn(self, number: int) -> None:
+        """Forget a question that was not put after all."""
+        self._db.execute("DELETE FROM examples WHERE number=?", (number,))
+
+    def close(self) -> None:
+        self._db.close()
+
+
+_TRIES = 2
+
+
+def _opened(path: Path | str) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.executescript(_TABLES)
+    return db
 
 
 def _failure(text: str | None) -> Signature | None:

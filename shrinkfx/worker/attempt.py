@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.messages import Backend, Probe, Setup
 from shrinkfx.worker import evidence
@@ -23,6 +24,7 @@ from shrinkfx.worker.describe import mutates
 from shrinkfx.worker.rebuild import Rebuilt
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.supervise import Note
+from shrinkfx.worker.values import call
 
 _AGAIN_S = 5.0
 """Seconds after which a child runs a program that passes no further time."""
@@ -88,6 +90,39 @@ def _with_aoti(
     # A corrupt heap may only show when what was allocated is freed.
     del compiled
     gc.collect()
+    note(Stage.DONE)
+    return answer
+
+
+def attempt_outside(
+    run: Rebuilt, arguments: Mapping[str, Any], note: Note, folder: Path
+) -> dict[str, Any]:
+    """Run a compiled package at sizes that its program does not declare.
+
+    It must refuse them, or do what eager does; where eager raises, it must, too.
+
+    Returns:
+        An answer: empty if it does; ``refused`` if it says why not.
+    """
+    os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+    reference, raised = Reference(run, arguments), ""
+    note(Stage.EAGER)
+    try:
+        reference.run_eager()
+    except Exception as error:  # noqa: BLE001 - what the compiled program must do, too
+        raised = f"{type(error).__name__}: {first_line(str(error))}"
+    note(Stage.LOAD)
+    package = aoti.build_once(run.exported, folder, {}, arguments["package"])
+    compiled = aoti.load(package)
+    try:
+        answer = {} if raised else reference.judge(compiled, note)
+        if raised:
+            note(Stage.RUN)
+            call(compiled, run.failing)
+            text = f"it gives a result, and eager raises {raised}"
+            answer = {"difference": {"what": "values", "text": text}}
+    except Exception as error:  # noqa: BLE001 - loud enough
+        answer = {"refused": str(error)}
     note(Stage.DONE)
     return answer
 

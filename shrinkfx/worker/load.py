@@ -90,15 +90,16 @@ def _preload(name: str) -> str:
         torch.ops.load_library(name)
         return ""
     if name.endswith(".py"):
-        return str(_import_file(Path(name).resolve()).__file__)
+        return str(import_file(name).__file__)
     module = importlib.import_module(name)
     path = getattr(module, "__file__", None) or ""
     installed = "site-packages" in path or "dist-packages" in path
     return "" if installed or not path.endswith(".py") else path
 
 
-def _import_file(path: Path) -> ModuleType:
+def import_file(name: str) -> ModuleType:
     """Import a file under its own name, with its folder importable."""
+    path = Path(name).resolve()
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -135,8 +136,9 @@ def load(setup: Setup) -> Program:
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
     )
-    failing = _read_inputs(setup.inputs) if setup.inputs else example
-    if setup.device and setup.inputs and setup.backend != Backend.INTERPRETER:
+    given = setup.inputs and not setup.inputs.endswith(".py")
+    failing = _read_inputs(setup.inputs) if setup.inputs and given else example
+    if setup.device and given and setup.backend != Backend.INTERPRETER:
         args, kwargs = pytree.tree_map_only(
             torch.Tensor, lambda t: t.to(setup.device), (failing.args, failing.kwargs)
         )
@@ -212,19 +214,30 @@ def _move(program: ExportedProgram, device: str) -> ExportedProgram:
 
 
 def _read_inputs(path: str) -> Inputs:
-    advice = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
     try:
         data = torch.load(path, weights_only=True)
     except FileNotFoundError:
-        raise LoadError(path, "no such file", advice) from None
+        raise LoadError(path, "no such file", _ADVICE) from None
     except BaseException as error:
         text = str(error).strip().partition("\n")[0]
-        raise LoadError(path, f"cannot be read: {text}", advice) from error
+        raise LoadError(path, f"cannot be read: {text}", _ADVICE) from error
+    return as_inputs(path, data)
+
+
+_ADVICE = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
+
+
+def as_inputs(path: str, data: object) -> Inputs:
+    """Take what a file holds or gives for the arguments of a call.
+
+    Raises:
+        LoadError: it is something else.
+    """
     if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
         return Inputs(tuple(data.get("args", ())), dict(data.get("kwargs", {})))
     if isinstance(data, (tuple, list)):
         return Inputs(tuple(data), {})
-    raise LoadError(path, f"holds a {type(data).__name__}", advice)
+    raise LoadError(path, f"holds a {type(data).__name__}", _ADVICE)
 
 
 def _require_same_structure(subject: str, example: Inputs, failing: Inputs) -> None:

@@ -18,8 +18,8 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Guard, Probe, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.worker.attempt import attempt
-from shrinkfx.worker.backends import interpreter
+from shrinkfx.worker.attempt import attempt, attempt_outside
+from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.script import stand_in_for_cuda
 from shrinkfx.worker.describe import (
     content_digest,
@@ -32,11 +32,13 @@ from shrinkfx.worker.describe import (
     mutates,
 )
 from shrinkfx.worker.devices import save_for_cuda
+from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.memory import guard_pages
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
+from shrinkfx.worker.space import find_space
 from shrinkfx.worker.supervise import Note
 from shrinkfx.worker.values import Values
 
@@ -64,6 +66,10 @@ class Worker:
             Task.CANDIDATE: self._candidate,
             Task.SAVE: self._save,
             Task.WRITE: self._write,
+            Task.SPACE: self._space,
+            Task.COMPILE: self._compile,
+            Task.SIZES: self._at_sizes,
+            Task.INPUTS: self._save_inputs,
             Task.SCRIPT: self._script,
         }
         return tasks[request.task](request.arguments, note, folder)
@@ -202,6 +208,45 @@ class Worker:
                 {str(n.target) for n in exported.graph.nodes if n.op == "call_function"}
             ),
         }
+
+    def _space(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        program = self._loaded()
+        space = find_space(program.original, program.failing)
+        note(Stage.DONE)
+        return {"space": space.to_json()}
+
+    def _compile(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        note(Stage.COMPILE)
+        options, package = self.setup.inductor, arguments["package"]
+        aoti.build_once(self._loaded().original, folder, options, package)
+        note(Stage.DONE)
+        return {}
+
+    def _made(self, arguments: Mapping[str, Any]) -> Rebuilt:
+        """Take the original, with inputs of the sizes that were asked for."""
+        program, (sizes, seed) = self._loaded(), (arguments["sizes"], arguments["seed"])
+        made = inputs_at(program, sizes, seed, self.setup.inputs)
+        return Rebuilt(program.original, program.example, made)
+
+    def _at_sizes(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        run = self._made(arguments)
+        if arguments.get("outside"):
+            return attempt_outside(run, arguments, note, folder)
+        return attempt(self.setup, run, arguments, note, folder)
+
+    def _save_inputs(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        made = self._made(arguments).failing
+        torch.save({"args": made.args, "kwargs": made.kwargs}, arguments["path"])
+        note(Stage.DONE)
+        return {}
 
     def _script(
         self, arguments: Mapping[str, Any], note: Note, folder: Path

@@ -1,0 +1,217 @@
+"""The free sizes of a program: which there are, and what they may be."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from types import CodeType
+from typing import Any, Self
+
+Sizes = tuple[int, ...]
+"""A number for each symbol of a ``Space``, in its order."""
+
+UNBOUNDED = 4096
+"""The largest size that is tried where a program states no upper bound."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that a program leaves open.
+
+    Attributes:
+        high: the largest that the program declares, or None.
+        exported: what it was in the example inputs.
+    """
+
+    name: str
+    low: int
+    high: int | None
+    exported: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a size shows: a dim of an input, or an input that is a number.
+
+    Attributes:
+        dim: None for a number.
+        size: an expression over symbols, such as ``2*s0 + 1``.
+    """
+
+    input: str
+    dim: int | None
+    size: str
+
+    def describe(self, symbol: str) -> str:
+        """Say where a symbol shows, and as what."""
+        where = self.input if self.dim is None else f"dim {self.dim} of {self.input}"
+        return where if self.size == symbol else f"{where} as {self.size}"
+
+
+@dataclass(frozen=True)
+class Space:
+    """All sizes that a program may be run at.
+
+    Attributes:
+        conditions: expressions that hold at each of them.
+        tensors: elements of the program's tensors, as expressions.
+    """
+
+    symbols: tuple[Symbol, ...]
+    places: tuple[Place, ...] = ()
+    conditions: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(symbol.name for symbol in self.symbols)
+
+    def named(self, sizes: Sizes) -> dict[str, int]:
+        return dict(zip(self.names, sizes, strict=True))
+
+    @cached_property
+    def exported(self) -> Sizes:
+        return tuple(symbol.exported for symbol in self.symbols)
+
+    def admits(self, sizes: Sizes) -> bool:
+        """Tell whether the program declares that it takes these sizes."""
+        inside = all(
+            symbol.low <= size <= _high(symbol)
+            for symbol, size in zip(self.symbols, sizes, strict=True)
+        )
+        named = self.named(sizes)
+        return inside and all(_holds(c, named) for _, c in self._conditions)
+
+    def elements(self, sizes: Sizes) -> int:
+        """Count the elements of the largest tensor at these sizes."""
+        named = self.named(sizes)
+        return max((int(_value(t, named)) for t in self._tensors), default=0)
+
+    @cached_property
+    def allowed(self) -> tuple[Sequence[int], ...]:
+        """List the sizes of each symbol, as far as it alone decides on them."""
+        return tuple(self._allowed(symbol) for symbol in self.symbols)
+
+    def _allowed(self, symbol: Symbol) -> Sequence[int]:
+        sizes = range(symbol.low, _high(symbol) + 1)
+        own = [code for names, code in self._conditions if names == {symbol.name}]
+        if not own or len(sizes) > _LISTED:
+            return sizes
+        return [s for s in sizes if all(_holds(c, {symbol.name: s}) for c in own)]
+
+    @cached_property
+    def _conditions(self) -> list[tuple[set[str], CodeType]]:
+        return [(names_in(text), _compiled(text)) for text in self.conditions]
+
+    @cached_property
+    def _tensors(self) -> list[CodeType]:
+        return [_compiled(text) for text in self.tensors]
+
+    def describe(self, sizes: Sizes) -> str:
+        """Write sizes out, with those that follow from them."""
+        named = self.named(sizes)
+        derived = dict.fromkeys(p.size for p in self.places if p.size not in named)
+        texts = [f"{name}={size}" for name, size in named.items()]
+        texts += [f"{size}={_value(_compiled(size), named)}" for size in derived]
+        return ", ".join(texts)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            symbols=tuple(Symbol(**symbol) for symbol in data["symbols"]),
+            places=tuple(Place(**place) for place in data["places"]),
+            conditions=tuple(data["conditions"]),
+            tensors=tuple(data["tensors"]),
+        )
+
+
+_LISTED = 1 << 20
+"""Sizes of one symbol that are looked at one by one."""
+
+
+def _high(symbol: Symbol) -> int:
+    return max(symbol.low, UNBOUNDED) if symbol.high is None else symbol.high
+
+
+def outside(space: Space) -> list[Sizes]:
+    """List sizes just outside of what is declared: one symbol, the others inside.
+
+    0, 1, the one below the smallest and the one above the largest. First with the
+    others as exported, then with them at their smallest.
+    """
+    smallest = tuple(symbol.low for symbol in space.symbols)
+    found: dict[Sizes, None] = {}
+    for base, index in itertools.product(
+        dict.fromkeys((space.exported, smallest)), range(len(space.symbols))
+    ):
+        for size in _beyond(space.symbols[index]):
+            found[(*base[:index], size, *base[index + 1 :])] = None
+    return list(found)
+
+
+def _beyond(symbol: Symbol) -> Iterable[int]:
+    below = {size for size in (0, 1, symbol.low - 1) if 0 <= size < symbol.low}
+    return sorted(below) + ([] if symbol.high is None else [symbol.high + 1])
+
+
+# --- expressions
+
+_FUNCTIONS = {"min": min, "max": max}
+_PARTS = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Call),
+    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Pow),
+    *(ast.UnaryOp, ast.USub, ast.Not, ast.BoolOp, ast.And, ast.Or),
+    *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+)
+
+
+def _parsed(text: str) -> ast.Expression:
+    """Read arithmetic on names and numbers, and nothing else: it comes from a file.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    tree = ast.parse(text.strip(), mode="eval")
+    for node in ast.walk(tree):
+        if not isinstance(node, _PARTS):
+            raise ValueError(f"{type(node).__name__} in a size: {text}")
+        if isinstance(node, ast.Call) and (
+            not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS
+        ):
+            raise ValueError(f"a call in a size: {text}")
+        if isinstance(node, ast.Constant) and not isinstance(node.value, int):
+            raise ValueError(f"{node.value!r} in a size: {text}")
+    return tree
+
+
+def names_in(text: str) -> set[str]:
+    """Find the symbols of an expression."""
+    nodes = ast.walk(_parsed(text))
+    return {n.id for n in nodes if isinstance(n, ast.Name)} - _FUNCTIONS.keys()
+
+
+def evaluate(text: str, sizes: Mapping[str, int]) -> int:
+    """Work out an expression over symbols."""
+    return int(_value(_compiled(text), sizes))
+
+
+def _compiled(text: str) -> CodeType:
+    return compile(_parsed(text), "<size>", "eval")
+
+
+def _value(code: CodeType, sizes: Mapping[str, int]) -> int:
+    value: int = eval(code, {"__builtins__": {}, **_FUNCTIONS}, dict(sizes))
+    return value
+
+
+def _holds(code: CodeType, sizes: Mapping[str, int]) -> bool:
+    try:
+        return bool(_value(code, sizes))
+    except ZeroDivisionError:
+        return False

@@ -1,0 +1,135 @@
+"""What came of a sweep: a table, ``sweep.json``, and a picture if it can be drawn."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.program.sizes import Sizes
+
+PICTURE = "sweep.svg"
+_COLOURS = {"passes": "#4a9a5c", "fails": "#c8403a", "invalid": "#b8b8b8"}
+_HOW_TO_DRAW = "for a picture: pip install 'shrinkfx[plot]', then the same --resume"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A failure, in words."""
+
+    sizes: str
+    kind: str
+    failure: str
+    nearest: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """An example: its sizes, and what came of it."""
+
+    sizes: Sizes
+    answer: str
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Set the failures out, a line each."""
+    head = Row("sizes", "kind", "failure", "nearest pass")
+    lines = [(r.sizes, r.kind, r.failure[:_WIDTH], r.nearest) for r in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        for line in lines
+    ]
+    return "\n".join(line.rstrip() for line in padded)
+
+
+_WIDTH = 60
+
+
+def write_sweep(folder: Path, data: Mapping[str, Any]) -> None:
+    (folder / "sweep.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+def draw(
+    folder: Path, names: Sequence[str], points: Sequence[Point], marks: Sequence[Sizes]
+) -> str:
+    """Draw where the program passes and fails.
+
+    One symbol is a strip, two are a map; of more, the two that tell best.
+
+    Args:
+        marks: the smallest sizes of each failure.
+
+    Returns:
+        '' or how to get the picture.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        return _HOW_TO_DRAW
+    matplotlib.use("svg")
+    # The same sweep gives the same file.
+    matplotlib.rcParams["svg.hashsalt"] = PICTURE
+    from matplotlib import pyplot
+
+    axes_of = best_pair(points) if len(names) > 1 else (0,)
+    high = 1.2 if len(axes_of) == 1 else 5.0
+    figure, axes = pyplot.subplots(figsize=(7, high), layout="constrained")
+    for answer, colour in _COLOURS.items():
+        shown = [_at(p.sizes, axes_of) for p in points if p.answer == answer]
+        if shown:
+            columns = list(zip(*shown, strict=True))
+            axes.scatter(*columns, s=14, color=colour, label=answer, linewidths=0)
+    for sizes in marks:
+        axes.scatter(*_at(sizes, axes_of), s=90, facecolors="none", edgecolors="black")
+    axes.set_xscale("symlog", base=2)
+    axes.set_xlabel(names[axes_of[0]])
+    if len(axes_of) == 2:
+        axes.set_yscale("symlog", base=2)
+        axes.set_ylabel(names[axes_of[1]])
+    else:
+        axes.set_yticks([])
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    figure.savefig(folder / PICTURE, metadata={"Date": None})
+    pyplot.close(figure)
+    return ""
+
+
+def _at(sizes: Sizes, axes_of: Sequence[int]) -> tuple[int, ...]:
+    return sizes[axes_of[0]], (sizes[axes_of[1]] if len(axes_of) == 2 else 0)
+
+
+def best_pair(points: Sequence[Point]) -> tuple[int, int]:
+    """Choose the two symbols that tell best whether the program passes.
+
+    The pair on whose map the fewest points have a nearest neighbour of the other
+    kind.
+    """
+    judged = [p for p in points if p.answer in ("passes", "fails")]
+    count = len(points[0].sizes)
+    pairs = list(itertools.combinations(range(count), 2))
+    return min(pairs, key=lambda pair: _strangers(judged, pair))
+
+
+def _strangers(points: Sequence[Point], pair: tuple[int, int]) -> int:
+    ranks = [
+        {size: rank for rank, size in enumerate(sorted({p.sizes[i] for p in points}))}
+        for i in pair
+    ]
+    places = [
+        tuple(rank[p.sizes[i]] for i, rank in zip(pair, ranks, strict=True))
+        for p in points
+    ]
+    strangers = 0
+    for index, place in enumerate(places):
+        others = (n for n in range(len(points)) if n != index)
+        near = min(others, key=lambda n: _gap(place, places[n]), default=index)
+        strangers += points[near].answer != points[index].answer
+    return strangers
+
+
+def _gap(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return sum(abs(a - b) for a, b in zip(one, other, strict=True))

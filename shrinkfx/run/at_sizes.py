@@ -1,0 +1,158 @@
+"""Run the original at given sizes, on a package that is compiled once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.server import Server
+from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import ANY
+from shrinkfx.options import Options, Sweeping
+from shrinkfx.program.messages import Backend, Guard, Task
+from shrinkfx.program.sizes import Sizes, Space
+from shrinkfx.run.job import Job, available_bytes
+from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.subject import BASELINE_TIMEOUT_S
+from shrinkfx.search.examples import Example, judge_example
+from shrinkfx.search.journal import SweepJournal
+
+EXAMPLES = 200
+MAX_ELEMENTS = 1 << 22
+_BYTES_PER_ELEMENT = 256
+"""Memory that there must be for each element of the largest tensor."""
+
+QUIET_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait for each other by spinning took 0.16 of the 0.2 CPU-seconds of a
+small example, on a machine that had other things to do."""
+
+_TIMEOUT_S = 60.0
+
+_SPEECHLESS = "terminate called recursively"
+"""Said where two threads throw at once, in the place of what they threw."""
+
+_TRIES = 5
+"""Runs at sizes that end so. One in five did, of a program with two threads."""
+
+
+def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str, Any]:
+    """Settle what the examples share, or take it from the sweep that goes on.
+
+    Raises:
+        UsageError: that one was of another program, or with other settings.
+    """
+    options, asked = job.options, job.options.sweeping or Sweeping()
+    free = available_bytes() // _BYTES_PER_ELEMENT
+    wanted = {name: value for name, value in asdict(asked).items() if name != "resume"}
+    fixed = {
+        "content": _digest(options),
+        "torch": server.ready.versions.get("torch", ""),
+        "until": options.until or ANY,
+        "device": options.device,
+        "backend": server.ready.backend,
+        "inductor": dict(options.inductor),
+        "environment": dict(options.environment),
+        "guard_pages": wants_guard_pages(options),
+    }
+    before = journal.settings()
+    if not before:
+        defaults = {"examples": EXAMPLES, "seed": 0, "max_elements": MAX_ELEMENTS}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        settings = {**fixed, **defaults, **given}
+        settings["max_elements"] = min(settings["max_elements"], free)
+        journal.begin(settings)
+        return settings
+    for name, value in {**fixed, **wanted}.items():
+        if value is not None and value != before[name]:
+            what = "another program" if name == "content" else f"{name}={before[name]}"
+            raise UsageError(f"--resume {job.out}: that sweep was of {what}")
+    return before
+
+
+def _digest(options: Options) -> str:
+    digest = hashlib.sha256()
+    for name in (options.model, options.inputs, *options.preload):
+        is_file = bool(name) and Path(str(name)).is_file()
+        # A module is known by its name; a file may have been moved.
+        content = Path(str(name)).read_bytes() if is_file else str(name).encode()
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()
+
+
+class Runner:
+    """Runs the program at sizes, on a package that is compiled once.
+
+    On the interpreter there is none: code is generated anew for each example.
+    """
+
+    def __init__(
+        self, job: Job, server: Server, space: Space, settings: Mapping[str, Any]
+    ) -> None:
+        self.job = job
+        self.space = space
+        self.compiles = 0
+        self._package = str(server.directory / "sweep.pt2")
+        self._interprets = server.ready.backend == Backend.INTERPRETER
+        self._until = settings["until"]
+        seconds = job.options.timeout_s or _TIMEOUT_S
+        limits = Limits(seconds, job.limits(seconds).max_rss_bytes)
+        options: dict[str, Any] = {"seed": settings["seed"]}
+        if not self._interprets:
+            options["package"] = self._package
+        if job.options.probe:
+            options["probe"] = job.options.probe
+        if settings["guard_pages"] and not server.ready.no_guard_pages:
+            options["guard_pages"] = Guard.AFTER
+        self._compiler = Compiler(server, limits, options, job.meters["search"])
+        if job.options.probe and not self._interprets:
+            raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
+        if self._interprets:
+            job.note("on the interpreter, code is generated again for each example")
+            if settings["ranges"] == "beyond":
+                raise UsageError("--beyond-ranges: the interpreter checks no ranges")
+
+    def inside(self, sizes: Sizes) -> Example:
+        return self._run(sizes, self._compiler)
+
+    def outside(self, sizes: Sizes) -> Example:
+        """Run sizes that are not declared; a loud end counts as a refusal."""
+        return self._run(sizes, self._compiler.with_options(outside=True))
+
+    def _run(self, sizes: Sizes, compiler: Compiler) -> Example:
+        self.job.budget.spend()
+        self._compile_once()
+        for _ in range(_TRIES):
+            ending = compiler.ask(Task.SIZES, sizes=self.space.named(sizes))
+            if ending.how != "signal" or _SPEECHLESS not in ending.log:
+                break
+        return judge_example(sizes, observe(ending), self._until)
+
+    def _compile_once(self) -> None:
+        """Compile when the first example needs it.
+
+        Raises:
+            NotReproducible: it fails there already.
+        """
+        if self.compiles or self._interprets:
+            return
+        self.compiles = 1
+        self.job.note("compiling the program, once")
+        limits = self.job.limits(BASELINE_TIMEOUT_S)
+        compiler = self._compiler.with_limits(limits, self.job.meters["baseline"])
+        seen = observe(compiler.ask(Task.COMPILE))
+        if failure := seen.signature:
+            advice = f"to reduce that: --until {failure.kind}, without --dynamic-sweep"
+            raise NotReproducible(self._until, 1, [str(failure)], advice)
+        if said := seen.invalid or seen.unresolved:
+            raise NotReproducible(self._until, 1, [said], "a longer --timeout?")
+
+    def save(self, sizes: Sizes, path: Path) -> Path:
+        """Write inputs of these sizes where ``--inputs`` can read them."""
+        named = self.space.named(sizes)
+        self._compiler.ask(Task.INPUTS, sizes=named, path=str(path.resolve()))
+        return path

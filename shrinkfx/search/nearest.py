@@ -1,0 +1,162 @@
+"""Around sizes that fail: the smallest that still do, and the nearest that pass.
+
+Positions, not sizes: each symbol counts the sizes that it may have from 0 on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+from shrinkfx.program.sizes import Sizes, Space
+
+Test = Callable[[Sizes], bool]
+
+NEAR = 16
+"""Steps in each direction that are looked at one by one."""
+
+
+class Grid:
+    """The positions of a space that fit into memory."""
+
+    def __init__(self, space: Space, max_elements: int) -> None:
+        self._space = space
+        self._max_elements = max_elements
+        self.top = lru_cache(4096)(self._top)
+
+    def sizes(self, positions: Sizes) -> Sizes:
+        pairs = zip(self._space.allowed, positions, strict=True)
+        return tuple(allowed[k] for allowed, k in pairs)
+
+    def positions(self, sizes: Sizes) -> Sizes:
+        """Find sizes, or else the next larger ones that are allowed."""
+        pairs = zip(self._space.allowed, sizes, strict=True)
+        return tuple(min(bisect_left(a, s), len(a) - 1) for a, s in pairs)
+
+    def _top(self, index: int, chosen: Sizes) -> int:
+        """Find the last position that fits, those behind it at their smallest."""
+        rest = (0,) * (len(self._space.symbols) - index - 1)
+        low, high = 0, len(self._space.allowed[index]) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._fits((*chosen, middle, *rest)):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _fits(self, positions: Sizes) -> bool:
+        return self._space.elements(self.sizes(positions)) <= self._max_elements
+
+    def admits(self, positions: Sizes) -> bool:
+        """Tell whether there are such sizes, and whether they fit."""
+        lengths = map(len, self._space.allowed)
+        inside = all(0 <= k < n for k, n in zip(positions, lengths, strict=True))
+        return (
+            inside
+            and self._space.admits(self.sizes(positions))
+            and self._fits(positions)
+        )
+
+    def cost(self, positions: Sizes) -> tuple[int, int, Sizes]:
+        """Order: fewest symbols away from their smallest, then smallest sizes."""
+        return sum(k > 0 for k in positions), sum(positions), positions
+
+
+def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
+    """Lower one symbol after the other until none can be, to its smallest or by one."""
+    best = start
+    while True:
+        found = next(_lowered(best, fails, grid), None)
+        if found is None:
+            return best
+        best = found
+
+
+def _lowered(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
+    for index, k in enumerate(positions):
+        if not k:
+            continue
+        lowest = _with(positions, index, 0)
+        if grid.admits(lowest) and fails(lowest):
+            yield lowest
+        below = _boundary(positions, lowest, index, fails, grid)
+        if below < k:
+            yield _with(positions, index, below)
+
+
+def _boundary(
+    inside: Sizes, outside: Sizes, index: int, holds: Test, grid: Grid
+) -> int:
+    """Find the last position where a test holds, going from inside to outside."""
+    yes, no = inside[index], outside[index]
+    while abs(yes - no) > 1:
+        middle = (yes + no) // 2
+        tried = _with(inside, index, middle)
+        if grid.admits(tried) and holds(tried):
+            yes = middle
+        else:
+            no = middle
+    return yes
+
+
+def nearest_pass(
+    failing: Sizes, passes: Test, known: Sequence[Sizes], grid: Grid
+) -> Sizes | None:
+    """Find sizes that pass: fewest symbols changed, then the shortest way off.
+
+    Exact within ``NEAR`` steps; beyond, what passes lies next to what doesn't.
+
+    Args:
+        known: sizes that pass, wherever they are.
+    """
+    for step in range(1, NEAR + 1):
+        for index, k in enumerate(failing):
+            for moved in (k - step, k + step):
+                tried = _with(failing, index, moved)
+                if grid.admits(tried) and passes(tried):
+                    return tried
+    far = [
+        _approached(failing, tried, passes, grid)
+        for tried in _farther(failing, grid)
+        if passes(tried)
+    ] or [_approached(failing, k, passes, grid) for k in _best(failing, known)]
+    return min(far, key=lambda found: _distance(failing, found), default=None)
+
+
+def _farther(failing: Sizes, grid: Grid) -> Iterator[Sizes]:
+    """Walk away from failing sizes along each symbol, in steps that double."""
+    for index, k in enumerate(failing):
+        top = grid.top(index, failing[:index])
+        for n in range(NEAR.bit_length(), max(top, 1).bit_length() + 1):
+            for moved in (max(0, k - (1 << n)), min(top, k + (1 << n))):
+                tried = _with(failing, index, moved)
+                if moved != k and grid.admits(tried):
+                    yield tried
+
+
+def _best(failing: Sizes, known: Sequence[Sizes]) -> list[Sizes]:
+    return sorted(known, key=lambda found: _distance(failing, found))[:1]
+
+
+def _approached(failing: Sizes, found: Sizes, passes: Test, grid: Grid) -> Sizes:
+    """Bring each symbol back to where it fails, or as near as still passes."""
+    for index in range(len(failing)):
+        back = _with(found, index, failing[index])
+        if found == back:
+            continue
+        if grid.admits(back) and passes(back):
+            found = back
+        else:
+            found = _with(found, index, _boundary(found, back, index, passes, grid))
+    return found
+
+
+def _distance(failing: Sizes, found: Sizes) -> tuple[int, int, Sizes]:
+    gaps = [abs(a - b) for a, b in zip(failing, found, strict=True)]
+    return sum(gap > 0 for gap in gaps), sum(gaps), found
+
+
+def _with(positions: Sizes, index: int, k: int) -> Sizes:
+    return (*positions[:index], k, *positions[index + 1 :])

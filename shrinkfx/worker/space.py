@@ -1,0 +1,136 @@
+"""The free sizes of a program, as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.utils._sympy.printers import PythonPrinter
+
+from shrinkfx.program.sizes import Place, Space, Symbol, names_in
+from shrinkfx.worker.load import Inputs
+from shrinkfx.worker.values import flat_inputs
+
+_print = PythonPrinter().doprint
+
+_SOURCE = re.compile(r"L((?:\[(?:'[^']*'|\d+)\])+)(?:\.size\(\)\[(\d+)\])?")
+"""How a guard names an input, or one of its dims: ``L['ids'].size()[0]``."""
+
+
+def find_space(exported: ExportedProgram, inputs: Inputs) -> Space:
+    """List what the program leaves open, and what it declares of it.
+
+    Args:
+        inputs: of the run that its symbols have their first sizes from.
+    """
+    places = list(_places(exported, inputs))
+    symbols = {s for _, size, _ in places for s in size.free_symbols}
+    named = {str(symbol): _symbol(symbol, exported, places) for symbol in symbols}
+    shown = [Place(name, dim, _print(size)) for (name, dim), size, _ in places]
+    in_order = dict.fromkeys(n for p in shown for n in sorted(names_in(p.size)))
+    return Space(
+        symbols=tuple(named[name] for name in in_order),
+        places=tuple(shown),
+        conditions=tuple(_conditions(exported, set(named))),
+        tensors=tuple(_tensors(exported, symbols)),
+    )
+
+
+def user_placeholders(exported: ExportedProgram, inputs: Inputs) -> list[fx.Node]:
+    """List the nodes that take the flat inputs: those behind the weights."""
+    nodes = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    total = len(flat_inputs(exported, inputs))
+    weights = total - len(torch.utils._pytree.tree_leaves((inputs.args, inputs.kwargs)))
+    return nodes[weights:]
+
+
+def _places(
+    exported: ExportedProgram, inputs: Inputs
+) -> Iterator[tuple[tuple[str, int | None], sympy.Expr, int]]:
+    """Yield where a size shows, as what, and the number that it was."""
+    leaves = torch.utils._pytree.tree_leaves((inputs.args, inputs.kwargs))
+    for node, real in zip(user_placeholders(exported, inputs), leaves, strict=True):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            yield (node.name, None), value.node.expr, int(real)
+        elif isinstance(value, torch.Tensor):
+            for dim, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt):
+                    yield (node.name, dim), size.node.expr, real.shape[dim]
+
+
+def _symbol(
+    symbol: sympy.Symbol,
+    exported: ExportedProgram,
+    places: list[tuple[tuple[str, int | None], sympy.Expr, int]],
+) -> Symbol:
+    bounds = exported.range_constraints.get(symbol)
+    low, high = (bounds.lower, bounds.upper) if bounds else (2, sympy.oo)
+    sizes = {
+        size: number for _, size, number in places if size.free_symbols == {symbol}
+    }
+    size, number = min(sizes.items(), key=lambda pair: len(str(pair[0])))
+    # A dim such as 2*s0 + 1 tells s0 as well.
+    factor, offset = size.diff(symbol), size.subs(symbol, 0)
+    number = (number - int(offset)) // int(factor)
+    top = int(high) if isinstance(high, (int, sympy.Integer)) else None
+    return Symbol(str(symbol), max(0, int(low)), top, number)
+
+
+def _conditions(exported: ExportedProgram, names: set[str]) -> list[str]:
+    """List what holds besides the symbols' own ranges: of derived dims, and guards."""
+    found = []
+    for size, bounds in exported.range_constraints.items():
+        if not isinstance(size, sympy.Symbol):
+            ends = [b if isinstance(b, sympy.Integer) else None for b in _ends(bounds)]
+            found += [f"{ends[0]} <= {_print(size)}"] if ends[0] is not None else []
+            found += [f"{_print(size)} <= {ends[1]}"] if ends[1] is not None else []
+    values = {n.name: n.meta.get("val") for n in exported.graph.nodes}
+    guards = getattr(exported, "_guards_code", None) or []
+    found += [_SOURCE.sub(lambda m: _size_of(m, values), guard) for guard in guards]
+    return [text for text in dict.fromkeys(found) if _is_about(text, names)]
+
+
+def _ends(bounds: Any) -> tuple[Any, Any]:
+    return sympy.sympify(bounds.lower), sympy.sympify(bounds.upper)
+
+
+def _size_of(found: re.Match[str], values: dict[str, Any]) -> str:
+    """Write a size that a guard names by its source in symbols."""
+    path = "_".join(re.findall(r"[^\[\]']+", found[1]))
+    value = values.get(re.sub(r"\W", "_", path).lower())
+    if found[2] is not None and isinstance(value, torch.Tensor):
+        value = value.shape[int(found[2])]
+    if isinstance(value, torch.SymInt):
+        return f"({_print(value.node.expr)})"
+    return str(value) if isinstance(value, int) else found[0]
+
+
+def _is_about(text: str, names: set[str]) -> bool:
+    """Tell whether a condition is arithmetic on the free sizes, and on nothing else."""
+    try:
+        return set() < names_in(text) <= names
+    except (ValueError, SyntaxError):
+        return False
+
+
+def _tensors(exported: ExportedProgram, symbols: set[sympy.Symbol]) -> list[str]:
+    """Count the elements of each tensor whose size is not fixed."""
+    counts: dict[str, None] = {}
+    for node in exported.graph.nodes:
+        for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor):
+                sizes = [
+                    s.node.expr if isinstance(s, torch.SymInt) else s
+                    for s in value.shape
+                ]
+                count = sympy.Mul(*sizes)
+                if count.free_symbols and count.free_symbols <= symbols:
+                    counts[_print(count)] = None
+    names = {str(symbol) for symbol in symbols}
+    return [text for text in counts if _is_about(text, names)]

@@ -1,0 +1,88 @@
+"""What sizes a program may have, from the texts that a file holds of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shrinkfx.program.sizes import (
+    UNBOUNDED,
+    Place,
+    Space,
+    Symbol,
+    evaluate,
+    names_in,
+    outside,
+)
+
+SPACE = Space(
+    symbols=(Symbol("t", 2, 32, 5), Symbol("b", 0, None, 4)),
+    places=(Place("x", 0, "t"), Place("y", 0, "2*t + 1"), Place("y", 1, "b")),
+    conditions=("t % 4 == 1", "b != 7", "b <= 2*t"),
+    tensors=("t*b*8", "b"),
+)
+
+
+def test_space_goes_to_json_and_back() -> None:
+    assert Space.from_json(json.loads(json.dumps(SPACE.to_json()))) == SPACE
+
+
+def test_space_lists_the_sizes_that_a_symbol_may_have_by_itself() -> None:
+    ts, bs = SPACE.allowed
+    assert list(ts) == [5, 9, 13, 17, 21, 25, 29]
+    assert list(bs) == [n for n in range(UNBOUNDED + 1) if n != 7]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "admitted"),
+    [((5, 4), True), ((5, 10), True), ((5, 11), False), ((6, 4), False)],
+)
+def test_space_admits_what_all_conditions_hold_for(
+    sizes: tuple[int, ...], admitted: bool
+) -> None:
+    assert SPACE.admits(sizes) is admitted
+
+
+def test_space_counts_the_elements_of_the_largest_tensor() -> None:
+    assert SPACE.elements((5, 4)) == 160
+    assert Space(SPACE.symbols).elements((5, 4)) == 0
+
+
+def test_space_writes_out_what_follows_from_its_sizes() -> None:
+    assert SPACE.describe((5, 4)) == "t=5, b=4, 2*t + 1=11"
+
+
+def test_outside_is_one_symbol_next_to_its_range() -> None:
+    space = Space((Symbol("t", 3, 8, 5), Symbol("b", 1, None, 4)))
+    around = [(0, 4), (1, 4), (2, 4), (9, 4), (5, 0)]
+    smallest = [(0, 1), (1, 1), (2, 1), (9, 1), (3, 0)]
+    assert outside(space) == around + smallest
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2*s0 + 1", 15),
+        ("(s0 // 2)", 3),
+        ("max(s0, 9)", 9),
+        ("-1 + s0**2", 48),
+        ("s0 % 2 == 1 and not s0 < 3 or s0 == 0", 1),
+    ],
+)
+def test_arithmetic_on_sizes_is_worked_out(text: str, value: int) -> None:
+    assert evaluate(text, {"s0": 7}) == value
+    assert names_in(text) == {"s0"}
+
+
+@pytest.mark.parametrize(
+    "text", ["__import__('os')", "s0.real", "[s0]", "'a' * s0", "f(s0)", "1.5*s0"]
+)
+def test_what_is_no_arithmetic_is_not_run(text: str) -> None:
+    with pytest.raises(ValueError, match="in a size"):
+        evaluate(text, {"s0": 7})
+
+
+def test_condition_that_divides_by_zero_does_not_hold() -> None:
+    space = Space((Symbol("n", 0, 4, 3),), conditions=("6 % n == 0",))
+    assert list(space.allowed[0]) == [1, 2, 3]

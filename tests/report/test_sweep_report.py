@@ -1,0 +1,62 @@
+"""What a sweep leaves behind."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.report.sweep import PICTURE, Point, Row, best_pair, draw, table
+
+
+def test_table_has_a_line_for_each_failure() -> None:
+    rows = [
+        Row("n=33", "assert", "index out of bounds: 0 <= tmp8 < 32", "n=32"),
+        Row("n=1025, m=2", "crash", "SIGSEGV", "none seen"),
+    ]
+    assert table(rows).splitlines() == [
+        "sizes        kind    failure                              nearest pass",
+        "n=33         assert  index out of bounds: 0 <= tmp8 < 32  n=32",
+        "n=1025, m=2  crash   SIGSEGV                              none seen",
+    ]
+
+
+def test_long_failure_is_cut() -> None:
+    (_, line) = table([Row("n=3", "assert", "x" * 500, "n=2")]).splitlines()
+    assert len(line) < 100
+
+
+def points(count: int) -> list[Point]:
+    """Scatter sizes of which the last two tell by their sum who fails."""
+    draws = random.Random(1)
+    sizes = [tuple(draws.randrange(2, 99) for _ in range(count)) for _ in range(150)]
+    return [Point(s, "fails" if sum(s[-2:]) > 100 else "passes") for s in sizes]
+
+
+def test_map_is_of_the_two_symbols_that_tell_best() -> None:
+    assert best_pair(points(4)) == (2, 3)
+
+
+def test_without_matplotlib_the_user_is_told_how_to_get_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "shrinkfx[plot]" in draw(tmp_path, ["n"], points(1), [])
+    assert not (tmp_path / PICTURE).exists()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_picture_shows_each_answer_and_marks_the_smallest_sizes(
+    tmp_path: Path, count: int
+) -> None:
+    pytest.importorskip("matplotlib", reason="pip install 'shrinkfx[plot]'")
+    names = [f"size{n}" for n in range(count)]
+    shown = [*points(count), Point((50,) * count, "invalid")]
+    assert draw(tmp_path, names, shown, [(60,) * count]) == ""
+    first = (tmp_path / PICTURE).read_text()
+    for word in ("passes", "fails", "invalid", *names[-2:]):
+        assert f"<!-- {word} -->" in first
+    draw(tmp_path, names, shown, [])
+    assert (tmp_path / PICTURE).read_text() != first

@@ -1,0 +1,165 @@
+"""Each of the sizes is run once, whatever happens in between."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.sizes import Sizes, Space, Symbol
+from shrinkfx.search.examples import Answer, Example, Examples, Found, judge_example
+from shrinkfx.search.journal import SweepJournal
+from shrinkfx.search.nearest import Grid
+from shrinkfx.search.settle import settle_outside, so_far
+from shrinkfx.search.shapes import Plan, sweep
+
+ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds", "of 12")
+CRASHES = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+HANGS = Signature(Kind.HANG, Stage.RUN)
+SPACE = Space((Symbol("a", 2, 4096, 6), Symbol("b", 2, 4096, 9)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "until", "answer", "reason"),
+    [
+        (Observation(), "any", Answer.PASSES, ""),
+        (Observation(ASSERTS), "any", Answer.FAILS, ""),
+        (Observation(ASSERTS), "crash", Answer.FAILS, ""),
+        (Observation(invalid="eager: no"), "any", Answer.INVALID, "eager: no"),
+        (Observation(HANGS, unresolved="slow"), "any", Answer.UNRESOLVED, "slow"),
+        (Observation(HANGS, unresolved="slow"), "hang", Answer.FAILS, ""),
+        (Observation(unresolved="cancelled"), "hang", Answer.UNRESOLVED, "cancelled"),
+    ],
+)
+def test_run_at_some_sizes_is_judged(
+    seen: Observation, until: str, answer: Answer, reason: str
+) -> None:
+    example = judge_example((3,), seen, until)
+    assert (example.answer, example.reason) == (answer, reason)
+    assert (example.signature is not None) == (answer is Answer.FAILS)
+
+
+def program(a: int, b: int) -> Signature | None:
+    if b >= 700:
+        return CRASHES
+    return ASSERTS if a == b > 20 else None
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Runs:
+    """Runs the program, until it is killed."""
+
+    def __init__(self, left: int = 10_000) -> None:
+        self._left = left
+        self.sizes: list[Sizes] = []
+
+    def __call__(self, sizes: Sizes) -> Example:
+        self.sizes.append(sizes)
+        if len(self.sizes) > self._left:
+            raise Killed
+        seen = program(*sizes)
+        return Example(sizes, Answer.FAILS if seen else Answer.PASSES, seen)
+
+
+def swept(journal: Path, runs: Runs) -> list[Found]:
+    with closing(SweepJournal(journal)) as record:
+        return sweep(Plan(SPACE, 1 << 30, 3), Examples(runs, record), count=100, seed=3)
+
+
+@pytest.mark.parametrize("left", [0, 1, 40, 120, 160])
+def test_resumed_sweep_repeats_nothing_and_finds_the_same(
+    tmp_path: Path, left: int
+) -> None:
+    whole = Runs()
+    found = swept(tmp_path / "whole.sqlite", whole)
+    assert {f.sizes for f in found} == {(21, 21), (2, 700)}
+    assert len(whole.sizes) > 160
+
+    killed, rest = Runs(left), Runs()
+    with pytest.raises(Killed):
+        swept(tmp_path / "killed.sqlite", killed)
+    assert swept(tmp_path / "killed.sqlite", rest) == found
+    # What ran when it was killed has no answer, and is run again.
+    assert [*killed.sizes[:left], *rest.sizes] == whole.sizes
+
+
+def test_sizes_that_end_the_sweep_twice_are_left_alone(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(Killed):
+            swept(tmp_path / "journal.sqlite", Runs(10))
+    rest = Runs()
+    assert swept(tmp_path / "journal.sqlite", rest)
+    eleventh = Runs(10)
+    with pytest.raises(Killed):
+        swept(tmp_path / "other.sqlite", eleventh)
+    assert eleventh.sizes[-1] not in rest.sizes
+
+
+@pytest.mark.parametrize("end", [BudgetExhausted("spent"), KeyboardInterrupt()])
+def test_sizes_are_not_to_blame_for_what_the_user_ends(
+    tmp_path: Path, end: BaseException
+) -> None:
+    def run(sizes: Sizes) -> Example:
+        raise end
+
+    with closing(SweepJournal(tmp_path / "journal.sqlite")) as record:
+        for _ in range(3):
+            with pytest.raises(type(end)):
+                Examples(run, record).ask((3, 4))
+        assert record.recall((3, 4), 0) is None
+
+
+def test_record_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    example = Example((3, 4), Answer.FAILS, ASSERTS, "", 1.5, 0.5, 2)
+    with closing(SweepJournal(path)) as journal:
+        journal.begin({"seed": 7})
+        journal.answered(journal.asked((3, 4), 1), example)
+    with closing(SweepJournal(path)) as journal:
+        assert journal.settings() == {"seed": 7}
+        assert journal.recall((3, 4), 1) == example
+        assert journal.recall((3, 4), 0) is None
+    with closing(SweepJournal(path, "outside")) as journal:
+        assert journal.recall((3, 4), 1) is None
+
+
+def test_sweep_that_is_ended_early_tells_what_it_has_seen() -> None:
+    examples = Examples(Runs(160))
+    with pytest.raises(Killed):
+        sweep(Plan(SPACE, 1 << 30, 3), examples, count=100, seed=3)
+    found = so_far(Grid(SPACE, 1 << 30), examples)
+    assert {f.signature for f in found} == {ASSERTS, CRASHES}
+    for each in found:
+        assert program(*each.sizes) == each.signature
+        assert each.nearest is None
+
+
+def test_memory_faults_are_one_failure_however_they_show() -> None:
+    heap = Signature(Kind.IMA, Stage.RUN, MEMORY, "double free")
+    seen: dict[Sizes, Signature] = {(1, 1): CRASHES, (2, 2): ASSERTS, (3, 3): heap}
+    examples = Examples(lambda s: Example(s, Answer.FAILS, seen[s]))
+    assert [examples.ask(sizes).failure for sizes in seen] == [0, 1, 0]
+    assert [e.sizes for e in examples.failing(0)] == [(1, 1), (3, 3)]
+    assert examples.first(1) == 2
+
+
+def test_missing_guard_is_told_with_declared_sizes_that_pass() -> None:
+    inside = Examples(Runs())
+    outer = Examples(
+        lambda s: (
+            Example(s, Answer.FAILS, CRASHES)
+            if s[0] > 4096
+            else Example(s, Answer.PASSES)
+        )
+    )
+    around = [(1, 9), (4097, 9), (6, 1), (1, 2), (4097, 2)]
+    (found,) = settle_outside(around, outer, inside, Grid(SPACE, 1 << 30))
+    assert (found.sizes, found.nearest) == ((4097, 2), (4096, 2))
+    assert found.missing_guard

@@ -1,0 +1,238 @@
+"""The sweep over sizes, against programs that are a line of Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shrinkfx.errors import WorkerError
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.sizes import Sizes, Space, Symbol
+from shrinkfx.search.examples import Answer, Example, Examples, Found
+from shrinkfx.search.shapes import Plan, sweep
+
+ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+CRASHES = Signature(Kind.CRASH, Stage.RUN, "SIGABRT")
+DIFFERS = Signature(Kind.MISMATCH, Stage.COMPARE)
+
+Program = Callable[..., Signature | str | None]
+"""What it does at some sizes: a failure, why eager refuses, or nothing."""
+
+
+def space(
+    count: int,
+    low: int = 2,
+    high: int | None = 4096,
+    conditions: tuple[str, ...] = (),
+    tensors: tuple[str, ...] = (),
+) -> Space:
+    symbols = [Symbol(f"s{n}", low, high, 6 + n) for n in range(count)]
+    return Space(tuple(symbols), (), conditions, tensors)
+
+
+class Runs:
+    """Runs a program, and notes at which sizes."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.sizes: list[Sizes] = []
+
+    def __call__(self, sizes: Sizes) -> Example:
+        self.sizes.append(sizes)
+        seen = self._program(*sizes)
+        if isinstance(seen, str):
+            return Example(sizes, Answer.INVALID, None, seen)
+        return Example(sizes, Answer.FAILS if seen else Answer.PASSES, seen)
+
+
+def swept(
+    where: Space,
+    program: Program,
+    *,
+    seed: int = 0,
+    count: int = 200,
+    cap: int = 1 << 22,
+) -> tuple[list[Found], Runs]:
+    runs = Runs(program)
+    plan = Plan(where, cap, seed)
+    return sweep(plan, Examples(runs), count=count, seed=seed), runs
+
+
+def when(fails: Callable[..., bool], how: Signature = ASSERTS) -> Program:
+    return lambda *sizes: how if fails(*sizes) else None
+
+
+PLANTED = {
+    "size 0 or 1": (space(1, 0), when(lambda n: n < 2), (0,), (2,)),
+    "size 33 of two": (space(2), when(lambda a, b: b == 33), (2, 33), (2, 32)),
+    "size 33 of four": (
+        space(4),
+        when(lambda a, b, c, d: c == 33),
+        (2, 2, 33, 2),
+        (2, 2, 32, 2),
+    ),
+    "from 1,025 up": (space(1), when(lambda n: n > 1024), (1025,), (1024,)),
+    "from 1,025 up, unbounded": (
+        space(3, high=None),
+        when(lambda a, b, c: b > 1024),
+        (2, 1025, 2),
+        (2, 1024, 2),
+    ),
+    "two dims equal": (space(2), when(lambda a, b: a == b), (2, 2), (3, 2)),
+    "equal from 41 on": (
+        space(2),
+        when(lambda a, b: a == b > 40),
+        (41, 41),
+        (40, 41),
+    ),
+    "odd derived dim": (space(1), when(lambda n: (3 * n + 1) % 2 == 1), (2,), (3,)),
+    "two sizes of 4,096": (space(1), when(lambda n: n in (255, 257)), (255,), (254,)),
+    "two of 4,096 of two": (
+        space(2),
+        when(lambda a, b: b in (1023, 1025)),
+        (2, 1023),
+        (2, 1022),
+    ),
+    "divisible sizes only": (
+        space(1, conditions=("s0 % 8 == 0",)),
+        when(lambda n: n > 500),
+        (504,),
+        (496,),
+    ),
+    "where memory is short": (
+        space(2, tensors=("s0*s1*16",)),
+        when(lambda a, b: b > 1024),
+        (2, 1025),
+        (2, 1024),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_sweep_finds_the_smallest_sizes_and_the_nearest_that_pass(name: str) -> None:
+    where, program, smallest, nearest = PLANTED[name]
+    (found,), runs = swept(where, program, seed=len(name))
+    assert (found.sizes, found.nearest) == (smallest, nearest)
+    assert found.first <= 100
+    assert (found.runs, found.failed) == (3, 3)
+    assert len(runs.sizes) <= 300
+
+
+def test_sweep_tells_failures_apart_and_shrinks_each() -> None:
+    def program(a: int, b: int) -> Signature | None:
+        if a > 100:
+            return CRASHES
+        return DIFFERS if b == 33 else (ASSERTS if a == b else None)
+
+    found, _ = swept(space(2), program)
+    smallest = {f.signature: f.sizes for f in found}
+    assert smallest == {CRASHES: (101, 2), DIFFERS: (2, 33), ASSERTS: (2, 2)}
+
+
+def test_sweep_takes_what_eager_refuses_for_no_failure_and_no_pass() -> None:
+    def program(a: int) -> Signature | str | None:
+        if a < 9:
+            return "eager: IndexError"
+        return ASSERTS if a < 12 else None
+
+    (found,), _ = swept(space(1), program)
+    assert (found.sizes, found.nearest) == ((9,), (12,))
+
+
+def test_sweep_knows_no_pass_where_all_sizes_fail() -> None:
+    (found,), _ = swept(space(2), lambda a, b: ASSERTS, count=20)
+    assert (found.sizes, found.nearest) == ((2, 2), None)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_healthy_program_is_run_at_as_many_sizes_as_asked_for(count: int) -> None:
+    found, runs = swept(space(count), lambda *sizes: None, count=100)
+    assert found == []
+    assert len(runs.sizes) == len(set(runs.sizes)) == 100
+
+
+def test_sweep_ends_where_there_are_no_more_sizes() -> None:
+    _, runs = swept(space(2, 2, 6), lambda *sizes: None)
+    assert sorted(runs.sizes) == [(a, b) for a in range(2, 7) for b in range(2, 7)]
+
+
+def test_sweep_stays_within_declared_sizes_and_memory() -> None:
+    where = space(2, conditions=("s0 <= s1", "s1 % 3 == 0"), tensors=("s0*s1",))
+    _, runs = swept(where, lambda *sizes: None, cap=5000)
+    assert len(runs.sizes) > 50
+    assert all(a <= b and b % 3 == 0 and a * b <= 5000 for a, b in runs.sizes)
+
+
+def test_sweep_runs_nothing_where_no_sizes_are_declared() -> None:
+    found, runs = swept(space(2, conditions=("s0 < s0 + s1 - s1",)), lambda *s: ASSERTS)
+    assert (found, runs.sizes) == ([], [])
+
+
+def test_same_seed_gives_the_same_sweep_and_another_one_another() -> None:
+    program = when(lambda a, b: a > 700 and b % 5 == 1)
+    first, again, other = (swept(space(2), program, seed=s)[1].sizes for s in (4, 4, 5))
+    assert first == again != other
+
+
+def test_sweep_leaves_no_folder_and_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, _ = swept(space(2), when(lambda a, b: a == 33))
+    assert found
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("error", [WorkerError("it died"), KeyboardInterrupt()])
+def test_sweep_is_ended_by_what_is_no_answer(error: BaseException) -> None:
+    def program(a: int) -> None:
+        if a > 50:
+            raise error
+
+    with pytest.raises(type(error)):
+        swept(space(1), program)
+
+
+@st.composite
+def predicates(draw: st.DrawFn) -> tuple[Space, Callable[..., bool]]:
+    """Draw where 1 to 4 sizes fail: from bounds up, in boxes, or scattered."""
+    count = draw(st.integers(1, 4))
+    low, high = draw(st.integers(0, 2)), draw(st.integers(8, 300))
+    sizes = st.tuples(*[st.integers(low, high)] * count)
+    bounds = draw(st.lists(sizes, min_size=1, max_size=3))
+    way = draw(st.sampled_from(["above", "near", "scattered"]))
+    salt = draw(st.integers(0, 1000))
+
+    def fails(*at: int) -> bool:
+        if way == "scattered":
+            return random.Random(str((salt, at))).random() < 0.2
+        gaps = [[s - b for s, b in zip(at, bound, strict=True)] for bound in bounds]
+        if way == "above":
+            return any(min(gap) >= 0 for gap in gaps)
+        return any(sum(map(abs, gap)) <= 40 for gap in gaps)
+
+    return space(count, low, high), fails
+
+
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(predicates(), st.integers(0, 1000))
+def test_shrunk_sizes_are_locally_minimal(
+    drawn: tuple[Space, Callable[..., bool]], seed: int
+) -> None:
+    where, fails = drawn
+    found, runs = swept(where, when(fails), seed=seed, count=40)
+    assert bool(found) == any(fails(*sizes) for sizes in runs.sizes)
+    for each in found:
+        assert fails(*each.sizes)
+        for index, size in enumerate(each.sizes):
+            low = where.symbols[index].low
+            for smaller in {low, size - 1} if size > low else set():
+                at = (*each.sizes[:index], smaller, *each.sizes[index + 1 :])
+                assert not fails(*at)
+        assert each.nearest is None or not fails(*each.nearest)

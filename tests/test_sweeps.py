@@ -1,0 +1,130 @@
+"""Whole sweeps through the command line, of programs that are compiled for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CASE = ROOT / "repros" / "sweep_equal_dims"
+
+pytestmark = pytest.mark.aoti
+
+
+@pytest.fixture(name="model", scope="module")
+def _model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = tmp_path_factory.mktemp("model") / "model.pt2"
+    export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
+    subprocess.run([*export, CASE.name, str(model)], check=True, timeout=300)
+    return model
+
+
+def command(model: Path, *options: str) -> Sequence[str]:
+    preload = ["--preload", str(CASE / "planted.py")]
+    start = [sys.executable, "-m", "shrinkfx", str(model), "--dynamic-sweep"]
+    return [*start, *preload, *options]
+
+
+def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments, cwd=ROOT, timeout=900, check=False, capture_output=True, text=True
+    )
+
+
+def rows(journal: Path) -> list[tuple[str, int, bool]]:
+    """List what was asked, and whether it was answered."""
+    ask = "SELECT sizes, attempt, example IS NOT NULL FROM examples ORDER BY number"
+    with closing(sqlite3.connect(journal)) as db:
+        return [
+            (sizes, attempt, bool(done)) for sizes, attempt, done in db.execute(ask)
+        ]
+
+
+def kill_after(lines: int, arguments: Sequence[str]) -> None:
+    """Start a sweep, and kill it once it has told of so many examples."""
+    started = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert started.stderr is not None
+    for line in started.stderr:
+        lines -= ": passes" in line or ": fails" in line
+        if not lines:
+            break
+    os.kill(started.pid, signal.SIGKILL)
+    started.communicate(timeout=60)
+
+
+def results(folder: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((folder / "sweep.json").read_text())
+    return {name: report[name] for name in ("findings", "sizes", "status", "examples")}
+
+
+def test_killed_sweep_is_resumed_without_running_anything_twice(
+    model: Path, tmp_path: Path
+) -> None:
+    settings = ["--examples", "40", "--seed", "5"]
+    whole = run(command(model, *settings, "--out", str(tmp_path / "whole")))
+    assert whole.returncode == 6, whole.stderr
+    out = tmp_path / "out"
+    kill_after(
+        random.randrange(1, 45), command(model, *settings, "-v", "--out", str(out))
+    )
+    before = rows(out / "journal.sqlite")
+    assert before
+    assert not (out / "sweep.json").exists()
+
+    resumed = run(command(model, "--resume", str(out)))
+    assert resumed.returncode == 6, resumed.stderr
+    asked = rows(out / "journal.sqlite")
+    answered = [(sizes, attempt) for sizes, attempt, done in asked if done]
+    assert len(answered) == len(set(answered)) > len(before)
+    assert asked[: len(before) - 1] == before[:-1]
+    assert results(out) == results(tmp_path / "whole")
+    # The folder's name is all that differs.
+    first, again = (done.stdout.splitlines()[:-1] for done in (whole, resumed))
+    assert first == again
+
+    other = run(command(model, "--resume", str(out), "--seed", "6"))
+    assert other.returncode == 2
+    assert "seed=5" in other.stderr
+
+
+def test_sweep_for_another_kind_says_what_it_found(model: Path, tmp_path: Path) -> None:
+    out, own = tmp_path / "out", tmp_path / "own_inputs.py"
+    own.write_text(
+        "import torch\n"
+        "def inputs(**sizes):\n"
+        "    return tuple(torch.ones(n, 16) for n in sizes.values())\n"
+    )
+    options = ["--until", "crash", "--examples", "8", "--inputs", str(own)]
+    done = run(command(model, *options, "--out", str(out)))
+    assert done.returncode == 3, done.stderr
+    assert "mismatch" in done.stdout
+    report = json.loads((out / "sweep.json").read_text())
+    assert report["status"] == "missed"
+    assert report["examples"]["inside"]["invalid"] == 0
+
+
+def test_program_without_dynamic_dims_cannot_be_swept(tmp_path: Path) -> None:
+    model = tmp_path / "model.pt2"
+    static = ROOT / "repros" / "compile_lowering_raises"
+    export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
+    subprocess.run([*export, static.name, str(model)], check=True, timeout=300)
+    done = run(command(model, "--out", str(tmp_path / "out")))
+    assert done.returncode == 2
+    assert "no dynamic dims" in done.stderr

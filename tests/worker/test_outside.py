@@ -1,0 +1,98 @@
+"""A compiled program at sizes that it does not declare."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, export
+
+from shrinkfx.worker.attempt import attempt_outside
+from shrinkfx.worker.backends import aoti
+from shrinkfx.worker.load import Inputs
+from shrinkfx.worker.rebuild import Rebuilt
+
+
+class Halves(nn.Module):
+    """Add the halves of an input: eager fails where there are none."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = x.shape[0] // 2
+        total: Tensor = x[:half] + x[half:]
+        return total
+
+
+EXAMPLE = Inputs((torch.randn(4, 2),), {})
+HALVES = export(Halves(), EXAMPLE.args, dynamic_shapes=({0: 2 * Dim("n", min=2)},))
+
+
+def refuse(x: Tensor) -> Tensor:
+    raise RuntimeError("input_handles[0]: dim value is too small at 0")
+
+
+def be_wrong(x: Tensor) -> Tensor:
+    return x[: len(x) // 2] + x[len(x) // 2 :] + 1
+
+
+def give_anything(x: Tensor) -> Tensor:
+    return x
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AOTI_RUNTIME_CHECK_INPUTS", "0")
+
+
+@pytest.mark.parametrize(
+    ("rows", "compiled", "answer"),
+    [
+        (2, Halves(), {"values_skipped": 0}),
+        (2, refuse, {"refused": "input_handles[0]: dim value is too small at 0"}),
+        (5, refuse, {"refused": "input_handles[0]: dim value is too small at 0"}),
+        (5, Halves(), {"refused": "The size of tensor a (2) must match"}),
+    ],
+)
+def test_refusal_and_what_eager_does_are_fine(
+    rows: int, compiled: Callable[..., Any], answer: dict[str, Any], outside: Outside
+) -> None:
+    seen = outside(rows, compiled)
+    assert {
+        key: str(value)[: len(str(answer[key]))] for key, value in seen.items()
+    } == {key: str(value) for key, value in answer.items()}
+    assert os.environ["AOTI_RUNTIME_CHECK_INPUTS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("rows", "compiled", "words"),
+    [
+        (2, be_wrong, "elements differ"),
+        (2, give_anything, "shape"),
+        (5, give_anything, "it gives a result, and eager raises RuntimeError"),
+    ],
+)
+def test_silence_is_a_difference(
+    rows: int, compiled: Callable[..., Any], words: str, outside: Outside
+) -> None:
+    assert words in outside(rows, compiled)["difference"]["text"]
+
+
+Outside = Callable[[int, Callable[..., Any]], dict[str, Any]]
+
+
+@pytest.fixture(name="outside")
+def _outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outside:
+    """Run what stands for a compiled program."""
+
+    def run(rows: int, compiled: Callable[..., Any]) -> dict[str, Any]:
+        monkeypatch.setattr(aoti, "build_once", lambda *_: "package")
+        monkeypatch.setattr(aoti, "load", lambda package: compiled)
+        made = Rebuilt(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
+        arguments = {"package": "package"}
+        return attempt_outside(made, arguments, lambda stage: None, tmp_path)
+
+    return run
