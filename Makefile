@@ -38,7 +38,7 @@ lint: .venv/installed
 test: lint
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -m aoti \
-		-k "test_run or equal_in_both_builds or (sweep and size_33) or minimum and ( \
+		-k "test_run or equal_in_both_builds or by_a_sweep and size_33 or minimum and ( \
 		assert_roll_bound or compile_lowering_raises or \
 		cuda_ima_unmasked_kernel or cuda_ima_lying_operator or \
 		cuda_ima_benchmark_only or cuda_assert_bad_index)"
