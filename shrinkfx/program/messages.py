@@ -202,3 +202,6 @@ class Ready(Message):
     for_cuda: bool = False
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ignored_options", tuple(self.ignored_options))

@@ -5,6 +5,7 @@ Positions, not sizes: each symbol counts the sizes that it may have from 0 on.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -65,7 +66,8 @@ class Grid:
 
 
 def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
-    """Lower one symbol after the other until none can be, to its smallest or by one."""
+    """Lower sizes until nothing fails below: one symbol at its smallest, or one less,
+    and neither two symbols by the same, nor all that are equal."""
     best = start
     while True:
         found = next(_lowered(best, fails, grid), None)
@@ -75,15 +77,43 @@ def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
 
 
 def _lowered(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
-    for index, k in enumerate(positions):
-        if not k:
-            continue
-        lowest = _with(positions, index, 0)
-        if grid.admits(lowest) and fails(lowest):
-            yield lowest
-        below = _boundary(positions, lowest, index, fails, grid)
-        if below < k:
-            yield _with(positions, index, below)
+    away = [index for index, k in enumerate(positions) if k]
+    equal: dict[int, list[int]] = {}
+    for index, size in enumerate(grid.sizes(positions)):
+        equal.setdefault(size, []).append(index)
+    groups: list[tuple[int, ...]] = [(index,) for index in away]
+    groups += itertools.combinations(away, 2)
+    groups += [tuple(same) for same in equal.values() if len(same) > 2]
+
+    def still(lowered: Sizes) -> bool:
+        return grid.admits(lowered) and fails(lowered)
+
+    for group in groups:
+        room = min(positions[index] for index in group)
+        by = _most(positions, group, room, still) if room else 0
+        if by:
+            yield _less(positions, group, by)
+
+
+def _most(positions: Sizes, group: Sequence[int], room: int, still: Test) -> int:
+    """Find by how much a group of symbols can be lowered at once."""
+    if still(_less(positions, group, room)):
+        return room
+    # A single one may fail again further down; several seldom do.
+    if len(group) > 1 and not still(_less(positions, group, 1)):
+        return 0
+    good, bad = 0, room
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if still(_less(positions, group, middle)):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _less(positions: Sizes, group: Sequence[int], by: int) -> Sizes:
+    return tuple(k - by if i in group else k for i, k in enumerate(positions))
 
 
 def _boundary(

@@ -90,6 +90,12 @@ PLANTED = {
         (41, 41),
         (40, 41),
     ),
+    "two of three equal": (
+        space(3, high=512),
+        when(lambda a, b, c: b == c > 20),
+        (2, 21, 21),
+        (2, 20, 21),
+    ),
     "odd derived dim": (space(1), when(lambda n: (3 * n + 1) % 2 == 1), (2,), (3,)),
     "two sizes of 4,096": (space(1), when(lambda n: n in (255, 257)), (255,), (254,)),
     "two of 4,096 of two": (
