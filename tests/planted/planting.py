@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from shrinkfx.check.server import Server
@@ -116,7 +116,8 @@ class Field:
         """Plant, find the failure and reduce it."""
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
             job = self._job(plants, until, folder)
-            subject = find_subject(job, self._server)
+            # Suspects would lead past what else the search may come upon.
+            subject = replace(find_subject(job, self._server), suspects=())
             found = reduce(job, subject)
         return Reduced(subject, found)
 
