@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,24 +188,48 @@ def test_same_seed_gives_the_same_sweep_and_another_one_another() -> None:
     assert first == again != other
 
 
-def test_sweep_leaves_no_folder_and_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found, _ = swept(space(2), when(lambda a, b: a == 33))
-    assert found
+SCRIPT = """
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.sizes import Space, Symbol
+from shrinkfx.search.examples import Answer, Example, Examples
+from shrinkfx.search.shapes import Plan, sweep
+
+def run(sizes):
+    fails = Signature(Kind.ASSERT, Stage.RUN) if sizes[0] == 33 else None
+    return Example(sizes, Answer.FAILS if fails else Answer.PASSES, fails)
+
+space = Space((Symbol("a", 2, 4096, 6), Symbol("b", 2, 4096, 6)))
+(found,) = sweep(Plan(space, 1 << 30, 0), Examples(run), count=200, seed=0)
+assert found.sizes == (33, 2)
+"""
+
+
+def test_sweep_leaves_no_folder_and_says_nothing(tmp_path: Path) -> None:
+    """In a process of its own: Hypothesis chooses its folder when it is imported."""
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("error", [WorkerError("it died"), KeyboardInterrupt()])
-def test_sweep_is_ended_by_what_is_no_answer(error: BaseException) -> None:
+def test_sweep_is_ended_at_once_by_what_is_no_answer(error: BaseException) -> None:
     def program(a: int) -> None:
         if a > 50:
             raise error
 
+    runs = Runs(program)
     with pytest.raises(type(error)):
-        swept(space(1), program)
+        sweep(Plan(space(1), 1 << 30, 0), Examples(runs), count=200, seed=0)
+    assert [size for (size,) in runs.sizes if size > 50] == [runs.sizes[-1][0]]
 
 
 @st.composite
