@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import ANY
+from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.program.messages import Backend, Guard, Task
 from shrinkfx.program.sizes import Sizes, Space
@@ -33,11 +34,17 @@ small example, on a machine that had other things to do."""
 
 _TIMEOUT_S = 60.0
 
-_SPEECHLESS = "terminate called recursively"
-"""Said where two threads throw at once, in the place of what they threw."""
+_UNSAID = "threads threw at once, and what they threw was not said"
 
-_TRIES = 5
+_TRIES = 8
 """Runs at sizes that end so. One in five did, of a program with two threads."""
+
+
+def _is_speechless(seen: Observation) -> bool:
+    """Tell whether two threads have thrown at once: then neither says what."""
+    failure = seen.signature
+    aborted = failure is not None and failure.detail == "SIGABRT"
+    return aborted and "terminate called" in seen.log
 
 
 def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str, Any]:
@@ -126,11 +133,14 @@ class Runner:
     def _run(self, sizes: Sizes, compiler: Compiler) -> Example:
         self.job.budget.spend()
         self._compile_once()
+        named = self.space.named(sizes)
         for _ in range(_TRIES):
-            ending = compiler.ask(Task.SIZES, sizes=self.space.named(sizes))
-            if ending.how != "signal" or _SPEECHLESS not in ending.log:
+            seen = observe(compiler.ask(Task.SIZES, sizes=named))
+            if not _is_speechless(seen):
                 break
-        return judge_example(sizes, observe(ending), self._until)
+        else:
+            seen = replace(seen, signature=None, unresolved=_UNSAID)
+        return judge_example(sizes, seen, self._until)
 
     def _compile_once(self) -> None:
         """Compile when the first example needs it.
