@@ -153,9 +153,12 @@ def _keep_tensors_fake(patch: Patch) -> None:
     """Keep what handles FakeTensors on CUDA away from CUDA and from memory."""
     import torch._inductor.graph
     import torch._inductor.utils
+    from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     patch(FakeTensorMode, "avoid_device_init", property(lambda _: True))
+    if hasattr(fake_tensor, "init_gpu_context"):
+        patch(fake_tensor, "init_gpu_context", lambda _: None)
     original = torch._inductor.utils.is_same_tensor
 
     def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
