@@ -112,7 +112,7 @@ def attempt_outside(
     except Exception as error:  # noqa: BLE001 - what the compiled program must do, too
         raised = f"{type(error).__name__}: {first_line(str(error))}"
     note(Stage.LOAD)
-    package = aoti.build_once(run.exported, folder, {}, arguments["package"])
+    package = aoti.build_once(run.exported, folder, {}, arguments)
     compiled = aoti.load(package)
     try:
         answer = {} if raised else reference.judge(compiled, note)

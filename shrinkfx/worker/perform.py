@@ -221,8 +221,8 @@ class Worker:
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
         note(Stage.COMPILE)
-        options, package = self.setup.inductor, arguments["package"]
-        aoti.build_once(self._loaded().original, folder, options, package)
+        original = self._loaded().original
+        aoti.build_once(original, folder, self.setup.inductor, arguments)
         note(Stage.DONE)
         return {}
 
