@@ -122,7 +122,7 @@ def test_sweep_for_another_kind_says_what_it_found(model: Path, tmp_path: Path) 
 
 def test_program_without_dynamic_dims_cannot_be_swept(tmp_path: Path) -> None:
     model = tmp_path / "model.pt2"
-    static = ROOT / "repros" / "compile_lowering_raises"
+    static = ROOT / "repros" / "assert_roll_bound"
     export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
     subprocess.run([*export, static.name, str(model)], check=True, timeout=300)
     done = run(command(model, "--out", str(tmp_path / "out")))
