@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+
+from doubles import Arguments, FakeServer
 
 from shrinkfx.check.blaming import interrogate
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.program.messages import Ending
 from shrinkfx.program.skeleton import Node, Role, TensorType
 from shrinkfx.testing import chain, skeleton, whole
 
@@ -24,23 +25,9 @@ BUILD = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no")
 PRINTED = Ending("signal", signal.SIGSEGV, "run", log="[ before_launch: cpp_1 ]\n")
 KNOWN = Evidence((("cpp_0", ("relu",)), ("cpp_1", ("tanh", "cos"))))
 
-Arguments = Mapping[str, Any]
-
-
-class Server:
-    """Answers from what it is told; keeps what it was asked."""
-
-    def __init__(self, answer: Callable[[Arguments], Ending]) -> None:
-        self._answer = answer
-        self.asked: list[Arguments] = []
-
-    def ask(self, request: Request) -> Ending:
-        self.asked.append(request.arguments)
-        return self._answer(request.arguments)
-
 
 def blamed(
-    server: Server,
+    server: FakeServer,
     target: Signature,
     known: Evidence = KNOWN,
     program: Candidate = PROGRAM,
@@ -70,7 +57,7 @@ def differ(
 
 
 def test_death_without_a_word_is_run_once_with_launches_printed() -> None:
-    server = Server(lambda _: PRINTED)
+    server = FakeServer(lambda _: PRINTED)
     assert blamed(server, FAULT, inductor={"inplace_buffers": False}) == ["tanh", "cos"]
     (asked,) = server.asked
     assert asked["inductor"] == {
@@ -80,7 +67,7 @@ def test_death_without_a_word_is_run_once_with_launches_printed() -> None:
 
 
 def test_what_is_named_already_is_not_compiled_again() -> None:
-    server = Server(lambda _: PRINTED)
+    server = FakeServer(lambda _: PRINTED)
     blamed(server, FAULT, replace(KNOWN, text="Exception raised from cpp_0"))
     blamed(server, FAULT, replace(KNOWN, liars=("sin",)))
     blamed(server, BUILD)
@@ -89,12 +76,12 @@ def test_what_is_named_already_is_not_compiled_again() -> None:
 
 
 def test_run_that_dies_otherwise_blames_nobody() -> None:
-    server = Server(lambda _: replace(PRINTED, stage="compile"))
+    server = FakeServer(lambda _: replace(PRINTED, stage="compile"))
     assert blamed(server, FAULT) == []
 
 
 def test_wrong_result_is_traced_with_one_compilation() -> None:
-    server = Server(differ(["cos", "sin", "exp"]))
+    server = FakeServer(differ(["cos", "sin", "exp"]))
     assert blamed(server, WRONG) == ["cos"]
     (asked,) = server.asked
     assert asked["taps"] == ["relu", "tanh", "cos", "sin", "exp"]
@@ -102,7 +89,7 @@ def test_wrong_result_is_traced_with_one_compilation() -> None:
 
 def test_wrong_result_that_hides_is_traced_with_fewer_values() -> None:
     # Returned, tanh is no longer fused with cos.
-    server = Server(differ(["cos", "sin", "exp"], unless=["tanh"]))
+    server = FakeServer(differ(["cos", "sin", "exp"], unless=["tanh"]))
     assert blamed(server, WRONG) == ["tanh", "cos"]
     assert server.asked[1]["taps"] == ["relu", "cos", "exp"]
 
@@ -119,18 +106,18 @@ def test_output_that_agrees_clears_what_it_needs() -> None:
         }
     )
     wrong = ["cos", "sin", "exp", "erf", "atan", "log"]
-    server = Server(differ(wrong, ["tanh"], "log"))
+    server = FakeServer(differ(wrong, ["tanh"], "log"))
     assert blamed(server, WRONG, program=whole(program)) == ["cos"]
     assert server.asked[1]["taps"] == ["relu", "cos", "erf"]
 
 
 def test_result_that_is_wrong_otherwise_blames_nobody() -> None:
-    server = Server(differ(["cos", "sin", "exp"]))
+    server = FakeServer(differ(["cos", "sin", "exp"]))
     assert blamed(server, Signature(Kind.NAN, Stage.COMPARE)) == []
 
 
 def test_wrong_result_that_hides_anyhow_blames_nobody() -> None:
-    server = Server(lambda _: Ending("exit", stage="done"))
+    server = FakeServer(lambda _: Ending("exit", stage="done"))
     assert blamed(server, WRONG) == []
     assert len(server.asked) == 2
 
@@ -144,7 +131,7 @@ def test_values_that_would_not_fit_are_not_returned() -> None:
         nodes[name] = Node(
             "", Role.OPERATOR, operands=(before,), value=large, nbytes=32 << 20
         )
-    server = Server(lambda _: Ending("exit", stage="done"))
+    server = FakeServer(lambda _: Ending("exit", stage="done"))
     blamed(server, WRONG, program=whole(skeleton(nodes)))
     (asked,) = server.asked
     assert asked["taps"] == ["relu_0", "relu_3", "relu_6"]

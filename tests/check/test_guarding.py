@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+from doubles import Arguments, FakeServer
 
 from shrinkfx.check.guarding import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
-from shrinkfx.program.messages import Ending, Guard, Request
+from shrinkfx.program.messages import Ending, Guard
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done")
@@ -25,22 +25,8 @@ FAULT = Ending(
 )
 EAGER_FAULTS = Ending("signal", signal.SIGSEGV, "eager")
 
-Arguments = Mapping[str, Any]
 
-
-class Server:
-    """Answers from what it is told; keeps what it was asked."""
-
-    def __init__(self, answer: Callable[[Arguments], Ending]) -> None:
-        self._answer = answer
-        self.asked: list[Arguments] = []
-
-    def ask(self, request: Request) -> Ending:
-        self.asked.append(request.arguments)
-        return self._answer(request.arguments)
-
-
-def found(server: Server, until: str = "ima") -> tuple[Guarding, list[str]]:
+def found(server: FakeServer, until: str = "ima") -> tuple[Guarding, list[str]]:
     notes: list[str] = []
     compiler = Compiler(server, Limits(10.0, 1 << 30))
     return find_guarding(compiler, until, "", notes.append), notes
@@ -57,7 +43,7 @@ def under(side: str, *, reused: bool) -> Callable[[Arguments], Ending]:
 
 
 def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
-    server = Server(under(Guard.AFTER, reused=True))
+    server = FakeServer(under(Guard.AFTER, reused=True))
     guarding, notes = found(server)
     assert guarding.options == {"guard_pages": "after"}
     assert guarding.plain == "nan in compare: wrong (3 of 3 runs)"
@@ -70,14 +56,14 @@ def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
     [(Guard.AFTER, False), (Guard.BEFORE, True), (Guard.BEFORE, False)],
 )
 def test_other_guard_pages_are_tried_in_turn(side: Guard, reused: bool) -> None:
-    guarding, _ = found(Server(under(side, reused=reused)))
+    guarding, _ = found(FakeServer(under(side, reused=reused)))
     assert guarding.options["guard_pages"] == side
     no_reuse = guarding.options.get("inductor", {})
     assert no_reuse.get("allow_buffer_reuse", True) == reused
 
 
 def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
-    server = Server(lambda _: PASSES)
+    server = FakeServer(lambda _: PASSES)
     guarding, notes = found(server)
     assert guarding == Guarding(plain=guarding.plain)
     assert guarding.plain.startswith("passes")
@@ -91,17 +77,17 @@ def test_fault_of_eager_itself_is_no_failure_of_the_compiler() -> None:
     def answer(arguments: Arguments) -> Ending:
         return EAGER_FAULTS if "guard_pages" in arguments else WRONG
 
-    guarding, _ = found(Server(answer))
+    guarding, _ = found(FakeServer(answer))
     assert not guarding.options
 
 
 def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:
-    assert not found(Server(lambda _: WRONG), "ima")[0].options
-    assert found(Server(lambda _: WRONG), "nan")[0].options
+    assert not found(FakeServer(lambda _: WRONG), "ima")[0].options
+    assert found(FakeServer(lambda _: WRONG), "nan")[0].options
 
 
 def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
-    server = Server(lambda _: WRONG)
+    server = FakeServer(lambda _: WRONG)
     compiler = Compiler(server, Limits(10.0, 1 << 30), {"guard_pages": "after"})
     candidate = whole(chain("x", "relu", "tanh"))
     seen = list(plain_runs(compiler.with_options(inductor={"a": 1}), candidate))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from doubles import FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Build, Ending, Request, Step
+from shrinkfx.program.messages import Build, Ending, Step
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import choose_build
 from shrinkfx.run.job import Job
@@ -28,26 +27,14 @@ TARGET = Signature(
 HANG = Signature(Kind.HANG, Stage.COMPILE)
 PASSES = Ending("exit", stage="done", built={"build": "fast", "step": "link"})
 
-Arguments = Mapping[str, Any]
-
 
 def raised_in(step: Step) -> Ending:
     built = {"build": "fast", "step": step}
     return Ending("exit", stage="compile", answer=ERROR, built=built)
 
 
-class Worker:
-    def __init__(self, answer: Callable[[Arguments], Ending]) -> None:
-        self._answer = answer
-        self.asked: list[Arguments] = []
-
-    def ask(self, request: Request) -> Ending:
-        self.asked.append(request.arguments)
-        return self._answer(request.arguments)
-
-
 def chosen(
-    worker: Worker, target: Signature = TARGET, build: Build = Build.FAST
+    worker: FakeServer, target: Signature = TARGET, build: Build = Build.FAST
 ) -> tuple[Subject | None, list[Verdict], list[str]]:
     events: list[Event] = []
     job = Job(Options(Path("model.pt2")), Path("out"), events.append)
@@ -59,7 +46,7 @@ def chosen(
 
 
 def test_failure_before_the_compiler_needs_no_compiler() -> None:
-    worker = Worker(lambda _: raised_in(Step.LOWERING))
+    worker = FakeServer(lambda _: raised_in(Step.LOWERING))
     subject, _, _ = chosen(worker)
     assert subject is not None
     assert subject.compiler.options["only"] == Step.LOWERING
@@ -68,7 +55,7 @@ def test_failure_before_the_compiler_needs_no_compiler() -> None:
 
 @pytest.mark.parametrize("step", [Step.WRAPPER, Step.KERNEL])
 def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
-    worker = Worker(lambda _: raised_in(step))
+    worker = FakeServer(lambda _: raised_in(step))
     subject, _, _ = chosen(worker)
     assert subject is not None
     assert subject.compiler.options["only"] == step
@@ -77,7 +64,7 @@ def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
 
 def test_file_is_built_with_all_others_if_alone_it_passes() -> None:
     """What g++ says only when it generates code, its syntax check does not."""
-    worker = Worker(lambda a: PASSES if "only" in a else raised_in(Step.KERNEL))
+    worker = FakeServer(lambda a: PASSES if "only" in a else raised_in(Step.KERNEL))
     subject, _, _ = chosen(worker)
     assert subject is not None
     assert "only" not in subject.compiler.options
@@ -96,14 +83,14 @@ def test_file_is_built_with_all_others_if_alone_it_passes() -> None:
 def test_other_failures_of_a_build_need_all_of_it(
     ending: Ending, target: Signature
 ) -> None:
-    subject, _, _ = chosen(Worker(lambda _: ending), target)
+    subject, _, _ = chosen(FakeServer(lambda _: ending), target)
     assert subject is not None
     assert subject.build is Build.FAST
     assert "only" not in subject.compiler.options
 
 
 def test_failure_that_only_the_stock_build_shows_is_reduced_with_that() -> None:
-    worker = Worker(
+    worker = FakeServer(
         lambda a: raised_in(Step.KERNEL) if a["build"] == Build.STOCK else PASSES
     )
     subject, seen, (note,) = chosen(worker)
@@ -114,7 +101,7 @@ def test_failure_that_only_the_stock_build_shows_is_reduced_with_that() -> None:
 
 
 def test_failure_that_neither_build_shows_is_told() -> None:
-    subject, seen, notes = chosen(Worker(lambda _: PASSES))
+    subject, seen, notes = chosen(FakeServer(lambda _: PASSES))
     assert (subject, len(seen), notes) == (None, 2, [])
-    subject, seen, _ = chosen(Worker(lambda _: PASSES), build=Build.STOCK)
+    subject, seen, _ = chosen(FakeServer(lambda _: PASSES), build=Build.STOCK)
     assert (subject, len(seen)) == (None, 1)

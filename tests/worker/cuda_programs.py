@@ -135,6 +135,7 @@ HEALTHY: dict[str, Callable[[], Case]] = {
         lambda x: x * torch.tensor([1.0, 2.0, 3.0]), torch.randn(5, 3)
     ),
     "scalar_constant": lambda: Case(Scaled(), (torch.randn(5, 3),)),
+    "number_off_data": lambda: of(lambda x: x * x.sum().item(), torch.randn(5)),
     "nan_argmax": lambda: of(
         lambda x: torch.where(x > 0.5, float("nan"), x).argmax(-1), torch.randn(6, 33)
     ),
@@ -288,6 +289,11 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "large": lambda: of(lambda x: x + 1, torch.randn(12_000_000)),
     "large_index": lambda: of(
         lambda x: (x * 2).gather(1, x.argsort(1)[:, :2]) + 1, torch.randn(20_000, 8)
+    ),
+    "after_large": lambda: Case(
+        Calls(lambda self, x, w, i: (x + w[0], _chosen(w.view(4, 3), i))),
+        (torch.randn(12_000_000), torch.randn(12), torch.tensor([1, 2])),
+        run=(torch.randn(12_000_000), torch.randn(12), torch.tensor([1, 5])),
     ),
     "other_strides": lambda: Case(
         Calls(lambda self, x: x + 1), (torch.randn(8, 8),), run=(torch.randn(8, 8).T,)

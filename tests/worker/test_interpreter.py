@@ -38,6 +38,7 @@ HEALTHY = [
     "expanded_input",
     "small_constant",
     "scalar_constant",
+    "number_off_data",
     "nan_argmax",
     "eight_bits",
     "masked",
@@ -196,8 +197,15 @@ def test_index_from_a_sampled_launch_is_no_fault(ask: Ask) -> None:
     assert "some programs ran" in ask("large_index")["unsupported"]
 
 
+def test_fault_beside_a_sampled_launch_is_found(ask: Ask) -> None:
+    """That one has only read what the faulty kernel takes."""
+    finding = ask("after_large")["findings"][0]
+    assert finding["fault"] == "assert"
+
+
 def test_number_that_a_program_holds_needs_no_gpu(ask: Ask) -> None:
     assert ask("scalar_constant", "hints")["findings"] == []
+    assert ask("number_off_data", "hints")["findings"] == []
 
 
 def test_input_with_other_strides_breaks_the_contract(ask: Ask) -> None:

@@ -169,8 +169,8 @@ def _keep_tensors_fake(patch: Patch) -> None:
     for module in (torch._inductor.utils, torch._inductor.graph):
         patch(module, "is_same_tensor", is_same)
     # AOTInductor writes constants of up to eight elements into its code.
-    patch(FakeTensor, "tolist", lambda fake: _real(fake).tolist())
-    patch(FakeTensor, "item", lambda fake: _real(fake).item())
+    for name in ("tolist", "item"):
+        patch(FakeTensor, name, _with_values(getattr(FakeTensor, name), name))
 
 
 def remember(fake: torch.Tensor, real: torch.Tensor) -> None:
@@ -179,12 +179,19 @@ def remember(fake: torch.Tensor, real: torch.Tensor) -> None:
         setattr(fake, _REAL, real.detach().cpu())
 
 
-def _real(fake: torch.Tensor) -> torch.Tensor:
-    kept = getattr(fake, _REAL, None)
-    if kept is None:
-        raise NotImplementedError(NO_VALUE)
-    real: torch.Tensor = kept
-    return real
+def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    """Give a constant's values where no symbol can stand for them."""
+
+    def called(fake: Any) -> Any:
+        try:
+            return method(fake)  # while tracing: what a program reads off data
+        except NotImplementedError as error:
+            real = getattr(fake, _REAL, None)
+            if real is None:
+                raise NotImplementedError(NO_VALUE) from error
+            return getattr(real, name)()
+
+    return called
 
 
 NO_VALUE = "a FakeTensor is asked for its value"

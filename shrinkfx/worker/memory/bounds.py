@@ -63,11 +63,17 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel that is being run."""
+    """A kernel that is being run.
+
+    Attributes:
+        written: the arguments that it has stored through, by name; all, where a
+            pointer's origin is not known.
+    """
 
     kernel: str
     operators: tuple[str, ...]
     arguments: Sequence[Argument]
+    written: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -116,6 +122,8 @@ class Checker:
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         root = pointers.attr.get(_ROOT)
         known = self.launch.arguments if self.launch else ()
+        if self.launch and fault is not Fault.LOAD:
+            self.launch.written.update(a.name for a in ((root,) if root else known))
         ok = np.zeros(addresses.shape, dtype=bool)
         for argument in (root,) if root else known:
             if argument.high - argument.low >= size:

@@ -34,6 +34,17 @@ def switch_on() -> None:
     for package in ("triton", "numpy"):
         if importlib.util.find_spec(package) is None:
             raise Unsupported(f"Triton's interpreter needs the package {package}")
+    try:
+        _patch_triton()
+    except AttributeError as error:
+        reason = f"this version of Triton's interpreter is not known: {error}"
+        raise Unsupported(reason) from error
+    from shrinkfx.worker.memory.selftest import check_the_checks
+
+    check_the_checks()
+
+
+def _patch_triton() -> None:
     import triton
     from triton.runtime import interpreter
 
@@ -54,9 +65,6 @@ def switch_on() -> None:
     _mix_constants()
     _launch_here()
     _launch_for_inductor()
-    from shrinkfx.worker.memory.selftest import check_the_checks
-
-    check_the_checks()
 
 
 def _speak_once() -> None:

@@ -56,7 +56,8 @@ def launch(
     outer = CHECKER.launch
     # One that Inductor does not know is launched by an operator of the user's.
     operators = tuple(CHECKER.operators.get(name, (f"user kernel {name}",)))
-    CHECKER.launch = Launch(name, operators, tuple(pointers.values()))
+    running = Launch(name, operators, tuple(pointers.values()))
+    CHECKER.launch = running
     try:
         _check_alignment(known, aligned)
         converted = {
@@ -74,7 +75,7 @@ def launch(
                 raise unsupported(name) from report
             raise
         if sampled or takes_partial:
-            CHECKER.partial.add(tensors)
+            CHECKER.partial.add([tensors[argument] for argument in running.written])
     finally:
         CHECKER.launch = outer
 
