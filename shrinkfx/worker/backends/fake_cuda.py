@@ -180,20 +180,24 @@ def remember(fake: torch.Tensor, real: torch.Tensor) -> None:
 
 
 def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
-    """Give a constant's values where no symbol can stand for them."""
+    """Give a constant's values where no symbol can stand for them.
+
+    That is where Inductor writes them into code, with dispatch to FakeTensors off:
+    the method itself would turn to the device.
+    """
 
     def called(fake: Any) -> Any:
-        try:
+        if not torch._C._dispatch_tls_is_dispatch_key_excluded(_PYTHON):
             return method(fake)  # while tracing: what a program reads off data
-        except NotImplementedError as error:
-            real = getattr(fake, _REAL, None)
-            if real is None:
-                raise NotImplementedError(NO_VALUE) from error
-            return getattr(real, name)()
+        real = getattr(fake, _REAL, None)
+        if real is None:
+            raise NotImplementedError(NO_VALUE)
+        return getattr(real, name)()
 
     return called
 
 
+_PYTHON = torch._C.DispatchKey.Python
 NO_VALUE = "a FakeTensor is asked for its value"
 _INLINED = 8
 _REAL = "_value_on_cpu"
