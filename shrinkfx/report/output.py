@@ -45,10 +45,15 @@ class Preload:
 
 @dataclass(frozen=True)
 class Written:
-    """A repro and all that must lie beside it, the script first."""
+    """A repro and all that must lie beside it, the script first.
+
+    Attributes:
+        fails: it was run once, and failed as it should.
+    """
 
     files: tuple[Path, ...]
     how: str
+    fails: bool = False
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
@@ -98,6 +103,7 @@ def write_smallest_repro(
         path = Path(draft) / "repro.py"
         for written in _attempts(path, folder, printed, about, preloads):
             if runner.fails(written.files, about.signature):
+                written = replace(written, fails=True)
                 break
         assert written is not None
         # Nobody shall find a script there that has not been seen to fail.

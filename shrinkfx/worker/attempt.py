@@ -21,6 +21,7 @@ from shrinkfx.worker import evidence
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.fast_build import Stopped
 from shrinkfx.worker.describe import mutates
+from shrinkfx.worker.memory import sanitizer
 from shrinkfx.worker.rebuild import Rebuilt
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.supervise import Note
@@ -74,6 +75,8 @@ def _with_aoti(
         options["nan_asserts"] = True
     if arguments.get("fallback_random"):
         options["fallback_random"] = True
+    if arguments.get("sanitize"):
+        options = {**sanitizer.OPTIONS, **options}
     try:
         package = aoti.build_once(run.exported, folder, options, arguments)
     except Stopped:

@@ -193,11 +193,13 @@ def _once(folder: Path) -> None:
 
     import torch
 
+    from shrinkfx.worker.backends import aoti
     from shrinkfx.worker.load import preload
     from shrinkfx.worker.perform import Worker
     from shrinkfx.worker.supervise import describe_error
 
     faulthandler.enable(2)
+    aoti.warm_up()  # before a cache of its own, where all probes are asked again
     try:
         preload(setup.preloads)
         worker = Worker(setup, torch.get_num_threads())
