@@ -55,6 +55,8 @@ class Stage(StrEnum):
     EAGER = "eager"
     COMPILE = "compile"
     LOAD = "load"
+    PASSING = "passing"
+    """On the inputs on which the original passes; it must, before it may fail."""
     RUN = "run"
     COMPARE = "compare"
     DONE = "done"

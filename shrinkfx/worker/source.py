@@ -18,6 +18,7 @@ from shrinkfx.worker.literals import Written, write_tensor
 from shrinkfx.worker.load import MUTATIONS
 from shrinkfx.worker.printer import GraphPrinter, Unprintable
 from shrinkfx.worker.rebuild import Rebuilt
+from shrinkfx.worker.settled import Settled
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,19 @@ class Weight:
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of ``forward``; ``failing`` is what the run is called with."""
+    """One argument of ``forward``.
+
+    Attributes:
+        example: what the program is exported with.
+        passing: what it is called with first, and passes; None if that is all there
+            is to it, or the example itself.
+        failing: what it is called with then; None if that is the example.
+    """
 
     name: str
     example: Written
     failing: Written | None
+    passing: Written | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ def print_program(built: Rebuilt, device: str = "") -> Printed:
     names, weights = _weights(exported, device)
     graph = GraphPrinter(exported.graph_module, names, device)
     body = graph.body(_written_back(exported))
-    dims, shapes = _dynamic_shapes(exported)
+    dims, shapes = _dynamic_shapes(exported, built.settled)
     return Printed(
         weights=weights,
         inputs=_inputs(built, device),
@@ -113,9 +122,13 @@ def run_source(printed: Printed, built: Rebuilt) -> ExportedProgram:
 def long_values(built: Rebuilt) -> dict[str, Any]:
     """Collect what may be too long for a script, by the names that it uses."""
     names = [str(name) for name in built.exported.graph_signature.user_inputs]
-    values: dict[str, Any] = {"failing": built.failing.args}
-    for prefix, args in (("example", built.example), ("failing", built.failing)):
-        values |= {f"{prefix}_{n}": v for n, v in zip(names, args.args, strict=True)}
+    runs = {"example": built.example, "failing": built.failing}
+    if built.passing:
+        runs["passing"] = built.passing
+    values: dict[str, Any] = {}
+    for prefix, run in runs.items():
+        values[prefix] = run.args
+        values |= {f"{prefix}_{n}": v for n, v in zip(names, run.args, strict=True)}
     for spec in built.exported.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
             value = _weight_value(built.exported, spec.target)
@@ -183,16 +196,24 @@ def _written_back(exported: ExportedProgram) -> list[str]:
 
 def _inputs(built: Rebuilt, device: str) -> tuple[Input, ...]:
     names = built.exported.graph_signature.user_inputs
-    two_sets = any(
-        e is not f and not _same(e, f)
-        for e, f in zip(built.example.args, built.failing.args, strict=True)
-    )
+    example = built.example.args
+    other = [
+        run.args if run and _differ(example, run.args) else None
+        for run in (built.failing, built.passing)
+    ]
     inputs = []
     for position, name in enumerate(names):
-        example = write_tensor(built.example.args[position], device)
-        failing = write_tensor(built.failing.args[position], device)
-        inputs.append(Input(str(name), example, failing if two_sets else None))
+        failing, passing = (
+            write_tensor(args[position], device) if args else None for args in other
+        )
+        known = write_tensor(example[position], device)
+        inputs.append(Input(str(name), known, failing, passing))
     return tuple(inputs)
+
+
+def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    pairs = zip(some, others, strict=True)
+    return any(a is not b and not _same(a, b) for a, b in pairs)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -209,7 +230,9 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return copied.flatten().view(torch.uint8)
 
 
-def _dynamic_shapes(exported: ExportedProgram) -> tuple[list[str], str]:
+def _dynamic_shapes(
+    exported: ExportedProgram, settled: Settled | None
+) -> tuple[list[str], str]:
     """State the dynamic dims: named where they are plain, left to export where
     they are computed from others."""
     names = set(exported.graph_signature.user_inputs)
@@ -221,7 +244,12 @@ def _dynamic_shapes(exported: ExportedProgram) -> tuple[list[str], str]:
         value = node.meta.get("val")
         dims = []
         for dim, size in enumerate(getattr(value, "shape", ())):
-            if isinstance(size, torch.SymInt):
+            if settled and settled.is_static(size):
+                continue
+            if settled and str(size) in settled.ranges:
+                bounds = settled.ranges[str(size)]
+                dims.append(f"{dim}: {_declared(str(size), bounds, symbols)}")
+            elif isinstance(size, torch.SymInt):
                 dims.append(f"{dim}: {_dim(size, exported, symbols)}")
         specs.append("{" + ", ".join(dims) + "}" if dims else "None")
     if all(spec == "None" for spec in specs):
@@ -235,12 +263,23 @@ def _dim(size: torch.SymInt, exported: ExportedProgram, symbols: dict[str, str])
     if not isinstance(expression, sympy.Symbol) or free_unbacked_symbols(size):
         return "torch.export.Dim.AUTO"
     name = str(expression)
-    if name not in symbols:
-        bounds = [f'"{name}"']
-        allowed = exported.range_constraints.get(expression)
-        if allowed is not None:
-            bounds += [f"min={int(allowed.lower)}"] if allowed.lower > 0 else []
-            finite = getattr(allowed.upper, "is_Integer", False)
-            bounds += [f"max={int(allowed.upper)}"] if finite else []
-        symbols[name] = f"{name} = torch.export.Dim({', '.join(bounds)})"
-    return name
+    low, high = 0, None
+    allowed = exported.range_constraints.get(expression)
+    if allowed is not None:
+        low = int(allowed.lower) if allowed.lower > 0 else 0
+        finite = getattr(allowed.upper, "is_Integer", False)
+        high = int(allowed.upper) if finite else None
+    return _declared(name, (low, high), symbols)
+
+
+def _declared(
+    size: str, bounds: tuple[int, int | None], symbols: dict[str, str]
+) -> str:
+    """Name a dim, and note the statement that declares it."""
+    name = size if size.isidentifier() else f"size{len(symbols)}"
+    if size not in symbols:
+        low, high = bounds
+        told = [f'"{name}"', *([f"min={low}"] if low > 0 else [])]
+        told += [] if high is None else [f"max={high}"]
+        symbols[size] = f"{name} = torch.export.Dim({', '.join(told)})"
+    return symbols[size].partition(" ")[0]

@@ -160,9 +160,12 @@ def test_definitions_stand_before_the_module_and_futures_on_top() -> None:
     assert text.index("def mix") < text.index("class Repro")
 
 
+FAILING = {"failing": "exported.example_inputs[0]"}
+
+
 def test_embedded_program_is_carried_whole() -> None:
     program = bytes(range(256)) * 40
-    text = write_embedded(program, about(), [], "exported.example_inputs[0]")
+    text = write_embedded(program, about(), [], FAILING)
     tree = ast.parse(text)
     (value,) = [
         n.value.value
@@ -182,7 +185,7 @@ def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None
     )
     file = io.BytesIO()
     torch.export.save(exported, file)
-    text = write_embedded(file.getvalue(), about(), [], "(torch.ones(9),)")
+    text = write_embedded(file.getvalue(), about(), [], {"failing": "(torch.ones(9),)"})
     made: dict[str, Any] = {}
     exec(text.partition("torch.manual_seed")[0].partition("expected = ")[0], made)
     assert made["model"](*made["failing"]).shape == (9,)
