@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
-from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
+from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.program.view import View
 from shrinkfx.search.strategy import Strategy, broken, proposals
 
@@ -99,7 +100,10 @@ def size(operands: str) -> Node:
 
 
 def skeleton(
-    nodes: Nodes, outputs: str = "", writes: Iterable[tuple[str, str]] = ()
+    nodes: Nodes,
+    outputs: str = "",
+    writes: Iterable[tuple[str, str]] = (),
+    sizes: Mapping[str, FreeSize] = MappingProxyType({}),
 ) -> Skeleton:
     """Build a program from its nodes by name, in program order.
 
@@ -111,11 +115,13 @@ def skeleton(
     Args:
         outputs: the returned values; those that nobody uses if empty.
         writes: values and the buffers that they are written into.
+        sizes: those that are not fixed, where it is known at which the program passes.
     """
     named = [_named(name, node) for name, node in nodes.items()]
     used = {operand for node in named for operand in node.operands}
     unused = [n.name for n in named if n.name not in used and n.value is not None]
-    return Skeleton(named, outputs.split() or unused, writes=writes)
+    returned = outputs.split() or unused
+    return Skeleton(named, returned, writes=writes, sizes=sizes)
 
 
 def _named(name: str, short: str | Node) -> Node:

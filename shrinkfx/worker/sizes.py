@@ -36,7 +36,8 @@ def bind(exported: ExportedProgram, flat: Sequence[Any]) -> Sizes:
 
 def sizes_of(value: torch.Tensor) -> list[torch.SymInt]:
     """List the sizes of a tensor that are not fixed."""
-    return [size for size in value.shape if isinstance(size, torch.SymInt)]
+    sizes: Sequence[Any] = value.shape
+    return [size for size in sizes if isinstance(size, torch.SymInt)]
 
 
 def tells(size: Any, symbol: sympy.Symbol) -> bool:
