@@ -59,6 +59,10 @@ class Settled:
         narrow = {s: sympy.Integer(chosen[str(s)]) for s in symbols if str(s) in chosen}
         return cls(numbers, ranges, {**symbols, **narrow, **numbers}, chosen)
 
+    @classmethod
+    def nothing(cls) -> Settled:
+        return cls({}, {}, {}, {})
+
     def needed(self, value: torch.Tensor) -> list[torch.SymInt]:
         """List the sizes of an input that have no range of their own."""
         return [size for size in sizes_of(value) if str(size) not in self.ranges]

@@ -8,17 +8,15 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from shrinkfx.worker.declared import dynamic_shapes
 from shrinkfx.worker.literals import Written, write_tensor
 from shrinkfx.worker.load import MUTATIONS
 from shrinkfx.worker.printer import GraphPrinter, Unprintable
 from shrinkfx.worker.rebuild import Rebuilt
-from shrinkfx.worker.settled import Settled
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def print_program(built: Rebuilt, device: str = "") -> Printed:
     names, weights = _weights(exported, device)
     graph = GraphPrinter(exported.graph_module, names, device)
     body = graph.body(_written_back(exported))
-    dims, shapes = _dynamic_shapes(exported, built.settled)
+    dims, shapes = dynamic_shapes(exported, built.settled)
     return Printed(
         weights=weights,
         inputs=_inputs(built, device),
@@ -228,58 +226,3 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     # A copy: one element is contiguous with any stride, but no view of bytes.
     copied = tensor.resolve_conj().clone(memory_format=torch.contiguous_format)
     return copied.flatten().view(torch.uint8)
-
-
-def _dynamic_shapes(
-    exported: ExportedProgram, settled: Settled | None
-) -> tuple[list[str], str]:
-    """State the dynamic dims: named where they are plain, left to export where
-    they are computed from others."""
-    names = set(exported.graph_signature.user_inputs)
-    symbols: dict[str, str] = {}
-    specs = []
-    for node in exported.graph.nodes:
-        if node.op != "placeholder" or node.name not in names:
-            continue
-        value = node.meta.get("val")
-        dims = []
-        for dim, size in enumerate(getattr(value, "shape", ())):
-            if settled and settled.is_static(size):
-                continue
-            if settled and str(size) in settled.ranges:
-                bounds = settled.ranges[str(size)]
-                dims.append(f"{dim}: {_declared(str(size), bounds, symbols)}")
-            elif isinstance(size, torch.SymInt):
-                dims.append(f"{dim}: {_dim(size, exported, symbols)}")
-        specs.append("{" + ", ".join(dims) + "}" if dims else "None")
-    if all(spec == "None" for spec in specs):
-        return [], "None"
-    comma = "," if len(specs) == 1 else ""
-    return list(symbols.values()), f"({', '.join(specs)}{comma})"
-
-
-def _dim(size: torch.SymInt, exported: ExportedProgram, symbols: dict[str, str]) -> str:
-    expression = size.node.expr
-    if not isinstance(expression, sympy.Symbol) or free_unbacked_symbols(size):
-        return "torch.export.Dim.AUTO"
-    name = str(expression)
-    low, high = 0, None
-    allowed = exported.range_constraints.get(expression)
-    if allowed is not None:
-        low = int(allowed.lower) if allowed.lower > 0 else 0
-        finite = getattr(allowed.upper, "is_Integer", False)
-        high = int(allowed.upper) if finite else None
-    return _declared(name, (low, high), symbols)
-
-
-def _declared(
-    size: str, bounds: tuple[int, int | None], symbols: dict[str, str]
-) -> str:
-    """Name a dim, and note the statement that declares it."""
-    name = size if size.isidentifier() else f"size{len(symbols)}"
-    if size not in symbols:
-        low, high = bounds
-        told = [f'"{name}"', *([f"min={low}"] if low > 0 else [])]
-        told += [] if high is None else [f"max={high}"]
-        symbols[size] = f"{name} = torch.export.Dim({', '.join(told)})"
-    return symbols[size].partition(" ")[0]

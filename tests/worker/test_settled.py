@@ -218,3 +218,16 @@ def test_dims_that_belong_together_cannot_become_plain(tmp_path: Path) -> None:
     settled = Candidate.whole(made.skeleton).edit([Specialise(derived, Sizing.PLAIN)])
     with pytest.raises(Exception, match="must match the size"):
         made.again(settled)
+
+
+def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> None:
+    t = Dim("t", min=3, max=100)
+    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
+    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
+    name = made.symbol(0)
+    for sizes, span in (([], (3, 100)), ([Specialise(name, Sizing.NARROW)], (3, 4))):
+        whole = Candidate.whole(made.skeleton).edit(sizes)
+        built = rebuild(made.program, whole, made.values)
+        again = built.exported_again(run_source(print_program(built), built))
+        assert dynamic(again) == [[0], [0]]
+        assert span in ranges(again)
