@@ -95,6 +95,8 @@ def _print_swept(swept: api.Swept) -> int:
         f"{counts['invalid']} are invalid, {counts['unresolved']} gave no answer"
     )
     print(swept.table or "no size was found at which the program fails")
+    if swept.target:
+        print(f"inputs:   {swept.target.failing}")
     print(f"folder:   {swept.folder}")
     return _SWEPT[swept.status]
 
