@@ -30,7 +30,15 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.edits import (
+    Bypass,
+    Drop,
+    Edit,
+    Merge,
+    Replace,
+    Sizing,
+    Specialise,
+)
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.program.view import View
 from shrinkfx.search.strategy import Strategy, broken, proposals
@@ -46,6 +54,17 @@ FLOATS = TensorType("float32", ("2", "3"))
 
 HALVES = TensorType("float16", ("2", "3"))
 """Another type, for what must not be mixed up with ``FLOATS``."""
+
+
+DYNAMIC = TensorType("float32", ("s", "2*t + 1"))
+"""A type whose sizes are not fixed: what they are is in ``FREE``."""
+
+FREE: Mapping[str, FreeSize] = {
+    "s": FreeSize(("s",), 4, 4),
+    "t": FreeSize(("t",), 5, 6),
+    "2*t + 1": FreeSize(("t",), 11, 13),
+}
+"""Sizes of a program that passes where ``t`` is 5 and fails where it is 6."""
 
 
 # --- programs
@@ -242,8 +261,9 @@ def _check_edit(strategy: Strategy, candidate: Candidate, edit: Edit) -> None:
 
 @st.composite
 def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
-    """Draw a program: inputs, weights, two types, tuples, sizes, outputs, writes."""
+    """Draw a program: inputs, weights, types, tuples, sizes, outputs, writes."""
     nodes: dict[str, str | Node] = {"x": "", "h": feed(value=HALVES)}
+    nodes["d"] = feed(value=DYNAMIC)
     nodes |= {"w": feed(Role.PARAMETER), "held": feed(Role.BUFFER)}
     count = draw(st.integers(1, max_operators))
     for number in range(count):
@@ -257,7 +277,8 @@ def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
     written = draw(st.sampled_from([None, "x", *tensors]))
     writes = [(written, "held")] if written else []
     outputs = [*program.outputs, *more, *(value for value, _ in writes)]
-    return skeleton(nodes, " ".join(dict.fromkeys(outputs)), writes)
+    sizes = draw(st.sampled_from([{}, FREE]))
+    return skeleton(nodes, " ".join(dict.fromkeys(outputs)), writes, sizes)
 
 
 def _single(name: str, operands: str) -> dict[str, Node]:
@@ -266,6 +287,10 @@ def _single(name: str, operands: str) -> dict[str, Node]:
 
 def _halved(name: str, operands: str) -> dict[str, Node]:
     return {name: operator(operands, value=HALVES)}
+
+
+def _grown(name: str, operands: str) -> dict[str, Node]:
+    return {name: operator(operands, value=DYNAMIC)}
 
 
 def _pair(name: str, operands: str) -> dict[str, Node]:
@@ -277,7 +302,7 @@ def _sized(name: str, operands: str) -> dict[str, Node]:
     return {name: operator(operands), f"{name}size": size(name)}
 
 
-_SHAPES = (_single, _single, _halved, _pair, _sized)
+_SHAPES = (_single, _single, _halved, _grown, _pair, _sized)
 
 
 def _is_tensor(node: str | Node) -> bool:
@@ -310,4 +335,5 @@ def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
     plain = st.builds(Replace, nodes, st.sampled_from(values))
     own = nodes.map(lambda node: Replace(node, node))
     merge = st.frozensets(inputs, max_size=3).map(Merge)
-    return st.lists(drop | bypass | plain | own | merge, max_size=4)
+    settle = st.builds(Specialise, st.sampled_from([*FREE]), st.sampled_from(Sizing))
+    return st.lists(drop | bypass | plain | own | merge | settle, max_size=4)
