@@ -14,6 +14,7 @@ from torch.export import Dim, export
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Sizing, Specialise
+from shrinkfx.program.settling import sizings
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program
@@ -231,3 +232,34 @@ def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> Non
         again = built.exported_again(run_source(print_program(built), built))
         assert dynamic(again) == [[0], [0]]
         assert span in ranges(again)
+
+
+def settled_in_all(candidate: Candidate) -> Candidate:
+    """Settle whatever can be."""
+    while open_sizes := sizings(candidate):
+        size, (how, *_) = next(iter(open_sizes.items()))
+        candidate = candidate.edit([Specialise(size, how)])
+    return candidate
+
+
+def test_settled_programs_compute_what_they_did(batches: Case) -> None:
+    whole = Candidate.whole(batches.skeleton)
+    tried = 0
+    for name in ("", *batches.skeleton.operators):
+        candidate = whole.edit([Drop(frozenset({name}))]) if name else whole
+        before = rebuild(batches.program, candidate, batches.values)
+        built = batches.again(settled_in_all(candidate))
+        module = built.exported.module(check_guards=False)
+        other = before.exported.module(check_guards=False)
+        for run, same in (
+            (built.passing, before.passing),
+            (built.failing, before.failing),
+        ):
+            assert run is not None
+            assert same is not None
+            for value, wanted in zip(module(*run.args), other(*same.args), strict=True):
+                torch.testing.assert_close(value, wanted)
+            tried += 1
+        assert {d for dims in dynamic(built) for d in dims} <= {0, 1}
+        assert all(high - low == 1 for low, high in ranges(built))
+    assert tried >= 8
