@@ -37,6 +37,7 @@ __all__ = [
     "Swept",
     "minify",
     "reduce",
+    "reduce_found",
     "retrieve",
     "sweep",
     "verify",
@@ -184,6 +185,28 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         return run_sweep(_with_what_shows_it(options), folder, listener)
     finally:
         remove_if_empty(folder)
+
+
+def reduce_found(
+    options: Options, swept: Swept, listener: Listener = ignore
+) -> Reduction:
+    """Reduce the failure that a sweep was asked for, at the sizes that it found.
+
+    The result goes into the sweep's folder. Its inputs are as small as the failure
+    lets them be, and at the nearest sizes at which the program passes it passes, too.
+
+    Args:
+        options: those of the sweep.
+
+    Raises:
+        UsageError: the sweep has found nothing to reduce.
+        NotReproducible: the program does not fail so outside of the sweep.
+        WorkerError: the process that holds torch died.
+    """
+    if swept.target is None:
+        raise UsageError("the sweep has found nothing to reduce")
+    options = replace(options, inputs=swept.target.failing, sweeping=None)
+    return run(_with_what_shows_it(options), swept.folder, listener)
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:

@@ -55,8 +55,13 @@ def _run(arguments: argparse.Namespace, command: str) -> int:
             retrieved = api.retrieve(options, arguments.candidate, listener)
             return _print_candidate(retrieved)
         if options.sweeping:
-            return _print_swept(api.sweep(options, listener))
-        reduction = api.reduce(options, listener)
+            swept = api.sweep(options, listener)
+            status = _print_swept(swept)
+            if swept.target is None or swept.status != "found":
+                return status
+            reduction = api.reduce_found(options, swept, listener)
+        else:
+            reduction = api.reduce(options, listener)
     finally:
         listener.close()
     _print_result(reduction)
@@ -91,7 +96,7 @@ def _print_swept(swept: api.Swept) -> int:
     )
     print(swept.table or "no size was found at which the program fails")
     if swept.target:
-        print(f"to reduce it: --inputs {swept.target.failing}")
+        print(f"inputs:   {swept.target.failing}")
     print(f"folder:   {swept.folder}")
     return _SWEPT[swept.status]
 

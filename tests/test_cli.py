@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx import api
 from shrinkfx.arguments import EXIT_CODES
 from shrinkfx.cli import main
-from shrinkfx.failure.signature import MEANING
+from shrinkfx.failure.signature import MEANING, Kind, Signature, Stage
+from shrinkfx.options import Options, Reduction
+from shrinkfx.run.swept import Finding, Swept
+from shrinkfx.search.examples import Found
+from shrinkfx.testing import PLANTED, chain, whole
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
@@ -142,3 +147,65 @@ def test_help_shows_four_examples(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert shown.count("\n  shrinkfx ") == 4
     assert "exit codes:" in shown
+
+
+def swept(status: str, target: Finding | None, folder: Path) -> Swept:
+    counts = dict.fromkeys(("run", "passes", "fails", "invalid", "unresolved"), 1)
+    found = () if target is None else (target,)
+    return Swept(status, found, target, "", folder, {"examples": {"inside": counts}})
+
+
+FOUND = Finding(
+    Found((33,), Signature(Kind.NAN, Stage.COMPARE), (32,), 1, 1),
+    {"s0": 33},
+    {"s0": 32},
+    Path("failing-1.pt"),
+    Path("passing-1.pt"),
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "target", "code", "reduces"),
+    [
+        ("found", FOUND, 5, True),
+        ("found", None, 6, False),
+        ("missed", None, 3, False),
+        ("passes", None, 0, False),
+        ("stopped", FOUND, 4, False),
+    ],
+)
+def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    model: Path,
+    status: str,
+    target: Finding | None,
+    code: int,
+    reduces: bool,
+) -> None:
+    asked: list[tuple[Options, Path]] = []
+
+    def run(options: Options, out: Path, _: object) -> Reduction:
+        asked.append((options, out))
+        return Reduction(
+            "unverified",
+            whole(chain("x", "relu")),
+            PLANTED,
+            PLANTED,
+            minimal=True,
+            operators=(2, 1),
+            checks=3,
+            seconds=1.0,
+            verified=(3, 0),
+            repro=out / "repro.py",
+            summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+        )
+
+    monkeypatch.setattr(api, "run_sweep", lambda *_: swept(status, target, tmp_path))
+    monkeypatch.setattr(api, "run", run)
+    out = ["--out", str(tmp_path / "out")]
+    assert main([str(model), "--dynamic-sweep", *out, "-q"]) == code
+    assert bool(asked) is reduces
+    for options, folder in asked:
+        assert (options.inputs, options.sweeping) == (Path("failing-1.pt"), None)
+        assert folder == tmp_path

@@ -159,6 +159,7 @@ def about(
         limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
         keeps_state=printed["mutates"],
         calls=subject.calls,
+        passes=printed["passes"],
         # A lie is of no concern where the liar is gone.
         warnings=(
             *(f"lying operator: {lie}" for lie in job.lies if _is_left(lie, printed)),

@@ -25,8 +25,9 @@ class Finding:
     Attributes:
         sizes: the smallest at which it shows, by symbol.
         nearest: the nearest at which the program passes, or None.
-        failing: a file that holds inputs of these sizes, as ``--inputs`` takes it.
-        passing: the same for ``nearest``, or None.
+        failing: a file that holds inputs of these sizes, as ``--inputs`` takes it,
+            and with them those of ``nearest``, at which a reduced program must pass.
+        passing: a file that holds the latter alone, or None.
     """
 
     found: Found
@@ -124,7 +125,7 @@ def _finding(runner: Runner, found: Found, out: Path, number: int) -> Finding:
         found,
         space.named(found.sizes),
         None if near is None else space.named(near),
-        runner.save(found.sizes, out / f"failing-{number}.pt"),
+        runner.save(found.sizes, out / f"failing-{number}.pt", near),
         None if near is None else runner.save(near, out / f"passing-{number}.pt"),
     )
 

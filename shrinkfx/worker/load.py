@@ -46,12 +46,14 @@ class Program:
             the failure needs those.
         example: the inputs it was exported with.
         failing: the inputs it fails on; ``example`` itself where none are given.
+        passing: near inputs on which it passes and must go on to, or None.
     """
 
     original: ExportedProgram
     graph: ExportedProgram
     example: Inputs
     failing: Inputs
+    passing: Inputs | None = None
 
     def as_exported(self) -> Program:
         """Cut from the original itself, in-place operators and all."""
@@ -136,18 +138,30 @@ def load(setup: Setup) -> Program:
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
     )
-    given = setup.inputs and not setup.inputs.endswith(".py")
-    failing = _read_inputs(setup.inputs) if setup.inputs and given else example
-    if setup.device and given and setup.backend != Backend.INTERPRETER:
+    if not setup.inputs or setup.inputs.endswith(".py"):
+        return Program(original, functional, example, example)
+    failing, passing = _read_inputs(setup.inputs)
+    return Program(
+        original,
+        functional,
+        example,
+        _fitted(setup, example, failing),
+        _fitted(setup, example, passing) if passing else None,
+    )
+
+
+def _fitted(setup: Setup, example: Inputs, given: Inputs) -> Inputs:
+    """Bring given inputs to the program's device, and in its order."""
+    if setup.device and setup.backend != Backend.INTERPRETER:
         args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda t: t.to(setup.device), (failing.args, failing.kwargs)
+            torch.Tensor, lambda t: t.to(setup.device), (given.args, given.kwargs)
         )
-        failing = Inputs(args, kwargs)
-    if failing is not example and set(failing.kwargs) == set(example.kwargs):
-        in_order = {name: failing.kwargs[name] for name in example.kwargs}
-        failing = replace(failing, kwargs=in_order)
-    _require_same_structure(setup.inputs or setup.model, example, failing)
-    return Program(original, functional, example, failing)
+        given = Inputs(args, kwargs)
+    if set(given.kwargs) == set(example.kwargs):
+        in_order = {name: given.kwargs[name] for name in example.kwargs}
+        given = replace(given, kwargs=in_order)
+    _require_same_structure(str(setup.inputs), example, given)
+    return given
 
 
 def _read(model: str, setup: Setup) -> ExportedProgram:
@@ -213,7 +227,8 @@ def _move(program: ExportedProgram, device: str) -> ExportedProgram:
     return move_to_device_pass(program, device)
 
 
-def _read_inputs(path: str) -> Inputs:
+def _read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
+    """Read the failing inputs, and near ones that pass where the file has them."""
     try:
         data = torch.load(path, weights_only=True)
     except FileNotFoundError:
@@ -221,7 +236,8 @@ def _read_inputs(path: str) -> Inputs:
     except BaseException as error:
         text = str(error).strip().partition("\n")[0]
         raise LoadError(path, f"cannot be read: {text}", _ADVICE) from error
-    return as_inputs(path, data)
+    passing = data.pop("passing", None) if isinstance(data, dict) else None
+    return as_inputs(path, data), as_inputs(path, passing) if passing else None
 
 
 _ADVICE = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
@@ -241,8 +257,6 @@ def as_inputs(path: str, data: object) -> Inputs:
 
 
 def _require_same_structure(subject: str, example: Inputs, failing: Inputs) -> None:
-    if failing is example:
-        return
     expected, spec = pytree.tree_flatten((example.args, example.kwargs))
     given, given_spec = pytree.tree_flatten((failing.args, failing.kwargs))
     if spec != given_spec:

@@ -41,3 +41,19 @@ def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
     assert words in str(caught.value)
     assert "the program expects" in str(caught.value)
     assert "inputs.pt" in caught.value.subject
+
+
+def test_inputs_may_come_with_near_ones_that_pass(tmp_path: Path) -> None:
+    failing, passing = torch.zeros(3, 4), torch.ones(2, 4)
+    given = {"args": (failing,), "kwargs": {}, "passing": {"args": (passing,)}}
+    program = load(setup(tmp_path, inputs=given))
+    assert program.passing is not None
+    assert torch.equal(program.passing.args[0], passing)
+    assert torch.equal(program.failing.args[0], failing)
+    assert load(setup(tmp_path, inputs=(failing,))).passing is None
+
+
+def test_near_inputs_must_fit_as_well(tmp_path: Path) -> None:
+    given = {"args": (torch.zeros(3, 4),), "passing": {"args": (torch.zeros(4),)}}
+    with pytest.raises(LoadError, match="of shape"):
+        load(setup(tmp_path, inputs=given))
