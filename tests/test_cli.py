@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
 @pytest.fixture(name="model")
 def _model(tmp_path: Path) -> Path:
+    """What looks like a program as long as nobody loads it."""
     path = tmp_path / "model.pt2"
-    path.write_bytes(b"not a program")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/models/model.json", "{}")
+        archive.writestr("model/archive_format", "pt2")
     return path
 
 
@@ -34,6 +38,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     ("arguments", "words"),
     [
         (["--until", "ism"], "no kind 'ism'"),
+        (["--until", "asert"], "did you mean assert"),
         (["--until", "hang"], "--timeout"),
         (["--env", "NOVALUE"], "KEY=VALUE"),
         (["--inductor-config", "=1"], "KEY=VALUE"),
