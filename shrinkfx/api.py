@@ -274,8 +274,7 @@ def _check_files(options: Options) -> None:
     if options.inputs:
         require_inputs(options.inputs)
     require_preloads(options.preload)
-    if "cpp.cxx" not in options.inductor:
-        require_compiler(options.environment)
+    require_compiler(options.environment)
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

@@ -22,6 +22,9 @@ _AGAIN = "copy or save it again"
 _PICKLE = b"\x80"
 """How a pickle begins, and so what ``torch.save`` wrote before it wrote archives."""
 
+_ARCHIVE = b"PK\x03\x04"
+_TRUNCATED = "is truncated: the list at the end of the archive is missing"
+
 _BOMB_BYTES = 1 << 30
 _BOMB_RATIO = 50
 """torch compresses nothing; zeros that someone has compressed shrink a thousandfold."""
@@ -122,9 +125,8 @@ def _names(path: Path, where: str, how: str) -> list[str] | None:
         with path.open("rb") as file:
             begins = file.read(4)
         if not zipfile.is_zipfile(path):
-            if begins == b"PK\x03\x04":
-                reason = "is truncated: the list at the end of the archive is missing"
-                raise LoadError(subject, reason, _AGAIN)
+            if begins == _ARCHIVE:
+                raise LoadError(subject, _TRUNCATED, _AGAIN)
             return None
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -133,6 +135,9 @@ def _names(path: Path, where: str, how: str) -> list[str] | None:
         raise LoadError(subject, reason, where) from error
     except _DAMAGED as error:
         raise LoadError(subject, f"is a damaged archive: {error}", _AGAIN) from error
+    if begins == _ARCHIVE and entries and min(e.header_offset for e in entries) > 0:
+        # What is left ends with an archive that lay inside of it.
+        raise LoadError(subject, _TRUNCATED, _AGAIN)
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * path.stat().st_size):
         reason = f"would unpack to {unpacked >> 20} MiB, {_BOMB_RATIO} times its size"

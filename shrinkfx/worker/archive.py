@@ -15,12 +15,12 @@ import builtins
 import contextlib
 import functools
 import json
+import logging
 import os
 import re
 import sys
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,23 +43,35 @@ class Refused(Exception):
         super().__init__(f"holds {what}, and reading that would run code from the file")
 
 
-def read_program(path: str, model: str, log: Path) -> ExportedProgram:
+def read_program(path: str, model: str) -> ExportedProgram:
     """Load the file at ``path``, which the user knows as ``model``.
-
-    Args:
-        log: where this process writes, and torch says what is wrong.
 
     Raises:
         LoadError: with what is wrong with it.
     """
     try:
-        with disarmed():
+        with disarmed(), _causes() as causes:
             _require_harmless(path)
             return torch.export.load(path)
     except BaseException as error:
-        said = log.read_text(errors="replace") if log.exists() else ""
-        reason, advice = _why(error, said, model)
+        reason, advice = _why(causes[0] if causes else error, model)
         raise LoadError(model, reason, advice) from error
+
+
+@contextlib.contextmanager
+def _causes() -> Iterator[list[BaseException]]:
+    """Collect what torch logs instead of raising it: something general follows."""
+    causes: list[BaseException] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: causes.extend(  # type: ignore[method-assign]
+        error for error in (record.exc_info or ()) if isinstance(error, BaseException)
+    )
+    logger = logging.getLogger(torch.export.__name__)
+    logger.addHandler(handler)
+    try:
+        yield causes
+    finally:
+        logger.removeHandler(handler)
 
 
 @contextlib.contextmanager
@@ -129,25 +141,21 @@ def is_arithmetic(text: str) -> bool:
 
 def _is_harmless(node: ast.AST) -> bool:
     match node:
-        case ast.Call(func=ast.Name(id=name), keywords=[]):
+        case ast.Call(func=ast.Name(id=name)):
             return name in _FUNCTIONS or not hasattr(builtins, name)
         case ast.Name(id=name):
             return not name.startswith("__")
+        case ast.Constant(value=str(text)):
+            # A name, or a number; sympy would evaluate more.
+            return bool(re.fullmatch(r"[\w.+-]+", text))
         case ast.Constant(value=value):
             return isinstance(value, (int, float))
     return isinstance(node, _ARITHMETIC)
 
 
 _ARITHMETIC = (
-    *(
-        ast.Expression,
-        ast.BinOp,
-        ast.UnaryOp,
-        ast.BoolOp,
-        ast.Compare,
-        ast.expr_context,
-    ),
-    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple),
+    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.keyword),
+    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple, ast.expr_context),
 )
 
 
@@ -156,19 +164,13 @@ _GLOBAL = re.compile(r"GLOBAL ([\w.]+) (?:was not an allowed|whose module)")
 _OWN = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
 
 
-def _why(error: BaseException, said: str, model: str) -> tuple[str, str]:
-    """Say what is wrong with a file that did not load, and what to do.
-
-    Args:
-        said: torch logs the cause and raises something general.
-    """
+def _why(error: BaseException, model: str) -> tuple[str, str]:
+    """Say what is wrong with a file that did not load, and what to do."""
     if isinstance(error, Refused):
         return str(error), error.advice
-    texts = f"{error}\n{said}"
-    if found := _GLOBAL.search(texts):
-        refused = Refused(found[1], _REGISTER)
+    if refused := _refused_in(str(error)):
         return str(refused), refused.advice
-    found = _UNRESOLVED.search(texts)
+    found = _UNRESOLVED.search(str(error))
     if found and not found[1].startswith(_OWN):
         advice = "--preload the module, .py or .so that registers it"
         return f"the operator {found[1]} is not registered", advice
@@ -179,11 +181,29 @@ def _why(error: BaseException, said: str, model: str) -> tuple[str, str]:
         return reason, "save it again, with the torch that runs shrinkfx"
     if damaged := _damaged(model):
         return f"is damaged: {damaged}", "copy or save it again"
-    text = str(error).strip().partition("\n")[0]
     return (
-        f"cannot be loaded: {type(error).__name__}: {text:.300}",
+        f"cannot be loaded: {type(error).__name__}: {_sentence(str(error))}",
         "save it again with torch.export.save, with the torch that runs shrinkfx",
     )
+
+
+def why_unreadable(error: BaseException) -> str:
+    """Say in a sentence why ``torch.load`` did not read a file of data."""
+    if refused := _refused_in(str(error)):
+        return str(refused)
+    # torch's own words go on to explain how to run what is in the file.
+    text = str(error).rpartition("WeightsUnpickler error: ")[2]
+    return f"cannot be read: {_sentence(text) or type(error).__name__}"
+
+
+def _refused_in(text: str) -> Refused | None:
+    found = _GLOBAL.search(text)
+    return Refused(found[1], _REGISTER) if found else None
+
+
+def _sentence(text: str) -> str:
+    text = re.sub(r"\[enforce fail [^]]*\]\W*", "", text.strip())
+    return text.partition("\n")[0].partition(". ")[0][:300]
 
 
 def _made_by_newer(model: str) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sympy
 import torch
-from torch import fx
-from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.archive import disarmed
+from shrinkfx.worker.archive import disarmed, why_unreadable
 
 
 @dataclass(frozen=True)
@@ -38,10 +34,7 @@ def read_inputs(path: str) -> Inputs:
         with disarmed():
             data = torch.load(path, weights_only=True)
     except BaseException as error:
-        # torch's own words go on to explain how to run what is in the file.
-        text = str(error).strip().rpartition("WeightsUnpickler error: ")[2]
-        reason = f"cannot be read: {text.partition(chr(10))[0].partition('. ')[0]:.200}"
-        raise LoadError(path, reason, _ADVICE) from error
+        raise LoadError(path, why_unreadable(error), _ADVICE) from error
     return as_inputs(path, data)
 
 
@@ -96,67 +89,6 @@ def require_same_structure(subject: str, example: Inputs, given: Inputs) -> None
                 f"input {position} is {_describe(b)}",
                 f"the program expects {_describe(a)}",
             )
-
-
-def require_declared_sizes(
-    subject: str, program: ExportedProgram, given: Inputs
-) -> None:
-    """Refuse sizes and numbers that the program was not exported for.
-
-    Raises:
-        LoadError: which, what it is, and what the program declares.
-    """
-    leaves = given.flat()
-    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
-    pairs = list(zip(nodes[len(nodes) - len(leaves) :], leaves, strict=True))
-    sizes = [entry for node, leaf in pairs for entry in _sizes(node, leaf)]
-    bound: dict[Any, sympy.Integer] = {}
-    for _, declared, size in sizes:
-        if isinstance(declared, sympy.Symbol) and type(size) is int:
-            bound.setdefault(declared, sympy.Integer(size))
-    for where, declared, size in sizes:
-        wrong = _outside(program, declared, size) or _unequal(declared, size, bound)
-        if wrong:
-            raise LoadError(subject, f"{where} is {size!r}", f"{wrong}{_TO_TEST}")
-
-
-_TO_TEST = (
-    "; to reduce what the compiled program makes of such inputs: --until check-inputs, "
-    "or --env AOTI_RUNTIME_CHECK_INPUTS=1"
-)
-
-
-def _sizes(node: fx.Node, leaf: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield where a size or number shows, what is declared there, and what it is."""
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and isinstance(leaf, torch.Tensor):
-        for dim, (size, real) in enumerate(zip(value.shape, leaf.shape, strict=True)):
-            declared = size.node.expr if isinstance(size, torch.SymInt) else size
-            yield f"dim {dim} of {node.name}", declared, int(real)
-    elif isinstance(value, torch.SymInt):
-        yield node.name, value.node.expr, leaf
-    elif isinstance(value, (bool, int, float, str)):
-        yield node.name, value, leaf
-
-
-def _outside(program: ExportedProgram, declared: Any, size: Any) -> str:
-    bounds = program.range_constraints.get(declared)
-    if bounds is None:
-        return ""
-    if type(size) is int and bounds.lower <= size <= bounds.upper:
-        return ""
-    return f"the program declares {declared}, from {bounds.lower} to {bounds.upper}"
-
-
-def _unequal(declared: Any, size: Any, bound: Mapping[Any, sympy.Integer]) -> str:
-    if not isinstance(declared, sympy.Expr):
-        same = type(declared) is type(size) and declared == size
-        return "" if same else f"the program was exported for {declared!r} only"
-    expected = declared.xreplace(bound)
-    if not expected.is_number or expected == size:
-        return ""
-    by = f"{declared}, which is " if expected != declared else ""
-    return f"the program expects {by}{expected}"
 
 
 def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int, str]:

@@ -27,7 +27,6 @@ from shrinkfx.worker.given import (
     Inputs,
     in_order_of,
     read_inputs,
-    require_declared_sizes,
     require_same_structure,
 )
 
@@ -128,6 +127,7 @@ def load(setup: Setup) -> Program:
     """
     assert setup.model is not None
     _require_known_options(setup.inductor)
+    given = _given(setup)
     original = _read(setup.model, setup)
     functional = without_writes(original)
     if functional is None:
@@ -142,30 +142,41 @@ def load(setup: Setup) -> Program:
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
     )
-    given = setup.inputs and not setup.inputs.endswith(".py")
-    failing = read_inputs(setup.inputs) if setup.inputs and given else example
-    if setup.device and given and setup.backend != Backend.INTERPRETER:
-        args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda t: t.to(setup.device), (failing.args, failing.kwargs)
-        )
-        failing = Inputs(args, kwargs)
-    if failing is not example:
-        assert setup.inputs
-        failing = in_order_of(example, failing)
-        require_same_structure(setup.inputs, example, failing)
-        if os.environ.get(_CHECKS_INPUTS) != "1":
-            require_declared_sizes(setup.inputs, original, failing)
+    if given is None:
+        return Program(original, functional, example, example)
+    assert setup.inputs
+    failing = in_order_of(example, given)
+    require_same_structure(setup.inputs, example, failing)
+    if os.environ.get(_CHECKS_INPUTS) != "1":
+        from shrinkfx.worker.declared import require_declared_sizes
+
+        require_declared_sizes(setup.inputs, original, example, failing)
     return Program(original, functional, example, failing)
 
 
+def _given(setup: Setup) -> Inputs | None:
+    """Read the failing inputs, if a file holds them; it takes less than a program."""
+    if not setup.inputs or setup.inputs.endswith(".py"):
+        return None
+    if setup.backend == Backend.INTERPRETER:
+        read_cuda_storages_on_cpu()
+        return read_inputs(setup.inputs)
+    given = read_inputs(setup.inputs)
+    if not setup.device:
+        return given
+    args, kwargs = pytree.tree_map_only(
+        torch.Tensor, lambda t: t.to(setup.device), (given.args, given.kwargs)
+    )
+    return Inputs(args, kwargs)
+
+
 def _read(model: str, setup: Setup) -> ExportedProgram:
-    folder = Path(setup.directory)
     if setup.backend != Backend.INTERPRETER:
-        original = read_program(model, model, folder / "server.log")
+        original = read_program(model, model)
         return _move(original, setup.device) if setup.device else original
     # All lies on the CPU; only what is compiled is for CUDA.
     read_cuda_storages_on_cpu()
-    return read_program(on_cpu(model, folder), model, folder / "server.log")
+    return read_program(on_cpu(model, Path(setup.directory)), model)
 
 
 def _require_known_options(options: Mapping[str, Any]) -> None:

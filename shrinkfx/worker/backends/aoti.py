@@ -36,7 +36,7 @@ def warm_up() -> None:
 
     try:
         torch._inductor.cpu_vec_isa.pick_vec_isa()
-    except InvalidCxxCompiler as error:
+    except (InvalidCxxCompiler, OSError) as error:
         advice = "install g++, or set CXX to the path of a compiler"
         raise LoadError("C++", str(error).partition("\n")[0], advice) from error
 
