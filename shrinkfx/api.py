@@ -30,7 +30,7 @@ from shrinkfx.run.retrieval import retrieve as retrieve_from
 from shrinkfx.run.sweep import JOURNAL, run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
-from shrinkfx.search.events import Listener, ignore
+from shrinkfx.search.events import Begun, Caught, Listener, ignore
 from shrinkfx.search.strategy import choose
 
 __all__ = [
@@ -152,8 +152,12 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     _check_files(options)
     options = _with_what_shows_it(options)
     folder = output_folder(options.out, options.model)
+    listener(Begun("reduce", str(options.model), str(folder)))
     try:
-        return run(options, folder, listener)
+        reduction = run(options, folder, listener)
+        for caught in reduction.summary["by_catch"]:
+            listener(Caught(**caught))
+        return reduction
     finally:
         remove_if_empty(folder)
 
@@ -187,6 +191,7 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         folder = how.resume
     else:
         raise UsageError(f"--resume {how.resume} holds no sweep")
+    listener(Begun("sweep", str(options.model), str(folder)))
     try:
         return run_sweep(_with_what_shows_it(options), folder, listener)
     finally:
@@ -212,6 +217,7 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
     _check_files(options)
+    listener(Begun("candidate", str(options.model), str(options.out)))
     return retrieve_from(options, digest, options.out, listener)
 
 
@@ -228,6 +234,7 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
     """
     _check(options)
     require_script(options.model)
+    listener(Begun("verify", str(options.model)))
     return confirm(options, listener)
 
 
