@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from shrinkfx.check.command import Command
-from shrinkfx.errors import (
-    LoadError,
-    UsageError,
+from shrinkfx.check.files import (
+    require_compiler,
+    require_inputs,
+    require_preloads,
+    require_program,
+    require_script,
 )
+from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import UNTIL, Kind
 from shrinkfx.options import GUARD_PAGES, RANGES, Options, Reduction, Sweeping
 from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
@@ -25,7 +30,7 @@ from shrinkfx.run.retrieval import retrieve as retrieve_from
 from shrinkfx.run.sweep import JOURNAL, run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
-from shrinkfx.search.events import Listener, ignore
+from shrinkfx.search.events import Begun, Caught, Listener, ignore
 from shrinkfx.search.strategy import choose
 
 __all__ = [
@@ -145,10 +150,15 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     _check(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
+    _check_files(options)
     options = _with_what_shows_it(options)
     folder = output_folder(options.out, options.model)
+    listener(Begun("reduce", str(options.model), str(folder)))
     try:
-        return run(options, folder, listener)
+        reduction = run(options, folder, listener)
+        for caught in reduction.summary["by_catch"]:
+            listener(Caught(**caught))
+        return reduction
     finally:
         remove_if_empty(folder)
 
@@ -175,12 +185,14 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         value = getattr(how, name)
         if value is not None and value <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
+    _check_files(options)
     if how.resume is None:
         folder = output_folder(options.out, options.model)
     elif (how.resume / JOURNAL).is_file():
         folder = how.resume
     else:
         raise UsageError(f"--resume {how.resume} holds no sweep")
+    listener(Begun("sweep", str(options.model), str(folder)))
     try:
         return run_sweep(_with_what_shows_it(options), folder, listener)
     finally:
@@ -227,6 +239,8 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
         raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
+    _check_files(options)
+    listener(Begun("candidate", str(options.model), str(options.out)))
     return retrieve_from(options, digest, options.out, listener)
 
 
@@ -242,6 +256,8 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
         WorkerError: the process that holds torch died.
     """
     _check(options)
+    require_script(options.model)
+    listener(Begun("verify", str(options.model)))
     return confirm(options, listener)
 
 
@@ -253,7 +269,9 @@ def _with_what_shows_it(options: Options) -> Options:
 def _check(options: Options) -> None:
     """Refuse what cannot work before anything is started."""
     if options.until is not None and options.until not in UNTIL:
-        raise UsageError(f"no kind '{options.until}': one of {', '.join(UNTIL)}")
+        near = get_close_matches(options.until, UNTIL, n=3)
+        meant = f"did you mean {', '.join(near)}? all: " if near else "one of "
+        raise UsageError(f"no kind '{options.until}': {meant}{', '.join(UNTIL)}")
     try:
         re.compile(options.match)
     except re.error as error:
@@ -272,14 +290,21 @@ def _check(options: Options) -> None:
         _check_one_of("probe", options.probe, tuple(Probe))
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
-    if not options.model.is_file():
-        raise LoadError(str(options.model), "no such file", "give the path of a .pt2")
     for name in ("timeout_s", "max_checks", "max_minutes", "baseline_runs"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             option = name.removesuffix("_s").replace("_", "-")
             raise UsageError(f"--{option} must be above 0, not {value}")
     choose(options.strategies)
+
+
+def _check_files(options: Options) -> None:
+    """Refuse what no worker could load, before one is started."""
+    require_program(options.model)
+    if options.inputs:
+        require_inputs(options.inputs)
+    require_preloads(options.preload)
+    require_compiler(options.environment)
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

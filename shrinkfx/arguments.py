@@ -248,6 +248,12 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
         help="MODEL.pt2 is a repro.py instead: run it in an empty folder and say how "
         "it fails; exit 0 if as its header states, else 3",
     )
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object per line on stdout for start, baseline, check, step, "
+        "by-catch and end (docs/reference.md); what is for people goes to stderr",
+    )
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument(
         "-v", "--verbose", action="store_true", help="a line per check"

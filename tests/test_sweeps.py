@@ -115,9 +115,15 @@ def test_sweep_for_another_kind_says_what_it_found(model: Path, tmp_path: Path) 
         "    return tuple(torch.ones(n, 16) for n in sizes.values())\n"
     )
     options = ["--until", "crash", "--examples", "8", "--inputs", str(own)]
-    done = run(command(model, *options, "--out", str(out)))
+    done = run(command(model, *options, "--out", str(out), "--json"))
     assert done.returncode == 3, done.stderr
-    assert "mismatch" in done.stdout
+    assert "mismatch" in done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [event["event"] for event in events]
+    assert names[:2] == ["start", "baseline"]
+    assert names.count("check") >= 8
+    assert [e["kind"] for e in events if e["event"] == "step"] == ["mismatch"]
+    assert names[-1] == "end"
     report = json.loads((out / "sweep.json").read_text())
     assert report["status"] == "missed"
     assert report["examples"]["inside"]["invalid"] == 0

@@ -123,6 +123,11 @@ def _failure_line(about: About) -> str:
     return f"{failure.kind} | {failure.stage} | {failure.detail}{guarded}"
 
 
+def is_repro(script: str) -> bool:
+    """Tell whether a script has this module's header, of whatever failure."""
+    return bool(re.search("^# Failure: ", script, re.MULTILINE))
+
+
 def read_failure(script: str) -> tuple[Signature | None, Guard]:
     """Read off a repro how it fails, and beside which guard pages.
 

@@ -18,7 +18,7 @@ from shrinkfx.run.memory import examine, wants_guard_pages
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Result, conclude, verify, write
 from shrinkfx.run.subject import find_subject
-from shrinkfx.search.events import Listener
+from shrinkfx.search.events import Listener, Seen
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
@@ -35,6 +35,9 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with server_for(options, worker) as server:
         subject = find_subject(job, server)
+        target = subject.target
+        asked = target.kind, target.stage, target.text or target.detail
+        listener(Seen(*asked, subject.rate, subject.whole.cost[0]))
         found = reduce(job, subject)
         subject = subject.with_options(calls=found.calls)
         reducer = found.reducer

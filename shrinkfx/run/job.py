@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
+from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.options import Options
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Listener, Noted
@@ -50,18 +51,27 @@ def limits_of(options: Options, default_s: float) -> Limits:
 
 
 def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
-    """Start the worker that holds the program."""
-    return Server(
-        model=options.model.resolve(),
-        inputs=options.inputs.resolve() if options.inputs else None,
-        preloads=options.preload,
-        device=options.device,
-        backend=options.backend,
-        arch=options.arch,
-        inductor=options.inductor,
-        environment=options.environment,
-        command=worker,
-    )
+    """Start the worker that holds the program.
+
+    Raises:
+        LoadError: it cannot be loaded, or kills the process that loads it.
+    """
+    try:
+        return Server(
+            model=options.model.resolve(),
+            inputs=options.inputs.resolve() if options.inputs else None,
+            preloads=options.preload,
+            device=options.device,
+            backend=options.backend,
+            arch=options.arch,
+            inductor=options.inductor,
+            environment=options.environment,
+            command=worker,
+        )
+    except WorkerError as error:
+        files = [options.model, options.inputs, *options.preload]
+        subject = ", ".join(str(name) for name in files if name)
+        raise LoadError(subject, error.reason, "do they load in Python?") from error
 
 
 def available_bytes() -> int:

@@ -52,8 +52,9 @@ def main() -> None:
     try:
         try:
             worker, ready = _start(setup)
-        except LoadError as error:
-            line.write(Ready(error.reason, error.subject, error.advice))
+        except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
+            traceback.print_exc()  # into the server's log
+            line.write(_refusal(setup, error))
             return
         # A child that collects would look at all that torch has imported and copy
         # those pages: 0.24 of the 0.37 CPU-seconds that a small check took.
@@ -62,6 +63,16 @@ def main() -> None:
         serve(line, lambda request: _work(worker, request), directory)
     except ParentGone:
         return
+
+
+def _refusal(setup: Setup, error: Exception) -> Ready:
+    """Say why there is nothing to serve."""
+    if isinstance(error, LoadError):
+        return Ready(error.reason, error.subject, error.advice)
+    text = str(error).strip().partition("\n")[0]
+    reason = f"cannot be prepared: {type(error).__name__}: {text:.300}"
+    advice = "does torch.export.load read it, and python -c 'import torch' work?"
+    return Ready(reason, setup.model or "the worker", advice)
 
 
 def _start(setup: Setup) -> tuple[Any, Ready]:
