@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from shrinkfx.check.command import Command
 from shrinkfx.errors import (
@@ -22,7 +23,8 @@ from shrinkfx.report.output import (
 from shrinkfx.run import run
 from shrinkfx.run.retrieval import Retrieved
 from shrinkfx.run.retrieval import retrieve as retrieve_from
-from shrinkfx.run.sweep import JOURNAL, run_sweep
+from shrinkfx.run.session import refuse_if_begun, resumed
+from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
 from shrinkfx.search.events import Listener, ignore
@@ -37,6 +39,7 @@ __all__ = [
     "Swept",
     "minify",
     "reduce",
+    "resume",
     "retrieve",
     "sweep",
     "verify",
@@ -110,7 +113,9 @@ def minify(
         UsageError: an option makes no sense.
         LoadError: the program, its inputs or a preload could not be read.
         NotReproducible: the program does not fail as asked.
-        WorkerError: the process that holds torch died.
+        Finished: ``out`` holds this very run.
+        StorageError: the disk is full; ``resume`` goes on from there.
+        WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     names = [preload] if isinstance(preload, (str, Path)) else preload
     options = Options(
@@ -144,12 +149,7 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     _check(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
-    options = _with_what_shows_it(options)
-    folder = output_folder(options.out, options.model)
-    try:
-        return run(options, folder, listener)
-    finally:
-        remove_if_empty(folder)
+    return _in_its_folder(run, _with_what_shows_it(options), listener)
 
 
 def sweep(options: Options, listener: Listener = ignore) -> Swept:
@@ -163,6 +163,8 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         UsageError: an option makes no sense, or the program has no free sizes.
         LoadError: the program, its inputs or a preload could not be read.
         NotReproducible: the program does not compile, whatever its sizes.
+        Finished: ``out`` holds this very sweep.
+        StorageError: the disk is full; ``resume`` goes on from there.
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     _check(options)
@@ -174,16 +176,59 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         value = getattr(how, name)
         if value is not None and value <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
-    if how.resume is None:
-        folder = output_folder(options.out, options.model)
-    elif (how.resume / JOURNAL).is_file():
-        folder = how.resume
-    else:
-        raise UsageError(f"--resume {how.resume} holds no sweep")
+    return _in_its_folder(run_sweep, _with_what_shows_it(options), listener)
+
+
+Came = TypeVar("Came", Reduction, Swept)
+
+
+def _in_its_folder(
+    work: Callable[[Options, Path, Listener], Came],
+    options: Options,
+    listener: Listener,
+) -> Came:
+    if options.out is not None:
+        refuse_if_begun(options)
+    folder = output_folder(options.out, options.model)
     try:
-        return run_sweep(_with_what_shows_it(options), folder, listener)
+        return work(options, folder, listener)
     finally:
         remove_if_empty(folder)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    model: str | Path | None = None,
+    max_checks: int | None = None,
+    max_minutes: float | None = None,
+    listener: Listener = ignore,
+) -> Reduction | Swept:
+    """Go on with a run that was killed, stopped or interrupted, at any moment.
+
+    No question is asked again to which there is an answer. All that the run was asked
+    for is in its folder; what it has used counts.
+
+    Args:
+        folder: what the run was told as ``out``.
+        model: where the program is now, if it has been moved.
+        max_checks: in all, instead of what the run was told.
+        max_minutes: in all, instead of what the run was told.
+
+    Raises:
+        Finished: there is nothing left to do.
+        BudgetExhausted: it has used up its budget.
+        UsageError: there is no run, or something has changed since.
+        LoadError: the program, its inputs or a preload is not there any more.
+        StorageError: the disk is full, or the journal damaged.
+    """
+    where = Path(model) if model else Path()
+    given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
+    _check_budget(given)
+    options = resumed(Path(folder), given)
+    if options.sweeping:
+        return run_sweep(options, Path(folder), listener)
+    return run(options, Path(folder), listener)
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:
@@ -251,12 +296,16 @@ def _check(options: Options) -> None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     if not options.model.is_file():
         raise LoadError(str(options.model), "no such file", "give the path of a .pt2")
+    _check_budget(options)
+    choose(options.strategies)
+
+
+def _check_budget(options: Options) -> None:
     for name in ("timeout_s", "max_checks", "max_minutes", "baseline_runs"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             option = name.removesuffix("_s").replace("_", "-")
             raise UsageError(f"--{option} must be above 0, not {value}")
-    choose(options.strategies)
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

@@ -10,16 +10,13 @@ import traceback
 from collections.abc import Sequence
 
 from shrinkfx import api
-from shrinkfx.arguments import make_parser, options_of
+from shrinkfx.arguments import make_parser, options_of, refuse_beside_resume
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.progress import Plain, Progress, Quiet, Verbose
 from shrinkfx.search.strategy import available
 
 _SHOWN = 3
 """By-catch that is printed; ``summary.json`` has all."""
-
-_STATUS = {"reduced": 0, "stopped": 4, "unverified": 5}
-_SWEPT = {"passes": 0, "missed": 3, "stopped": 4, "found": 6}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,21 +28,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, strategy in available().items():
             print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
         return 0
-    if options.model is None:
+    if options.model is None and options.resume is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
     try:
         return _run(options, "shrinkfx " + shlex.join(_without_folders(given)))
     except ShrinkfxError as error:
         if options.verbose:
             traceback.print_exc()
-        print(f"shrinkfx: {error}", file=sys.stderr)
+        _print_error(str(error), error)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("shrinkfx: interrupted before a repro was verified", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        _print_error("interrupted before a repro was verified", error)
         return 4
 
 
+def _print_error(said: str, error: BaseException) -> None:
+    print(f"shrinkfx: {said}", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):  # how to go on, for one
+        print(note, file=sys.stderr)
+
+
 def _run(arguments: argparse.Namespace, command: str) -> int:
+    if arguments.resume:
+        return _resume(arguments)
     options = options_of(arguments, command)
     listener = _listener(arguments)
     try:
@@ -59,8 +64,25 @@ def _run(arguments: argparse.Namespace, command: str) -> int:
         reduction = api.reduce(options, listener)
     finally:
         listener.close()
-    _print_result(reduction)
-    return _STATUS[reduction.status]
+    return _print_result(reduction)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    refuse_beside_resume(arguments)
+    listener = _listener(arguments)
+    try:
+        came = api.resume(
+            arguments.resume,
+            model=arguments.model,
+            max_checks=arguments.max_checks,
+            max_minutes=arguments.max_minutes,
+            listener=listener,
+        )
+    finally:
+        listener.close()
+    if isinstance(came, api.Swept):
+        return _print_swept(came)
+    return _print_result(came)
 
 
 def _print_candidate(retrieved: api.Retrieved) -> int:
@@ -93,10 +115,10 @@ def _print_swept(swept: api.Swept) -> int:
     if swept.target:
         print(f"to reduce it: --inputs {swept.target.failing}")
     print(f"folder:   {swept.folder}")
-    return _SWEPT[swept.status]
+    return swept.exit_code
 
 
-def _print_result(reduction: api.Reduction) -> None:
+def _print_result(reduction: api.Reduction) -> int:
     runs, failed = reduction.verified
     before, after = reduction.operators
     minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
@@ -114,6 +136,7 @@ def _print_result(reduction: api.Reduction) -> None:
             f"({caught['operators']} operators, --candidate {caught['candidate']})"
         )
     print(f"repro:    {reduction.repro}")
+    return reduction.exit_code
 
 
 def _listener(options: argparse.Namespace) -> Quiet:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from shrinkfx import scratch
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,
@@ -98,7 +98,7 @@ def _run_often(
     """Add runs to the first one until they are enough; return the calls in each."""
     runs.seen.append(compiler.original()[0])
     calls = 1
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+    with scratch.folder("package") as folder:
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         runs.seen.append(kept.original()[0])
         if max_calls > 1 and all(_passes(s) for s in runs.seen):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from shrinkfx import scratch
 from shrinkfx.check.builds import Builds
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
@@ -131,11 +131,15 @@ class RepeatedOracle:
         return ENOUGH / sum(self._runs_per_failure)
 
     def check(self, candidate: Candidate) -> Verdict:
-        with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        with scratch.folder("package") as folder:
             verdict = self._check(candidate, f"{folder}/model.pt2")
+        self.learn(verdict)
+        return verdict
+
+    def learn(self, verdict: Verdict) -> None:
+        """Have the rate follow an answer."""
         if verdict.reproduced:
             self._runs_per_failure.append(verdict.observation.runs)
-        return verdict
 
     def measure(self, candidate: Candidate) -> float:
         """Run a candidate until it has failed ``ENOUGH`` times; say how often it does.
@@ -143,7 +147,7 @@ class RepeatedOracle:
         One that stops failing is taken to fail as seldom as that allows.
         """
         failed = runs = 0
-        with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        with scratch.folder("package") as folder:
             for _ in range(ENOUGH):
                 verdict = self._check(candidate, f"{folder}/model.pt2")
                 failed += verdict.reproduced

@@ -106,7 +106,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     if ignored := server.ready.ignored_options:
         job.warnings.append(_IGNORED.format(", ".join(ignored)))
         job.note(job.warnings[-1])
-    command = Command.parse(job.options.check) if job.options.check else None
+    check, cwd = job.options.check, job.options.cwd
+    command = Command.parse(check, cwd) if check else None
     guarding = Guarding() if command else guard(job, server, compiler)
     compiler = compiler.with_options(**guarding.options)
     backend = Backend(server.ready.backend)

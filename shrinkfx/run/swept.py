@@ -55,6 +55,11 @@ class Swept:
     folder: Path
     report: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def exit_code(self) -> int:
+        """What the command line leaves with."""
+        return {"passes": 0, "missed": 3, "stopped": 4, "found": 6}[self.status]
+
 
 @dataclass
 class Searched:

@@ -21,6 +21,7 @@ from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.events import Event, Noted
+from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
@@ -125,7 +126,8 @@ def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     worker = TwoBuilds()
     options = {"build": Build.FAST, "only": Step.KERNEL}
     compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
-    job = Job(Options(Path("model.pt2")), tmp_path, lambda event: None)
+    options, journal = Options(Path("model.pt2")), Journal(tmp_path / "journal.sqlite")
+    job = Job(options, tmp_path, lambda event: None, journal)
     subject = Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0)
     found = reduce(job, subject)
     assert found.reducer.best.keep == {"cos", "tanh"}
