@@ -17,7 +17,7 @@ _PATIENCE_S = 30.0
 """How long to wait for whoever holds the file: a person who looks at it, say."""
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS checks (
+CREATE TABLE checks (
     number INTEGER PRIMARY KEY,
     asked_at REAL NOT NULL,
     boot TEXT NOT NULL,
@@ -35,14 +35,14 @@ CREATE TABLE IF NOT EXISTS checks (
     observation TEXT,
     log TEXT
 );
-CREATE INDEX IF NOT EXISTS checks_by_digest ON checks (digest);
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS sessions (
+CREATE INDEX checks_by_digest ON checks (digest);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE sessions (
     number INTEGER PRIMARY KEY,
     began_at REAL NOT NULL,
     seen_at REAL NOT NULL
 );
-CREATE TABLE IF NOT EXISTS examples (
+CREATE TABLE examples (
     number INTEGER PRIMARY KEY,
     asked_at REAL NOT NULL,
     boot TEXT NOT NULL,
@@ -79,7 +79,9 @@ class Database:
             advice = "another version of shrinkfx wrote it: use that, or another --out"
             raise StorageError(self._path, reason, advice)
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.executescript(f"BEGIN; {_TABLES}; PRAGMA user_version={_VERSION}; END")
+        if not count:
+            tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
+            self._db.executescript(f"BEGIN IMMEDIATE; {tables}; END")
 
     def write(self, statement: str, row: Row = ()) -> int:
         """Return the number of the row that was last inserted."""

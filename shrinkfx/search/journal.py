@@ -22,6 +22,9 @@ from shrinkfx.search.examples import Answer, Example
 _TRIES = 2
 """Times that a question may fail to end before there is no answer to it."""
 
+_TICK_S = 1.0
+"""To the second will do: each write waits for the disk."""
+
 _LOG_CHARS = 20_000
 """Of the end of a log. The longest are g++'s, half a megabyte each."""
 
@@ -57,6 +60,7 @@ class Journal:
         self._db = Database(path)
         self._boot = boot_id()
         self._session = 0
+        self._ticked = 0.0
         self.recalled = 0
         self.recalled_cpu_seconds = 0.0
 
@@ -86,12 +90,15 @@ class Journal:
     def tick(self) -> None:
         """Note that the run is alive: time that nothing tells of is not counted."""
         now = time.time()
-        if self._session:
+        if not self._session:
+            insert = "INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)"
+            self._session = self._db.write(insert, (now, now))
+        elif now - self._ticked >= _TICK_S:
             row = (now, self._session)
             self._db.write("UPDATE sessions SET seen_at=? WHERE number=?", row)
         else:
-            insert = "INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)"
-            self._session = self._db.write(insert, (now, now))
+            return
+        self._ticked = now
 
     def seconds_before(self) -> float:
         """Add up how long earlier sessions have worked."""
