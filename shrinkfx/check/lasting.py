@@ -12,7 +12,7 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.program.messages import Ending, Request, Task
 
-LIVES = 3
+LIVES = 6
 """Times in a row that a process may die without an answer between."""
 
 _TRIES = 2
