@@ -118,7 +118,13 @@ class CommandOracle:
             seconds=saved.seconds + seen.seconds,
             cpu_seconds=saved.cpu_seconds + seen.cpu_seconds,
         )
-        return Verdict(judge(seen, self.command.target), seen)
+        verdict = Verdict(judge(seen, self.command.target), seen)
+        self.learn(verdict)
+        return verdict
+
+    def learn(self, verdict: Verdict) -> None:
+        """Have the time limit follow an answer."""
+        self.compiler.learn(verdict)
 
 
 def runs_of(

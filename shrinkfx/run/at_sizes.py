@@ -16,7 +16,8 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Sweeping
 from shrinkfx.program.messages import Backend, Guard, Task
 from shrinkfx.program.sizes import Sizes, Space
-from shrinkfx.run.job import Job, available_bytes
+from shrinkfx.run.free_memory import available_bytes
+from shrinkfx.run.job import Job
 from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.session import content_of
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S

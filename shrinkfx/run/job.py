@@ -11,6 +11,7 @@ from shrinkfx.check.lasting import LastingServer
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
 from shrinkfx.options import Options
+from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Listener, Noted
 from shrinkfx.search.journal import Journal
@@ -29,6 +30,7 @@ class Job:
         lies: operators whose results are not what their fake kernels say.
         warnings: what else may be the cause, for the report.
         journal: what is known so far, of earlier sessions too.
+        out_of_budget: what has ended the search; more of it may be given later.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Job:
         self.warnings: list[str] = []
         minutes = options.max_minutes
         self.journal = journal or Journal()
+        self.out_of_budget = False
         self.budget = Budget(
             options.max_checks,
             minutes * 60 if minutes else None,
@@ -111,10 +114,3 @@ def _settings(options: Options) -> dict[str, Any]:
         "environment": options.environment,
         "cwd": options.cwd,
     }
-
-
-def available_bytes() -> int:
-    """Memory that is free now, as the kernel estimates it."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        fields = dict(line.split(":", 1) for line in file)
-    return int(fields["MemAvailable"].split()[0]) * 1024

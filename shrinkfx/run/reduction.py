@@ -91,12 +91,16 @@ def reduce(job: Job, subject: Subject) -> Found:
         found.rate = job.journal.once("rate", lambda: settled.rate_of(best))
         if subject.target.is_vague:
             _ablate(job, subject, found)
-    except (BudgetExhausted, StrategyError, WorkerError, StorageError) as reason:
+    except BudgetExhausted as reason:
+        found.stopped, job.out_of_budget = str(reason), True
+    except (StrategyError, WorkerError, StorageError) as reason:
         found.stopped = str(reason)
     except OSError as reason:  # of a folder that could not be made, say
         found.stopped = str(reason)
     except KeyboardInterrupt:
         found.stopped = INTERRUPTED
+    finally:
+        job.budget.reserve_s = 0.0
     if found.stopped:
         job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     return found

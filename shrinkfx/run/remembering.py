@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from shrinkfx.check.builds import Builds
 from shrinkfx.check.command import Command
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.patience import Patience
 from shrinkfx.check.server import Server
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.blame import Suspect
@@ -36,8 +37,9 @@ def recall_subject(job: Job, server: Server) -> Subject:
     known = job.journal.fact(_FACT)
     if known is None:
         subject = find_subject(job, server)
-        job.journal.note(_FACT, _stated(job, server, subject))
-        return subject
+        known = _stated(job, server, subject)
+        job.journal.note(_FACT, known)
+        return _patient(job, subject, known["seconds"])
     if known["versions"] != dict(server.ready.versions):
         then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
         raise UsageError(
@@ -45,7 +47,24 @@ def recall_subject(job: Job, server: Server) -> Subject:
             "of what is installed here now: run anew with another --out"
         )
     job.note(f"baseline: {known['target']['text']} (as the journal says)")
-    return _read(job, server, known)
+    return _patient(job, _read(job, server, known), known["seconds"])
+
+
+def _patient(job: Job, subject: Subject, seconds: float) -> Subject:
+    """Have the search learn how long checks take, and end in time for the rest.
+
+    To write the result and to see it fail takes about what the baseline took.
+    """
+    if job.budget.max_seconds is not None:
+        job.budget.reserve_s = min(seconds, job.budget.max_seconds * _RESERVED)
+    if job.options.timeout_s is not None:
+        return subject
+    patience = Patience(subject.compiler.limits.timeout_s)
+    return replace(subject, compiler=replace(subject.compiler, patience=patience))
+
+
+_RESERVED = 0.25
+"""The most of ``--max-minutes`` that is kept from the search."""
 
 
 def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
@@ -61,6 +80,7 @@ def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
         "guarding": asdict(subject.guarding),
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": job.warnings,
+        "seconds": job.budget.seconds,
         "cpu_seconds": job.meters["baseline"].cpu_seconds,
     }
 

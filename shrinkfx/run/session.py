@@ -27,7 +27,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.options import Options
 from shrinkfx.report.files import DRAFT
-from shrinkfx.run.job import INTERRUPTED, Job
+from shrinkfx.run.job import Job
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Journal
 
@@ -65,7 +65,8 @@ def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
 def finish(job: Job, status: str, said: str, exit_code: int) -> None:
     """Note that the run has come to its end; one that was stopped may go on."""
     name = "stopped" if status == "stopped" else "finished"
-    job.journal.note(name, {"said": said, "exit_code": exit_code})
+    ended = {"said": said, "exit_code": exit_code, "budget": job.out_of_budget}
+    job.journal.note(name, ended)
 
 
 def refuse_if_begun(options: Options) -> None:
@@ -122,8 +123,9 @@ def resumed(out: Path, given: Options) -> Options:
         if given.model != Path():
             options = replace(options, model=given.model.resolve())
         _check_unchanged(out, run, options)
-        if (stopped := journal.fact("stopped")) and options.budget == before.budget:
-            _check_budget(out, stopped["said"])
+        stopped = journal.fact("stopped")
+        if stopped and stopped["budget"] and options.budget == before.budget:
+            raise BudgetExhausted(f"{out}: {stopped['said']}; {_more(out)}")
         journal.note("run", {**run, "options": options.to_json()})
         return options
 
@@ -149,10 +151,8 @@ def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
             raise UsageError(f"--resume {out}: {name} was another then: {how}")
 
 
-def _check_budget(out: Path, said: str) -> None:
-    if said != INTERRUPTED:
-        more = f"more: shrinkfx --resume {out} --max-checks N (or --max-minutes M)"
-        raise BudgetExhausted(f"{out}: {said}; {more}")
+def _more(out: Path) -> str:
+    return f"with more: shrinkfx --resume {out} --max-checks N --max-minutes M"
 
 
 def _described(options: Options) -> dict[str, Any]:
@@ -212,6 +212,9 @@ def _told(out: Path) -> Iterator[None]:
                 where, error.strerror or "", "free some space"
             ) from error
     except (Finished, UsageError, LoadError, NotReproducible):
+        raise
+    except BudgetExhausted as error:
+        error.add_note(_more(out))
         raise
     except (ShrinkfxError, KeyboardInterrupt) as error:
         error.add_note(f"to go on from here: shrinkfx --resume {out}")

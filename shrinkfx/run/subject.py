@@ -11,6 +11,7 @@ from shrinkfx.check.baseline import Baseline, baseline, describe
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
+from shrinkfx.check.patience import time_limit
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible, UsageError
@@ -113,7 +114,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     backend = Backend(server.ready.backend)
     base = _run_unchanged(job, backend, compiler, described, command)
     job.warnings += [base.warning] if base.warning else []
-    limits = job.limits(_timeout(base.seconds))
+    limits = job.limits(time_limit(base.seconds))
     compiler = compiler.with_limits(limits, meter).with_options(
         fallback_random=base.fallback_random, calls=base.calls
     )
@@ -280,8 +281,3 @@ def _why_undescribed(ending: Ending) -> tuple[str, str]:
         return reason, "do the inputs fit the program's signature and ranges?"
     reason = f"eager ended with {ending.how} {ending.code}"
     return reason, f"its last lines:\n{ending.log[-1500:]}"
-
-
-def _timeout(baseline_seconds: float) -> float:
-    """Give a check ten times what the baseline took, between 1 and 10 minutes."""
-    return min(600.0, max(60.0, 10 * baseline_seconds))

@@ -115,7 +115,7 @@ def _search(
             inside = searched.inside, plan.grid
             searched.found += settle_outside(at, searched.outside, *inside)
     except BudgetExhausted as reason:
-        searched.stopped = str(reason)
+        searched.stopped, job.out_of_budget = str(reason), True
     except KeyboardInterrupt:
         searched.stopped = INTERRUPTED
     if searched.stopped:
