@@ -152,7 +152,7 @@ def kill_and_resume(
         os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     before = answers(out)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60  # the machine may be busy
     while marked() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not marked(), "the server outlived its parent"

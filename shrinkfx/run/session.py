@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -157,11 +158,13 @@ def _more(out: Path) -> str:
 
 def _described(options: Options) -> dict[str, Any]:
     """State all that the answers of a run depend on, as JSON can hold it."""
-    return {
+    described = {
         "options": options.to_json(),
         "content": content_of(options),
         "tuning": tuning(os.environ),
     }
+    read: dict[str, Any] = json.loads(json.dumps(described))  # where lists are lists
+    return read
 
 
 def _identity(run: dict[str, Any]) -> dict[str, Any]:
