@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 
 from shrinkfx.check.command import Command
 from shrinkfx.check.files import (
@@ -27,7 +28,8 @@ from shrinkfx.report.output import (
 from shrinkfx.run import run
 from shrinkfx.run.retrieval import Retrieved
 from shrinkfx.run.retrieval import retrieve as retrieve_from
-from shrinkfx.run.sweep import JOURNAL, run_sweep
+from shrinkfx.run.session import refuse_if_begun, resumed
+from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
 from shrinkfx.search.events import Begun, Caught, Listener, ignore
@@ -43,6 +45,7 @@ __all__ = [
     "minify",
     "reduce",
     "reduce_found",
+    "resume",
     "retrieve",
     "sweep",
     "verify",
@@ -116,7 +119,9 @@ def minify(
         UsageError: an option makes no sense.
         LoadError: the program, its inputs or a preload could not be read.
         NotReproducible: the program does not fail as asked.
-        WorkerError: the process that holds torch died.
+        Finished: ``out`` holds this very run.
+        StorageError: the disk is full; ``resume`` goes on from there.
+        WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     names = [preload] if isinstance(preload, (str, Path)) else preload
     options = Options(
@@ -151,16 +156,7 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
     _check_files(options)
-    options = _with_what_shows_it(options)
-    folder = output_folder(options.out, options.model)
-    listener(Begun("reduce", str(options.model), str(folder)))
-    try:
-        reduction = run(options, folder, listener)
-        for caught in reduction.summary["by_catch"]:
-            listener(Caught(**caught))
-        return reduction
-    finally:
-        remove_if_empty(folder)
+    return _in_its_folder("reduce", _reduce, options, listener)
 
 
 def sweep(options: Options, listener: Listener = ignore) -> Swept:
@@ -174,6 +170,8 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         UsageError: an option makes no sense, or the program has no free sizes.
         LoadError: the program, its inputs or a preload could not be read.
         NotReproducible: the program does not compile, whatever its sizes.
+        Finished: ``out`` holds this very sweep.
+        StorageError: the disk is full; ``resume`` goes on from there.
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     _check(options)
@@ -186,17 +184,33 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         if value is not None and value <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
     _check_files(options)
-    if how.resume is None:
-        folder = output_folder(options.out, options.model)
-    elif (how.resume / JOURNAL).is_file():
-        folder = how.resume
-    else:
-        raise UsageError(f"--resume {how.resume} holds no sweep")
-    listener(Begun("sweep", str(options.model), str(folder)))
+    return _in_its_folder("sweep", run_sweep, options, listener)
+
+
+Came = TypeVar("Came", Reduction, Swept)
+
+
+def _in_its_folder(
+    task: str,
+    work: Callable[[Options, Path, Listener], Came],
+    options: Options,
+    listener: Listener,
+) -> Came:
+    if options.out is not None:
+        refuse_if_begun(options)
+    folder = output_folder(options.out, options.model)
+    listener(Begun(task, str(options.model), str(folder)))
     try:
-        return run_sweep(_with_what_shows_it(options), folder, listener)
+        return work(options, folder, listener)
     finally:
         remove_if_empty(folder)
+
+
+def _reduce(options: Options, folder: Path, listener: Listener) -> Reduction:
+    reduction = run(options, folder, listener)
+    for caught in reduction.summary["by_catch"]:
+        listener(Caught(**caught))
+    return reduction
 
 
 def reduce_found(
@@ -213,12 +227,51 @@ def reduce_found(
     Raises:
         UsageError: the sweep has found nothing to reduce.
         NotReproducible: the program does not fail so outside of the sweep.
-        WorkerError: the process that holds torch died.
+        StorageError: the disk is full; ``resume`` goes on from there.
+        WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     if swept.target is None:
         raise UsageError("the sweep has found nothing to reduce")
     options = replace(options, inputs=swept.target.failing, sweeping=None)
-    return run(_with_what_shows_it(options), swept.folder, listener)
+    return _reduce(_with_what_shows_it(options), swept.folder, listener)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    model: str | Path | None = None,
+    max_checks: int | None = None,
+    max_minutes: float | None = None,
+    listener: Listener = ignore,
+) -> Reduction | Swept:
+    """Go on with a run that was killed, stopped or interrupted, at any moment.
+
+    No question is asked again to which there is an answer. All that the run was asked
+    for is in its folder; what it has used counts.
+
+    Args:
+        folder: what the run was told as ``out``.
+        model: where the program is now, if it has been moved.
+        max_checks: in all, instead of what the run was told.
+        max_minutes: in all, instead of what the run was told.
+
+    Raises:
+        Finished: there is nothing left to do.
+        BudgetExhausted: it has used up its budget.
+        UsageError: there is no run, or something has changed since.
+        LoadError: the program, its inputs or a preload is not there any more.
+        StorageError: the disk is full, or the journal damaged.
+    """
+    where = Path(model) if model else Path()
+    given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
+    _check_budget(given)
+    options = resumed(Path(folder), given)
+    task = "sweep" if options.sweeping else "reduce"
+    listener(Begun(task, str(options.model), str(folder)))
+    if not options.sweeping:
+        return _reduce(options, Path(folder), listener)
+    swept = run_sweep(options, Path(folder), listener)
+    return reduce_found(options, swept, listener) if swept.goes_on else swept
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:
@@ -290,12 +343,16 @@ def _check(options: Options) -> None:
         _check_one_of("probe", options.probe, tuple(Probe))
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
+    _check_budget(options)
+    choose(options.strategies)
+
+
+def _check_budget(options: Options) -> None:
     for name in ("timeout_s", "max_checks", "max_minutes", "baseline_runs"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             option = name.removesuffix("_s").replace("_", "-")
             raise UsageError(f"--{option} must be above 0, not {value}")
-    choose(options.strategies)
 
 
 def _check_files(options: Options) -> None:

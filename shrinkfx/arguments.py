@@ -33,6 +33,8 @@ examples:
       reduce a wrong result under the failing run's own settings, for half an hour
   shrinkfx model.pt2 --dynamic-sweep
       find the sizes of dynamic dims at which the program fails
+  shrinkfx --resume report
+      go on with a run that was killed or stopped
 """
 
 
@@ -40,7 +42,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shrinkfx",
         allow_abbrev=False,
-        usage="shrinkfx MODEL.pt2 [options]",
+        usage="shrinkfx MODEL.pt2 [options]\n       shrinkfx --resume DIR",
         description="Reduce an exported program that fails under AOTInductor to the "
         "smallest program that fails in the same way, as one repro.py.",
         epilog=_EXAMPLES + "\n" + _tables(),
@@ -205,9 +207,6 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         help="also try sizes just outside of the declared ones, which the program must "
         "refuse (AOTI_RUNTIME_CHECK_INPUTS=1) or run as eager does",
     )
-    group.add_argument(
-        "--resume", metavar="DIR", help="go on with the sweep in that folder"
-    )
 
 
 def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
@@ -216,7 +215,7 @@ def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
     Raises:
         UsageError: something is, and none is asked for.
     """
-    names = ("examples", "seed", "max_elements", "beyond_ranges", "resume")
+    names = ("examples", "seed", "max_elements", "beyond_ranges")
     given = [n for n in names if getattr(arguments, n) not in (None, False)]
     if not arguments.dynamic_sweep:
         if given:
@@ -228,7 +227,6 @@ def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
         seed=arguments.seed,
         max_elements=arguments.max_elements,
         ranges="beyond" if arguments.beyond_ranges else "declared",
-        resume=Path(arguments.resume) if arguments.resume else None,
     )
 
 
@@ -236,6 +234,13 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out", metavar="DIR", help="default: shrinkfx-out/<model>-<number>"
+    )
+    group.add_argument(
+        "--resume",
+        metavar="DIR",
+        help="go on with the run in that folder, which was killed or stopped: nothing "
+        "is asked again, and all is as it was told then but --max-checks and "
+        "--max-minutes; MODEL.pt2 only if it has been moved",
     )
     group.add_argument(
         "--candidate",
@@ -282,6 +287,33 @@ def _installed() -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+_BESIDE_RESUME = (
+    "model",
+    "resume",
+    "max_checks",
+    "max_minutes",
+    "json",
+    "verbose",
+    "quiet",
+    "no_progress",
+)
+
+
+def refuse_beside_resume(arguments: argparse.Namespace) -> None:
+    """See that a run that goes on is asked for nothing else than before.
+
+    Raises:
+        UsageError: it is.
+    """
+    usual = vars(make_parser().parse_args([]))
+    for name, value in vars(arguments).items():
+        if name not in _BESIDE_RESUME and value != usual[name]:
+            option = name.replace("_", "-")
+            raise UsageError(
+                f"--resume goes on as the run was told: leave --{option} out"
+            )
 
 
 def options_of(arguments: argparse.Namespace, command: str) -> Options:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from shrinkfx import api
-from shrinkfx.arguments import make_parser, options_of
+from shrinkfx.arguments import make_parser, options_of, refuse_beside_resume
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.search.events import Ended, Event, Listener
@@ -21,9 +21,6 @@ from shrinkfx.search.strategy import available
 
 _SHOWN = 3
 """By-catch that is printed; ``summary.json`` has all."""
-
-_STATUS = {"reduced": 0, "stopped": 4, "unverified": 5}
-_SWEPT = {"passes": 0, "missed": 3, "stopped": 4, "found": 6}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, strategy in available().items():
             print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
         return 0
-    if options.model is None:
+    if options.model is None and options.resume is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
     command = "shrinkfx " + shlex.join(_without_folders(given))
     if not options.json:
@@ -62,21 +59,29 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
     except ShrinkfxError as error:
         if arguments.verbose:
             traceback.print_exc()
-        print(f"shrinkfx: {error}", file=sys.stderr)
+        _print_error(str(error), error)
         return Ended("error", error.exit_code, str(error))
-    except KeyboardInterrupt:
-        error_text = "interrupted before a repro was verified"
-        print(f"shrinkfx: {error_text}", file=sys.stderr)
-        return Ended("interrupted", 4, error_text)
+    except KeyboardInterrupt as error:
+        said = "interrupted before a repro was verified"
+        _print_error(said, error)
+        return Ended("interrupted", 4, said)
     except BaseException as error:
         told(Ended("error", 1, repr(error)))
         raise
+
+
+def _print_error(said: str, error: BaseException) -> None:
+    print(f"shrinkfx: {said}", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):  # how to go on, for one
+        print(note, file=sys.stderr)
 
 
 def _do(
     arguments: argparse.Namespace, options: api.Options, listener: Listener
 ) -> Callable[[], Ended]:
     """Return what prints the result, for when the bar is gone."""
+    if arguments.resume:
+        return _resume(arguments, listener)
     if arguments.verify:
         return partial(_print_confirmed, api.verify(options, listener))
     if arguments.candidate:
@@ -84,11 +89,25 @@ def _do(
         return partial(_print_candidate, retrieved)
     if options.sweeping:
         swept = api.sweep(options, listener)
-        if swept.target is None or swept.status != "found":
+        if not swept.goes_on:
             return partial(_print_swept, swept)
         _print_swept(swept)
         return partial(_print_result, api.reduce_found(options, swept, listener))
     return partial(_print_result, api.reduce(options, listener))
+
+
+def _resume(arguments: argparse.Namespace, listener: Listener) -> Callable[[], Ended]:
+    refuse_beside_resume(arguments)
+    came = api.resume(
+        arguments.resume,
+        model=arguments.model,
+        max_checks=arguments.max_checks,
+        max_minutes=arguments.max_minutes,
+        listener=listener,
+    )
+    if isinstance(came, api.Swept):
+        return partial(_print_swept, came)
+    return partial(_print_result, came)
 
 
 def _print_candidate(retrieved: api.Retrieved) -> Ended:
@@ -139,7 +158,7 @@ def _print_swept(swept: api.Swept) -> Ended:
         "findings": swept.report["findings"],
         "folder": str(swept.folder),
     }
-    return Ended(swept.status, _SWEPT[swept.status], result=result)
+    return Ended(swept.status, swept.exit_code, result=result)
 
 
 def _print_result(reduction: api.Reduction) -> Ended:
@@ -169,7 +188,7 @@ def _print_result(reduction: api.Reduction) -> Ended:
         "seconds": round(reduction.seconds, 1),
         "repro": str(reduction.repro),
     }
-    return Ended(reduction.status, _STATUS[reduction.status], result=result)
+    return Ended(reduction.status, reduction.exit_code, result=result)
 
 
 def _listener(options: argparse.Namespace) -> Quiet:

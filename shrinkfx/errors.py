@@ -87,6 +87,39 @@ class WorkerError(ShrinkfxError):
         super().__init__(reason + (f"\nits last lines:\n{log}" if log else ""))
 
 
+class StorageError(ShrinkfxError):
+    """Something could not be written or read back: what is known so far is kept.
+
+    Args:
+        subject: the file or folder.
+        reason: what was seen.
+        advice: what to do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, subject: str, reason: str, advice: str) -> None:
+        self.subject = subject
+        self.reason = reason
+        self.advice = advice
+        super().__init__(f"{subject}: {reason}\n{advice}")
+
+
+class Finished(ShrinkfxError):
+    """The folder holds this very run, and it has come to its end.
+
+    Args:
+        folder: where its results are.
+        said: what came of it, in a line.
+        exit_code: as of that run.
+    """
+
+    def __init__(self, folder: str, said: str, exit_code: int) -> None:
+        self.folder = folder
+        self.exit_code = exit_code
+        super().__init__(f"{folder} holds this run, finished: {said}")
+
+
 class BudgetExhausted(ShrinkfxError):
     """The checks or the minutes that were allowed are spent."""
 

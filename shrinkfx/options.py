@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
@@ -26,14 +26,12 @@ class Sweeping:
         examples: sizes to draw.
         max_elements: of the program's largest tensor.
         ranges: ``declared``, or ``beyond`` for sizes just outside of these as well.
-        resume: the folder of a sweep to go on with.
     """
 
     examples: int | None = None
     seed: int | None = None
     max_elements: int | None = None
     ranges: str = "declared"
-    resume: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,8 @@ class Options:
             against inaccessible pages; ``auto`` is ``on`` for memory errors.
         timeout_s: seconds per check; None means ten times the baseline.
         command: how the run was started, for the repro's header.
+        cwd: where that was, which is where modules and ``check`` are looked for; None
+            means here.
         sweeping: set for a sweep over sizes.
     """
 
@@ -80,7 +80,44 @@ class Options:
     out: Path | None = None
     strategies: tuple[str, ...] | None = None
     command: str = ""
+    cwd: Path | None = None
     sweeping: Sweeping | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """List what must be there: the program, its inputs, and preloads."""
+        preloads = [Path(name) for name in self.preload if "/" in name]
+        return (self.model, *([self.inputs] if self.inputs else []), *preloads)
+
+    @property
+    def budget(self) -> tuple[int | None, float | None]:
+        return self.max_checks, self.max_minutes
+
+    def to_json(self) -> dict[str, Any]:
+        """State it so that it means the same in any folder; ``out`` is left out."""
+        data = asdict(self)
+        del data["out"]
+        data["cwd"] = str(self.cwd or Path.cwd())
+        data["model"] = str(self.model.resolve())
+        data["inputs"] = str(self.inputs.resolve()) if self.inputs else None
+        data["preload"] = [
+            str(Path(name).resolve()) if Path(name).is_file() else name
+            for name in self.preload
+        ]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read it back."""
+        read: dict[str, Any] = {
+            "model": Path(data["model"]),
+            "inputs": Path(data["inputs"]) if data["inputs"] else None,
+            "cwd": Path(data["cwd"]),
+            "preload": tuple(data["preload"]),
+            "strategies": tuple(data["strategies"]) if data["strategies"] else None,
+            "sweeping": Sweeping(**data["sweeping"]) if data["sweeping"] else None,
+        }
+        return cls(**{**data, **read})
 
 
 @dataclass(frozen=True)
@@ -109,3 +146,8 @@ class Reduction:
     verified: tuple[int, int]
     repro: Path
     summary: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line leaves with."""
+        return {"reduced": 0, "stopped": 4, "unverified": 5}[self.status]

@@ -67,8 +67,9 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
         (["--beyond-ranges"], "--beyond-ranges is for a sweep"),
-        (["--resume", "nowhere"], "add --dynamic-sweep"),
-        (["--dynamic-sweep", "--resume", "nowhere"], "holds no sweep"),
+        (["--resume", "nowhere"], "--resume nowhere holds no run"),
+        (["--resume", "nowhere", "--seed", "1"], "leave --seed out"),
+        (["--resume", "nowhere", "--max-checks", "0"], "--max-checks must be above 0"),
         (["--dynamic-sweep", "--examples", "0"], "--examples must be above 0"),
         (["--dynamic-sweep", "--max-elements", "0"], "--max-elements must be above"),
         (["--dynamic-sweep", "--check", "x {}"], "leave --check out"),
@@ -229,11 +230,11 @@ def test_readme_has_the_kinds_of_the_tool() -> None:
     }
 
 
-def test_help_shows_four_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_five_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert shown.count("\n  shrinkfx ") == 4
+    assert shown.count("\n  shrinkfx ") == 5
     assert "exit codes:" in shown
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from shrinkfx import scratch
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,
@@ -70,7 +70,7 @@ def baseline(
     wanted = until or ANY
     note("baseline: running the program as it is, first in a fresh process")
     tried: list[_Runs] = []
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+    with scratch.folder("package") as folder:
         kept = compiler.with_options(package=f"{folder}/first.pt2")
         first, ending = kept.original(fresh=True)
         ways = [kept]

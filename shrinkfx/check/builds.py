@@ -27,7 +27,7 @@ class Builds:
 
     def add(self, ending: Ending) -> Ending:
         reason = ending.built.get("fallback", "")
-        if "stopped" in ending.answer:
+        if ending.built and "stopped" in ending.answer:
             self.stopped += 1
         elif reason:
             self.fallbacks[reason] += 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shrinkfx import scratch
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.classify import observe
@@ -33,12 +33,14 @@ class Command:
         text: the command line; ``{}`` in it stands for the path of a ``.pt2``,
             ``{inputs}`` for that of the inputs it fails on, a ``torch.save``d
             tuple.
+        cwd: where it is run; '' means here.
     """
 
     text: str
+    cwd: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Command:
+    def parse(cls, text: str, cwd: Path | None = None) -> Command:
         """Check a command line.
 
         Raises:
@@ -52,7 +54,7 @@ class Command:
             example = "--check './still_fails.sh {}'"
             reason = f"no {PROGRAM} where the candidate's path goes"
             raise UsageError(f"--check {text!r}: {reason}, as in {example}")
-        return cls(text)
+        return cls(text, str(cwd or ""))
 
     @property
     def takes_inputs(self) -> bool:
@@ -74,7 +76,7 @@ class Command:
             for name, path in paths.items():
                 word = word.replace(name, path)
             words.append(word)
-        ending = compiler.ask(Task.COMMAND, words=words, cwd=os.getcwd())
+        ending = compiler.ask(Task.COMMAND, words=words, cwd=self.cwd or os.getcwd())
         seen = observe(ending)
         if "error" in ending.answer:
             message = ending.answer["error"]["message"]
@@ -95,7 +97,7 @@ class CommandOracle:
     command: Command
 
     def check(self, candidate: Candidate) -> Verdict:
-        with tempfile.TemporaryDirectory(prefix="shrinkfx-candidate-") as folder:
+        with scratch.folder("candidate") as folder:
             program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
             saved = observe(
                 self.compiler.ask(
@@ -116,7 +118,13 @@ class CommandOracle:
             seconds=saved.seconds + seen.seconds,
             cpu_seconds=saved.cpu_seconds + seen.cpu_seconds,
         )
-        return Verdict(judge(seen, self.command.target), seen)
+        verdict = Verdict(judge(seen, self.command.target), seen)
+        self.learn(verdict)
+        return verdict
+
+    def learn(self, verdict: Verdict) -> None:
+        """Have the time limit follow an answer."""
+        self.compiler.learn(verdict)
 
 
 def runs_of(

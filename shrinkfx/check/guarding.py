@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shrinkfx import scratch
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import ENOUGH, Compiler
 from shrinkfx.failure.signature import ANY, Stage, asked_for
@@ -57,7 +57,7 @@ def find_guarding(
     Settings with the same code are tried on one package, compiled once.
     """
     note("guard pages: running the program without them and with them")
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+    with scratch.folder("package") as folder:
         reused = compiler.with_options(package=f"{folder}/reused.pt2")
         other = compiler.with_options(package=f"{folder}/not-reused.pt2")
         plain = in_words([reused.original()[0] for _ in range(_PLAIN_RUNS)])
@@ -94,7 +94,7 @@ def in_words(seen: list[Observation]) -> str:
 
 def plain_runs(compiler: Compiler, candidate: Candidate) -> Iterator[Observation]:
     """Run a candidate without guard pages, compiled once, in a process each."""
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+    with scratch.folder("package") as folder:
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
             yield kept.without("guard_pages").candidate(candidate)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from shrinkfx import scratch
 from shrinkfx.check.builds import Builds
+from shrinkfx.check.patience import Patience
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
@@ -56,6 +57,7 @@ class Compiler:
             ``Guard``. ``inductor``: settings besides the user's own. ``build``: a
             ``Build``, STOCK if there is none; with FAST, ``only`` names the one
             ``Step`` that is asked about.
+        patience: what sets the time limit instead, or None.
     """
 
     server: Asks
@@ -63,6 +65,7 @@ class Compiler:
     options: Mapping[str, Any] = field(default_factory=dict)
     meter: Meter = field(default_factory=Meter)
     builds: Builds = field(default_factory=Builds)
+    patience: Patience | None = None
 
     def with_options(self, **options: object) -> Compiler:
         return dataclasses.replace(self, options={**self.options, **options})
@@ -79,7 +82,7 @@ class Compiler:
         request = Request(
             task,
             {**self.options, **build, **arguments},
-            timeout_s=self.limits.timeout_s,
+            timeout_s=(self.patience or self.limits).timeout_s,
             max_rss_bytes=self.limits.max_rss_bytes,
             fresh=fresh,
         )
@@ -91,8 +94,14 @@ class Compiler:
         return observe(ending), ending
 
     def built_stock(self) -> Compiler:
-        """Build as AOTInductor does, all of it."""
-        return self.without("only").with_options(build=Build.STOCK)
+        """Build as AOTInductor does, all of it: with the patience of the baseline."""
+        patient = dataclasses.replace(self, patience=None)
+        return patient.without("only").with_options(build=Build.STOCK)
+
+    def learn(self, verdict: Verdict) -> None:
+        """Have the time limit follow an answer."""
+        if self.patience is not None:
+            self.patience.learn(verdict)
 
     def candidate(self, candidate: Candidate) -> Observation:
         return observe(self.ask(Task.CANDIDATE, candidate=candidate.to_json()))
@@ -107,7 +116,13 @@ class InductorOracle:
 
     def check(self, candidate: Candidate) -> Verdict:
         seen = self.compiler.candidate(candidate)
-        return Verdict(judge(seen, self.target), seen)
+        verdict = Verdict(judge(seen, self.target), seen)
+        self.learn(verdict)
+        return verdict
+
+    def learn(self, verdict: Verdict) -> None:
+        """Have the time limit follow an answer."""
+        self.compiler.learn(verdict)
 
 
 class RepeatedOracle:
@@ -131,11 +146,15 @@ class RepeatedOracle:
         return ENOUGH / sum(self._runs_per_failure)
 
     def check(self, candidate: Candidate) -> Verdict:
-        with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        with scratch.folder("package") as folder:
             verdict = self._check(candidate, f"{folder}/model.pt2")
+        self.learn(verdict)
+        return verdict
+
+    def learn(self, verdict: Verdict) -> None:
+        """Have the rate follow an answer."""
         if verdict.reproduced:
             self._runs_per_failure.append(verdict.observation.runs)
-        return verdict
 
     def measure(self, candidate: Candidate) -> float:
         """Run a candidate until it has failed ``ENOUGH`` times; say how often it does.
@@ -143,7 +162,7 @@ class RepeatedOracle:
         One that stops failing is taken to fail as seldom as that allows.
         """
         failed = runs = 0
-        with tempfile.TemporaryDirectory(prefix="shrinkfx-package-") as folder:
+        with scratch.folder("package") as folder:
             for _ in range(ENOUGH):
                 verdict = self._check(candidate, f"{folder}/model.pt2")
                 failed += verdict.reproduced

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shrinkfx import scratch
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.failure.classify import observe
@@ -40,7 +40,7 @@ class ScriptRunner:
         Args:
             fresh: in a new interpreter rather than a fork.
         """
-        with tempfile.TemporaryDirectory(prefix="shrinkfx-repro-") as folder:
+        with scratch.folder("repro") as folder:
             for file in files:
                 shutil.copy(file, folder)
             script = Path(folder) / files[0].name

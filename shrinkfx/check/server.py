@@ -12,12 +12,13 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
+from shrinkfx import scratch
+from shrinkfx.check.leftovers import MARK, kill_marked, new_mark
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.program.messages import (
     ARCHS,
@@ -33,7 +34,6 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S = 30.0
 _GLANCE_S = 0.1
 _LOG = "server.log"
-_MARK = "SHRINKFX_SERVER"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
@@ -51,6 +51,7 @@ class Server:
     Args:
         environment: variables on top of this process's own. None starts from a
             stranger's: without those by which a shell tunes PyTorch.
+        cwd: where modules are looked for, first of all.
     """
 
     def __init__(
@@ -65,12 +66,13 @@ class Server:
         inductor: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = _NOTHING,
         command: Sequence[str] = WORKER,
+        cwd: Path | None = None,
         start_timeout_s: float = 600.0,
     ) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="shrinkfx-"))
-        self._mark = uuid.uuid4().hex
-        self._buffer = b""
-        setup = Setup(
+        self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
+        self._command, self._environment, self._cwd = command, environment, cwd
+        self._start_timeout_s = start_timeout_s
+        self._setup = Setup(
             directory=str(self.directory),
             model=str(model) if model else None,
             inputs=str(inputs) if inputs else None,
@@ -80,11 +82,18 @@ class Server:
             arch=arch,
             inductor=dict(inductor or {}),
         )
+        self.start()
+
+    def start(self) -> None:
+        """Start the process and have it load; again, if it was closed before."""
+        self.directory.mkdir(exist_ok=True)
+        self._mark, self._buffer = new_mark(), b""
+        patience = self._start_timeout_s
         with _held_interrupt() as interrupted:
-            self._process = self._start(command, environment)
+            self._process = self._started()
             try:
-                self._write(setup.to_line(), start_timeout_s)
-                if not self._wait(start_timeout_s, "loading", interrupted):
+                self._write(self._setup.to_line(), patience)
+                if not self._wait(patience, "loading", interrupted):
                     raise KeyboardInterrupt
                 self.ready = self._take(Ready, "loading")
             except BaseException:
@@ -128,7 +137,7 @@ class Server:
                 self._process.kill()
                 self._process.wait()
             self._process.stdout.close()
-            _kill_marked(self._mark)
+            kill_marked(self._mark)
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -154,18 +163,17 @@ class Server:
         except OSError:
             return ""
 
-    def _start(
-        self, command: Sequence[str], environment: Mapping[str, str] | None
-    ) -> subprocess.Popen[bytes]:
+    def _started(self) -> subprocess.Popen[bytes]:
         try:
             with (self.directory / _LOG).open("ab") as log:
                 process = subprocess.Popen(
-                    command,
+                    self._command,
                     bufsize=0,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    env=_environment(environment, self._mark),
+                    cwd=self._cwd,
+                    env=_environment(self._environment, self._mark),
                     start_new_session=True,
                 )
         except BaseException:
@@ -286,42 +294,9 @@ def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         # torch imports NumPy, whose threads would not survive a fork.
         "OPENBLAS_NUM_THREADS": "1",
-        _MARK: mark,
+        MARK: mark,
     }
     if extra is None:
         strange = os.environ.keys() - tuning(os.environ)
         return {**{name: os.environ[name] for name in strange}, **fixed}
     return {**os.environ, **fixed, **extra}
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill what carries the server's mark: left over only if the server died."""
-    needle = f"{_MARK}={mark}".encode()
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        found = [pid for pid in _pids() if needle in _environ(pid)]
-        if not found:
-            return
-        for pid in found:
-            _kill(pid)
-        time.sleep(0.005)
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and its group: so whatever it forks meanwhile dies too."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        group = os.getpgid(pid)
-        if group != os.getpgrp():
-            os.killpg(group, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
-
-
-def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-
-
-def _environ(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""

@@ -76,6 +76,8 @@ def observe(ending: Ending) -> Observation:
     unresolved = str(ending.answer.get("unresolved", ""))
     if ending.how in ("timeout", "memory", "cancelled"):
         unresolved = f"{ending.how} in {stage}"
+    elif ending.how == "server":
+        unresolved = "the server died of it, each time that it was asked"
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
         unresolved, signature = f"killed from outside in {stage}", None
     if not invalid and stage in _EAGER_STAGES and not unresolved:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
@@ -74,3 +74,13 @@ class Oracle(Protocol):
     """Answers whether a candidate still fails in the same way."""
 
     def check(self, candidate: Candidate) -> Verdict: ...
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """An oracle that goes by its earlier answers.
+
+    It must also be told those that it was not asked for, since a journal had them.
+    """
+
+    def learn(self, verdict: Verdict) -> None: ...

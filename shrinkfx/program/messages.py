@@ -154,7 +154,8 @@ class Ending(Message):
     """How a child ended, and what it said before.
 
     Attributes:
-        how: ``exit``, ``signal``, ``timeout``, ``memory`` or ``cancelled``.
+        how: ``exit``, ``signal``, ``timeout``, ``memory`` or ``cancelled``; ``server``
+            where that has died and cannot tell.
         code: the exit status or the signal's number.
         stage: the last stage that the child noted.
         answer: the child's own JSON object, empty if it came to none.

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.files import DRAFT, draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 
@@ -99,7 +100,7 @@ def write_smallest_repro(
         printed: the worker's answer to ``Task.WRITE``, run in ``folder``.
     """
     written = None
-    with tempfile.TemporaryDirectory(prefix="draft-", dir=folder) as draft:
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
         for written in _attempts(path, folder, printed, about, preloads):
             if runner.fails(written.files, about.signature):
@@ -107,7 +108,9 @@ def write_smallest_repro(
                 break
         assert written is not None
         # Nobody shall find a script there that has not been seen to fail.
-        final = path.rename(folder / path.name)
+        final = folder / path.name
+        path.replace(draft_of(final))
+        publish(final)
     _drop_unused(folder, written)
     return replace(written, files=(final, *written.files[1:]))
 

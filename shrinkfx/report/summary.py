@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,17 +12,18 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.report.files import write_json
 from shrinkfx.report.output import Written
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a program is."""
+    """How large a program is, as far as it was looked at."""
 
     operators: int
-    nodes: int
-    inputs: int
-    dynamic_dims: int
+    nodes: int | None = None
+    inputs: int | None = None
+    dynamic_dims: int | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -141,7 +141,7 @@ def summarise(
         "warnings": list(warnings),
         "suspects": [asdict(suspect) for suspect in suspects],
         "verified": {"runs": verified[0], "failed": verified[1]},
-        "repro": written.files[0].name,
+        "repro": written.files[0].name if written.files else None,
         "repro_form": written.how,
         "files": [file.name for file in written.files],
         "versions": dict(versions),
@@ -149,4 +149,4 @@ def summarise(
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(folder / "summary.json", summary)

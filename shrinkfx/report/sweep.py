@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.program.sizes import Sizes
+from shrinkfx.report.files import write_json
 
 PICTURE = "sweep.svg"
 _COLOURS = {"passes": "#4a9a5c", "fails": "#c8403a", "invalid": "#b8b8b8"}
-_HOW_TO_DRAW = "for a picture: pip install 'shrinkfx[plot]', then the same --resume"
+_HOW_TO_DRAW = "for a picture, have this before a sweep: pip install 'shrinkfx[plot]'"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ _WIDTH = 60
 
 
 def write_sweep(folder: Path, data: Mapping[str, Any]) -> None:
-    (folder / "sweep.json").write_text(json.dumps(data, indent=1) + "\n")
+    write_json(folder / "sweep.json", data, indent=1)
 
 
 def draw(

@@ -6,18 +6,23 @@ report.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.check.server import GUARDED_WORKER, WORKER
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.errors import ShrinkfxError
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options import Options, Reduction
+from shrinkfx.report.output import Written
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.by_command import verify_by_command
-from shrinkfx.run.job import Job, server_for
+from shrinkfx.run.job import INTERRUPTED, Job, server_for
 from shrinkfx.run.memory import examine, wants_guard_pages
-from shrinkfx.run.reduction import reduce
-from shrinkfx.run.result import Result, conclude, verify, write
-from shrinkfx.run.subject import find_subject
+from shrinkfx.run.reduction import Found, reduce
+from shrinkfx.run.remembering import recall_subject
+from shrinkfx.run.result import Result, Verified, conclude, sum_up, verify, write
+from shrinkfx.run.session import at_work, finish
+from shrinkfx.run.subject import Subject, find_subject
 from shrinkfx.search.events import Listener, Seen
 
 
@@ -30,31 +35,67 @@ def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...
 
 
 def run(options: Options, out: Path, listener: Listener) -> Reduction:
-    """Take a program from its failure to a verified repro in ``out``."""
-    job = Job(options, out, listener)
+    """Take a program from its failure to a verified repro in ``out``.
+
+    What an earlier session there has found out is not found out again.
+    """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    with server_for(options, worker) as server:
-        subject = find_subject(job, server)
-        target = subject.target
-        asked = target.kind, target.stage, target.text or target.detail
-        listener(Seen(*asked, subject.rate, subject.whole.cost[0]))
-        found = reduce(job, subject)
-        subject = subject.with_options(calls=found.calls)
-        reducer = found.reducer
-        result = Result(
-            candidate=reducer.best,
-            form=reducer.form,
-            seen=reducer.seen or subject.target,
-            printable=found.search.printable,
-            rate=found.rate,
-            memory=examine(
-                job, subject.compiler, subject.target, reducer.best, reducer.form
-            ),
-        )
-        printed = write(job, subject.compiler, result)
-        if subject.command:
-            verified = verify_by_command(job, server, subject, result, printed)
-        else:
-            verified = verify(job, server, subject, result, printed)
-        after, versions = Sizes.from_json(printed), server.ready.versions
+    with at_work(options, out, listener) as job:
+        with job.server(worker) as server:
+            subject = recall_subject(job, server)
+            target = subject.target
+            asked = target.kind, target.stage, target.text or target.detail
+            listener(Seen(*asked, subject.rate, subject.whole.cost[0]))
+            found = reduce(job, subject)
+            subject = subject.with_options(calls=found.calls)
+            try:
+                reduction = _written(job, server, subject, found)
+            except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
+                _sum_up_unverified(job, server, subject, found, reason)
+                raise
+        before, after = reduction.operators
+        said = f"{reduction.status}: {before} -> {after} operators"
+        if found.stopped:
+            said = found.stopped
+        finish(job, reduction.status, said, reduction.exit_code)
+    return reduction
+
+
+def _written(job: Job, server: Server, subject: Subject, found: Found) -> Reduction:
+    """Write the smallest program and its repro, and see that fail."""
+    result, reducer = _result(subject, found), found.reducer
+    seen = subject.target, reducer.best, reducer.form
+    result = replace(result, memory=examine(job, subject.compiler, *seen))
+    printed = write(job, subject.compiler, result)
+    if subject.command:
+        verified = verify_by_command(job, server, subject, result, printed)
+    else:
+        verified = verify(job, server, subject, result, printed)
+    after, versions = Sizes.from_json(printed), server.ready.versions
     return conclude(job, subject, found, result, verified, after, versions)
+
+
+def _result(subject: Subject, found: Found) -> Result:
+    reducer = found.reducer
+    return Result(
+        candidate=reducer.best,
+        form=reducer.form,
+        seen=reducer.seen or subject.target,
+        printable=found.search.printable,
+        rate=found.rate,
+    )
+
+
+def _sum_up_unverified(
+    job: Job, server: Server, subject: Subject, found: Found, reason: BaseException
+) -> None:
+    """Leave a summary of the smallest program, although its repro was not verified."""
+    found.stopped = found.stopped or str(reason) or INTERRUPTED
+    best = found.reducer.best
+    after = Sizes(best.cost[0])
+    verified = Verified(Written((), "none: it was not verified"), 0, 0)
+    result, versions = _result(subject, found), server.ready.versions
+    try:
+        sum_up(job, subject, found, result, verified, after, versions)
+    except OSError as error:  # a full disk: what ended the run has been told
+        reason.add_note(f"summary.json could not be written: {error.strerror}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,11 +13,13 @@ from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.options import Options, Sweeping
+from shrinkfx.options import Sweeping
 from shrinkfx.program.messages import Backend, Guard, Task
 from shrinkfx.program.sizes import Sizes, Space
-from shrinkfx.run.job import Job, available_bytes
+from shrinkfx.run.free_memory import available_bytes
+from shrinkfx.run.job import Job
 from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.session import content_of
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S
 from shrinkfx.search.examples import Example, judge_example
 from shrinkfx.search.journal import SweepJournal
@@ -55,9 +56,9 @@ def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str
     """
     options, asked = job.options, job.options.sweeping or Sweeping()
     free = available_bytes() // _BYTES_PER_ELEMENT
-    wanted = {name: value for name, value in asdict(asked).items() if name != "resume"}
+    wanted = asdict(asked)
     fixed = {
-        "content": _digest(options),
+        "content": content_of(options),
         "torch": server.ready.versions.get("torch", ""),
         "until": options.until or ANY,
         "device": options.device,
@@ -79,16 +80,6 @@ def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str
             what = "another program" if name == "content" else f"{name}={before[name]}"
             raise UsageError(f"--resume {job.out}: that sweep was of {what}")
     return before
-
-
-def _digest(options: Options) -> str:
-    digest = hashlib.sha256()
-    for name in (options.model, options.inputs, *options.preload):
-        is_file = bool(name) and Path(str(name)).is_file()
-        # A module is known by its name; a file may have been moved.
-        content = Path(str(name)).read_bytes() if is_file else str(name).encode()
-        digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()
 
 
 class Runner:

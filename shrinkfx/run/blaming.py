@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shrinkfx import scratch
 from shrinkfx.check.blaming import interrogate
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.verdict import Verdict
@@ -30,7 +30,7 @@ def with_suspects(
         seen: gets what is answered.
     """
     whole, target = subject.whole, subject.target
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-evidence-") as folder:
+    with scratch.folder("evidence") as folder:
         left = Path(folder) / "evidence.json"
         found = choose_build(job, subject, seen, evidence=str(left))
         if found is None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx import scratch
 from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.messages import Task
+from shrinkfx.program.messages import Backend, Task
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
@@ -39,7 +39,7 @@ class CommandRunner:
     inputs: Path
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool:
-        with tempfile.TemporaryDirectory(prefix="shrinkfx-repro-") as folder:
+        with scratch.folder("repro") as folder:
             for file in files:
                 shutil.copy(file, folder)
             script, program = Path(folder) / files[0].name, Path(folder) / SAVED
@@ -65,7 +65,7 @@ def verify_by_command(
     job.note("writing repro.py and running --check on what it makes")
     limits = subject.compiler.limits
     takes_inputs = subject.command.takes_inputs
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-inputs-") as folder:
+    with scratch.folder("inputs") as folder:
         inputs = (job.out if takes_inputs else Path(folder)).resolve() / INPUTS
         compiler = subject.compiler.with_options(form=result.form)
         compiler = compiler.with_limits(limits, job.meters["verify"])
@@ -75,7 +75,7 @@ def verify_by_command(
             path=f"{folder}/model.pt2",
             inputs=str(inputs),
         )
-        with Server(environment=None) as bare:
+        with job.bare_server(Backend.AUTO) as bare:
             meter = job.meters["verify"]
             meter.cpu_seconds += bare.ready.cpu_seconds
             stranger = Compiler(bare, limits, meter=meter)

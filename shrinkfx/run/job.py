@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from shrinkfx.check.lasting import LastingServer
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.options import Options
+from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Listener, Noted
+from shrinkfx.search.journal import Journal
 
 logger = logging.getLogger(__name__)
+
+INTERRUPTED = "interrupted"
+"""Why a run has stopped that may simply go on."""
 
 
 class Job:
@@ -23,22 +31,67 @@ class Job:
         meters: CPU-seconds by part of the run: baseline, search, verify.
         lies: operators whose results are not what their fake kernels say.
         warnings: what else may be the cause, for the report.
+        journal: what is known so far, of earlier sessions too.
+        out_of_budget: what has ended the search; more of it may be given later.
     """
 
-    def __init__(self, options: Options, out: Path, listener: Listener) -> None:
+    def __init__(
+        self,
+        options: Options,
+        out: Path,
+        listener: Listener,
+        journal: Journal | None = None,
+    ) -> None:
         self.options = options
         self.out = out
         self.listener = listener
         self.lies: list[str] = []
         self.warnings: list[str] = []
         minutes = options.max_minutes
-        self.budget = Budget(options.max_checks, minutes * 60 if minutes else None)
+        self.journal = journal or Journal()
+        self.out_of_budget = False
+        self.budget = Budget(
+            options.max_checks,
+            minutes * 60 if minutes else None,
+            seconds_before=self.journal.seconds_before(),
+        )
         self.meters = {name: Meter() for name in ("baseline", "search", "verify")}
 
     def note(self, text: str) -> None:
         """Tell the user a line."""
         logger.info("%s", text)
         self.listener(Noted(text))
+
+    def server(
+        self, worker: Sequence[str] = WORKER, variables: Mapping[str, str] | None = None
+    ) -> Server:
+        """Start the worker that holds the program, for as long as the run takes.
+
+        Args:
+            variables: of its environment, where the user does not set them.
+
+        Raises:
+            LoadError: it cannot be loaded, or kills the process that loads it.
+        """
+        settings = _settings(self.options)
+        settings["environment"] = {**(variables or {}), **self.options.environment}
+        with _blaming_files(self.options):
+            return self._lasting(command=worker, **settings)
+
+    def bare_server(self, backend: str, worker: Sequence[str] = WORKER) -> Server:
+        """Start a worker without a program, in a stranger's environment."""
+        arch = self.options.arch
+        return self._lasting(
+            command=worker, environment=None, backend=backend, arch=arch
+        )
+
+    def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - Server knows
+        return LastingServer(
+            seconds_left=lambda: self.budget.seconds_left,
+            answered=self.journal.tick,
+            folders=(self.out,),
+            **settings,
+        )
 
     def limits(self, default_s: float) -> Limits:
         """Bound a check of this run."""
@@ -51,31 +104,35 @@ def limits_of(options: Options, default_s: float) -> Limits:
 
 
 def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
-    """Start the worker that holds the program.
+    """Start the worker that holds the program, for a few questions.
 
     Raises:
         LoadError: it cannot be loaded, or kills the process that loads it.
     """
+    with _blaming_files(options):
+        return Server(command=worker, **_settings(options))
+
+
+@contextlib.contextmanager
+def _blaming_files(options: Options) -> Iterator[None]:
+    """Say which files a process has died of."""
     try:
-        return Server(
-            model=options.model.resolve(),
-            inputs=options.inputs.resolve() if options.inputs else None,
-            preloads=options.preload,
-            device=options.device,
-            backend=options.backend,
-            arch=options.arch,
-            inductor=options.inductor,
-            environment=options.environment,
-            command=worker,
-        )
+        yield
     except WorkerError as error:
         files = [options.model, options.inputs, *options.preload]
         subject = ", ".join(str(name) for name in files if name)
         raise LoadError(subject, error.reason, "do they load in Python?") from error
 
 
-def available_bytes() -> int:
-    """Memory that is free now, as the kernel estimates it."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        fields = dict(line.split(":", 1) for line in file)
-    return int(fields["MemAvailable"].split()[0]) * 1024
+def _settings(options: Options) -> dict[str, Any]:
+    return {
+        "model": options.model.resolve(),
+        "inputs": options.inputs.resolve() if options.inputs else None,
+        "preloads": options.preload,
+        "device": options.device,
+        "backend": options.backend,
+        "arch": options.arch,
+        "inductor": options.inductor,
+        "environment": options.environment,
+        "cwd": options.cwd,
+    }

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
+from shrinkfx.errors import (
+    BudgetExhausted,
+    InvalidEdit,
+    StorageError,
+    StrategyError,
+    WorkerError,
+)
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Build
 from shrinkfx.report.summary import DIGITS, ByCatch, gather
-from shrinkfx.run.job import Job
+from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.events import Started
 from shrinkfx.search.forms import FormSearch
-from shrinkfx.search.journal import Journal
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 
@@ -52,9 +56,8 @@ class Found:
 
 
 def reduce(job: Job, subject: Subject) -> Found:
-    """Reduce until nothing more can go, the budget is spent, or Ctrl-C."""
+    """Reduce until nothing more can go, or something ends it before that."""
     strategies = choose(job.options.strategies)
-    journal = Journal(job.out / "journal.sqlite", _settings(job, subject))
 
     def make(build: Build) -> FormSearch:
         asked = subject if build is subject.build else subject.built_stock()
@@ -65,7 +68,7 @@ def reduce(job: Job, subject: Subject) -> Found:
                 oracle,
                 strategies,
                 budget=job.budget,
-                journal=journal,
+                journal=job.journal,
                 listener=job.listener,
                 form=form,
                 build=build,
@@ -82,42 +85,37 @@ def reduce(job: Job, subject: Subject) -> Found:
         found.search.run()
         if found.search.build is not subject.build:
             subject = subject.built_stock()
-        found.calls = _fewest_calls(subject, found.reducer)
+        found.calls = _fewest_calls(job, subject, found.reducer)
         settled = subject.with_options(calls=found.calls, form=found.reducer.form)
-        found.rate = settled.rate_of(found.reducer.best)
+        best = found.reducer.best
+        found.rate = job.journal.once("rate", lambda: settled.rate_of(best))
         if subject.target.is_vague:
             _ablate(job, subject, found)
-    except (BudgetExhausted, StrategyError) as reason:
+    except BudgetExhausted as reason:
+        found.stopped, job.out_of_budget = str(reason), True
+    except (StrategyError, WorkerError, StorageError) as reason:
+        found.stopped = str(reason)
+    except OSError as reason:  # of a folder that could not be made, say
         found.stopped = str(reason)
     except KeyboardInterrupt:
-        found.stopped = "interrupted"
+        found.stopped = INTERRUPTED
     finally:
-        journal.close()
+        job.budget.reserve_s = 0.0
     if found.stopped:
         job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     return found
 
 
-def _settings(job: Job, subject: Subject) -> dict[str, Any]:
-    """Gather what a candidate of this run must be run with to do the same again."""
-    options = job.options
-    return {
-        "options": dict(subject.compiler.options),
-        "rate": subject.rate,
-        "target": asdict(subject.target),
-        "inductor": dict(options.inductor),
-        "environment": dict(options.environment),
-        "device": options.device,
-        "backend": options.backend,
-        "arch": options.arch,
-    }
-
-
-def _fewest_calls(subject: Subject, reducer: Reducer) -> int:
+def _fewest_calls(job: Job, subject: Subject, reducer: Reducer) -> int:
     """Find how often the result must be called; the original needed them all."""
+    best, form = reducer.best, reducer.form
     for calls in range(1, subject.calls):
-        fewer = subject.oracle(calls=calls, form=reducer.form)
-        if fewer.check(reducer.best).reproduced:
+        fewer = subject.oracle(calls=calls, form=form)
+        build = f"{subject.build}, called {calls} times"
+        verdict = job.journal.recall(best, form, build)
+        if verdict is None:
+            verdict = job.journal.ask("calls", form, best, build, fewer.check)
+        if verdict.reproduced:
             return calls
     return subject.calls
 

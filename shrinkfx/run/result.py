@@ -17,6 +17,7 @@ from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Guard, Probe, Task
+from shrinkfx.report.files import draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Preload, Written, write_smallest_repro
 from shrinkfx.report.repro import DATA
@@ -73,14 +74,17 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
     compiler = compiler.with_options(form=result.form).with_limits(
         compiler.limits, job.meters["verify"]
     )
+    program, data = (job.out / name for name in ("minimal.pt2", DATA))
     ending = compiler.ask(
         Task.WRITE,
         candidate=result.candidate.to_json(),
-        path=str((job.out / "minimal.pt2").resolve()),
-        data=str((job.out / DATA).resolve()),
+        path=str(draft_of(program).resolve()),
+        data=str(draft_of(data).resolve()),
     )
     if "operators" not in ending.answer:
         raise WorkerError("the result could not be written", ending.log[-2000:])
+    for path in (program, data):
+        publish(path)
     if result.printable:
         return ending.answer
     return {**ending.answer, "unprintable": "its source does not fail"}
@@ -97,13 +101,9 @@ def verify(
     told = about(job, server, subject, result, printed)
     job.note("writing repro.py and running it in an empty folder")
     # A stranger's environment: the script must set what matters itself.
-    options, side = job.options, result.memory.guard
-    with Server(
-        environment=None,
-        backend=server.ready.backend,
-        arch=options.arch,
-        command=WORKER if side == Guard.OFF else GUARDED_WORKER,
-    ) as bare:
+    side = result.memory.guard
+    worker = WORKER if side == Guard.OFF else GUARDED_WORKER
+    with job.bare_server(server.ready.backend, worker) as bare:
         meter = job.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
         probe = subject.compiler.options.get("probe", Probe.REAL)
@@ -193,7 +193,7 @@ def _memory(guarding: Guarding, memory: Memory) -> dict[str, Any]:
     }
 
 
-def conclude(
+def sum_up(
     job: Job,
     subject: Subject,
     found: Found,
@@ -201,21 +201,18 @@ def conclude(
     verified: Verified,
     after: Sizes,
     versions: Mapping[str, str],
-) -> Reduction:
-    """Write ``summary.json`` and say what has come of the run."""
-    status = "unverified"
-    if verified.failed == verified.runs:
-        status = "stopped" if found.stopped else "reduced"
+) -> dict[str, Any]:
+    """Write ``summary.json``."""
     reducer, verdicts = found.reducer, found.search.verdicts()
     spent = Spent(
         outcomes=[str(verdict.outcome) for verdict in verdicts],
         by_catch=found.by_catch(),
         cached=found.search.cached,
         seconds=job.budget.seconds,
-        cpu_seconds={k: m.cpu_seconds for k, m in job.meters.items()},
+        cpu_seconds=_cpu_seconds(job),
     )
     summary = summarise(
-        status=status,
+        status=_status(found, verified),
         stopped=found.stopped,
         until=job.options.until or ANY,
         signature=subject.target,
@@ -235,14 +232,43 @@ def conclude(
         versions=versions,
     )
     write_summary(job.out, summary)
+    return summary
+
+
+def _status(found: Found, verified: Verified) -> str:
+    if not verified.runs:
+        return "stopped"
+    if verified.failed < verified.runs:
+        return "unverified"
+    return "stopped" if found.stopped else "reduced"
+
+
+def _cpu_seconds(job: Job) -> dict[str, float]:
+    """Add up what each part of the run has used, in earlier sessions too."""
+    spent = {name: meter.cpu_seconds for name, meter in job.meters.items()}
+    spent["search"] += job.journal.recalled_cpu_seconds
+    return spent
+
+
+def conclude(
+    job: Job,
+    subject: Subject,
+    found: Found,
+    result: Result,
+    verified: Verified,
+    after: Sizes,
+    versions: Mapping[str, str],
+) -> Reduction:
+    """Write ``summary.json`` and say what has come of the run."""
+    summary = sum_up(job, subject, found, result, verified, after, versions)
     return Reduction(
-        status=status,
-        candidate=reducer.best,
+        status=summary["status"],
+        candidate=found.reducer.best,
         signature=subject.target,
         seen=result.seen or subject.target,
-        minimal=reducer.minimal,
+        minimal=found.reducer.minimal,
         operators=(subject.before.operators, after.operators),
-        checks=len(verdicts),
+        checks=summary["checks"]["total"],
         seconds=job.budget.seconds,
         verified=(verified.runs, verified.failed),
         repro=verified.written.files[0],

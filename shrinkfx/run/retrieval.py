@@ -21,6 +21,7 @@ from shrinkfx.report.summary import DIGITS, Sizes
 from shrinkfx.run.job import Job, server_for
 from shrinkfx.run.memory import examine
 from shrinkfx.run.result import Result, Verified, verify, write
+from shrinkfx.run.session import JOURNAL
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject, describe_program
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Asked, Journal
@@ -53,8 +54,8 @@ def retrieve(
     Raises:
         UsageError: the run met no such candidate, or was of another program.
     """
-    asked, settings = _find(folder, digest)
-    as_then = {name: settings[name] for name in _SETTINGS}
+    asked, asked_then, settings = _find(folder, digest)
+    as_then = {name: asked_then[name] for name in _SETTINGS}
     options = dataclasses.replace(options, **as_then)
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
     job = Job(options, out, listener)
@@ -126,14 +127,16 @@ def _write(
     return Retrieved(describe(seen), printed["operators"], program, verified)
 
 
-def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any]]:
-    path = folder / "journal.sqlite"
+def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, Any]]:
+    """Find a question, the options of its run, and what its baseline has found."""
+    path = folder / JOURNAL
     if not path.is_file():
         raise UsageError(f"--out {folder} holds no run: name the folder of the one")
     with closing(Journal(path)) as journal:
-        found, settings = journal.find(digest), journal.settings()
+        found, run = journal.find(digest), journal.fact("run")
+        baseline = journal.fact("baseline")
     digests = {asked.digest for asked in found}
     if len(digests) != 1:
         what = f"{len(digests)} candidates begin so" if digests else "none begins so"
         raise UsageError(f"--candidate {digest}: {what} in {path}")
-    return found[-1], settings
+    return found[-1], run["options"], baseline

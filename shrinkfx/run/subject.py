@@ -11,6 +11,7 @@ from shrinkfx.check.baseline import Baseline, baseline, describe
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
+from shrinkfx.check.patience import time_limit
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, NotReproducible, UsageError
@@ -106,14 +107,15 @@ def find_subject(job: Job, server: Server) -> Subject:
     if ignored := server.ready.ignored_options:
         job.warnings.append(_IGNORED.format(", ".join(ignored)))
         job.note(job.warnings[-1])
-    command = Command.parse(job.options.check) if job.options.check else None
+    check, cwd = job.options.check, job.options.cwd
+    command = Command.parse(check, cwd) if check else None
     guarding = Guarding() if command else guard(job, server, compiler)
     compiler = compiler.with_options(**guarding.options)
     backend = Backend(server.ready.backend)
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
     base = _run_unchanged(job, backend, compiler, described, command, build)
     job.warnings += [base.warning] if base.warning else []
-    limits = job.limits(_timeout(base.seconds))
+    limits = job.limits(time_limit(base.seconds))
     compiler = compiler.with_limits(limits, meter).with_options(
         fallback_random=base.fallback_random, calls=base.calls
     )
@@ -281,8 +283,3 @@ def _why_undescribed(ending: Ending) -> tuple[str, str]:
         return reason, "do the inputs fit the program's signature and ranges?"
     reason = f"eager ended with {ending.how} {ending.code}"
     return reason, f"its last lines:\n{ending.log[-1500:]}"
-
-
-def _timeout(baseline_seconds: float) -> float:
-    """Give a check ten times what the baseline took, between 1 and 10 minutes."""
-    return min(600.0, max(60.0, 10 * baseline_seconds))

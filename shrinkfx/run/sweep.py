@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from shrinkfx.options import Options
 from shrinkfx.program.messages import Task
 from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.run.at_sizes import QUIET_THREADS, Runner, settle_settings
-from shrinkfx.run.job import Job, server_for
+from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.session import JOURNAL, at_work, finish
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S
 from shrinkfx.run.swept import Searched, Swept, conclude
 from shrinkfx.search.events import Failed, Listener, Spanned, Tried
@@ -26,23 +27,20 @@ from shrinkfx.search.journal import SweepJournal
 from shrinkfx.search.settle import settle_outside, so_far
 from shrinkfx.search.shapes import Plan, sweep
 
-JOURNAL = "journal.sqlite"
-
 
 def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
     """Run a program at many sizes, and write down where it fails.
 
     Raises:
-        UsageError: it has no free sizes, or ``resume`` holds another sweep.
+        UsageError: it has no free sizes.
         LoadError: the program could not be read.
         NotReproducible: it does not compile, whatever the sizes.
         WorkerError: the process that holds torch died; the sweep can be resumed.
     """
-    job = Job(options, out, listener)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    quiet = {**QUIET_THREADS, **options.environment}
     with (
-        server_for(replace(options, environment=quiet), worker) as server,
+        at_work(options, out, listener) as job,
+        job.server(worker, QUIET_THREADS) as server,
         closing(SweepJournal(out / JOURNAL)) as journal,
         closing(SweepJournal(out / JOURNAL, "outside")) as beside,
     ):
@@ -52,7 +50,11 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         listener(Spanned(tuple(map(asdict, space.symbols)), settings))
         runner = Runner(job, server, space, settings)
         searched = _search(job, runner, settings, journal, beside)
-        return conclude(job, runner, settings, searched)
+        swept = conclude(job, runner, settings, searched)
+        said = searched.stopped or f"{len(swept.findings)} findings in sweep.json"
+        if not swept.goes_on:
+            finish(job, swept.status, said, swept.exit_code)
+        return swept
 
 
 def _space(job: Job, server: Server) -> Space:
@@ -119,9 +121,9 @@ def _search(
             inside = searched.inside, plan.grid
             searched.found += settle_outside(at, searched.outside, *inside)
     except BudgetExhausted as reason:
-        searched.stopped = str(reason)
+        searched.stopped, job.out_of_budget = str(reason), True
     except KeyboardInterrupt:
-        searched.stopped = "interrupted"
+        searched.stopped = INTERRUPTED
     if searched.stopped:
         job.note(f"{searched.stopped}: --resume {job.out} goes on from here")
         searched.found = so_far(plan.grid, searched.inside)

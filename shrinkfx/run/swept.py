@@ -56,6 +56,16 @@ class Swept:
     folder: Path
     report: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a failure has been found that is to be reduced."""
+        return self.status == "found" and self.target is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line leaves with."""
+        return {"passes": 0, "missed": 3, "stopped": 4, "found": 6}[self.status]
+
 
 @dataclass
 class Searched:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Signature
-from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.fit import left_of
@@ -59,7 +60,7 @@ class Reducer:
         self._strategies = strategies
         self._suspects = suspects
         self._budget = budget or Budget()
-        self._journal = journal
+        self._journal = journal or Journal()
         self._listener = listener
         self.form = form
         self.build = build
@@ -179,8 +180,9 @@ class Reducer:
         if known is not None:
             self.cached += 1
             return known
-        self._budget.spend()
-        verdict = self._recorded(strategy, candidate)
+        verdict = self._recalled(candidate) or self._asked(strategy, candidate)
+        # Half a megabyte of a log, thousands of times, is more than the journal's.
+        verdict = replace(verdict, observation=replace(verdict.observation, log=""))
         self._answers[candidate.digest] = verdict
         if verdict.outcome is Outcome.DIFFERENT:
             self.by_catch.append((candidate, verdict))
@@ -198,14 +200,20 @@ class Reducer:
         )
         return verdict
 
-    def _recorded(self, strategy: str, candidate: Candidate) -> Verdict:
-        """Ask the oracle, with the question written down before the answer."""
-        if self._journal is None:
-            return self._oracle.check(candidate)
-        number = self._journal.asked(strategy, self.form, candidate, self.build)
-        verdict = self._oracle.check(candidate)
-        self._journal.answered(number, verdict)
+    def _recalled(self, candidate: Candidate) -> Verdict | None:
+        """Fetch the answer that an earlier session was given, and paid for."""
+        verdict = self._journal.recall(candidate, self.form, self.build)
+        if verdict is not None:
+            self._budget.count()
+            if isinstance(self._oracle, Learner):
+                self._oracle.learn(verdict)
         return verdict
+
+    def _asked(self, strategy: str, candidate: Candidate) -> Verdict:
+        """Ask the oracle, with the question written down before the answer."""
+        self._budget.spend()
+        check = self._oracle.check
+        return self._journal.ask(strategy, self.form, candidate, self.build, check)
 
     def has_reproduced(self, candidate: Candidate) -> bool:
         """Tell whether a candidate was asked about and fails."""

@@ -17,7 +17,6 @@ span, so that a failure found there shrinks like any other.
 from __future__ import annotations
 
 import random
-import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Unsatisfiable
 
+from shrinkfx import scratch
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.search.examples import Answer, Example, Examples, Found
 from shrinkfx.search.nearest import Grid
@@ -235,7 +235,7 @@ def _hunt(
 @contextmanager
 def _leaving_nothing() -> Iterator[None]:
     """Keep Hypothesis' folder out of the user's."""
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-hypothesis-") as folder:
+    with scratch.folder("hypothesis") as folder:
         set_hypothesis_home_dir(folder)
         try:
             yield

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from shrinkfx import scratch
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.program.messages import Ending, Request
@@ -257,16 +258,14 @@ def test_server_raises_load_error_when_the_worker_cannot_load(
 def test_server_raises_worker_error_when_it_does_not_start(
     start: Callable[..., Server],
     survivors: Survivors,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     manner: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = list(scratch.root().iterdir())
     with pytest.raises(WorkerError, match=message):
         start(manner)
     assert survivors() == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(scratch.root().iterdir()) == before
 
 
 def test_server_gives_up_after_its_start_time(
@@ -280,12 +279,12 @@ def test_server_gives_up_after_its_start_time(
 
 
 def test_server_leaves_no_directory_when_its_command_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = list(scratch.root().iterdir())
     with pytest.raises(FileNotFoundError):
         Server(command=[str(tmp_path / "nothing")])
-    assert list(tmp_path.iterdir()) == []
+    assert list(scratch.root().iterdir()) == before
 
 
 # --- the parent's end: Ctrl-C, and kill -9

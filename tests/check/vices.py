@@ -8,6 +8,7 @@ prints its ending. A vice that goes on for ever touches the file ``ready`` first
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -79,6 +80,28 @@ def hang_on_the_gil(request: Request, folder: Path) -> Answer:
     _tell(request)
     ctypes.PyDLL(None).pause()
     return {}
+
+
+def kill_server(request: Request, folder: Path) -> Answer:
+    """Kill it as often as the file ``deaths`` says, and note each time in it."""
+    deaths = Path(request.arguments["deaths"])
+    left = int(deaths.read_text())
+    if left:
+        deaths.write_text(str(left - 1))
+        os.kill(os.getppid(), signal.SIGKILL)
+        return hang(request, folder)
+    return {"echo": "survived"}
+
+
+def count_calls(request: Request, folder: Path) -> Answer:
+    """Note a call in a file, as whoever describes a program leaves values behind."""
+    with Path(request.arguments["calls"]).open("a") as calls:
+        calls.write("call\n")
+    return {"echo": "called"}
+
+
+def fill_the_disk(request: Request, folder: Path) -> Answer:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.pt2")
 
 
 def allocate(request: Request, folder: Path) -> Answer:

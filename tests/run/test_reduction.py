@@ -21,6 +21,7 @@ from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.events import Event, Noted
+from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
@@ -125,7 +126,8 @@ def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     worker = TwoBuilds()
     options = {"build": Build.FAST, "only": Step.KERNEL}
     compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
-    job = Job(Options(Path("model.pt2")), tmp_path, lambda event: None)
+    path = tmp_path / "journal.sqlite"
+    job = Job(Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path))
     subject = Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0)
     found = reduce(job, subject)
     assert found.reducer.best.keep == {"cos", "tanh"}
@@ -134,6 +136,6 @@ def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     first = [build for _, build, _ in asked].index(Build.STOCK)
     assert first > 2
     assert all(only == (build == Build.FAST) for _, build, only in asked)
-    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
+    with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT digest, build FROM checks ORDER BY number").fetchall()
     assert rows == [(digest, build) for digest, build, _ in asked]

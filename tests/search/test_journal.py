@@ -41,12 +41,11 @@ def test_journal_finds_a_candidate_by_the_beginning_of_its_digest(
         assert journal.find("no digest") == []
 
 
-def test_journal_keeps_the_settings_of_its_run(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    with closing(Journal(path, {"options": {"calls": 2}})):
-        pass
-    with closing(Journal(path)) as journal:
-        assert journal.settings() == {"options": {"calls": 2}}
+def test_journal_finds_out_what_it_is_asked_for_once(tmp_path: Path) -> None:
+    path, found = tmp_path / "journal.sqlite", iter([{"calls": 2}])
+    for _ in range(2):
+        with closing(Journal(path)) as journal:
+            assert journal.once("options", lambda: next(found)) == {"calls": 2}
 
 
 def test_journal_holds_the_question_before_the_answer(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
 
 
 def test_inputs_may_come_with_near_ones_that_pass(tmp_path: Path) -> None:
-    failing, passing = torch.zeros(3, 4), torch.ones(2, 4)
+    failing, passing = torch.zeros(3, 4), torch.ones(3, 4)
     given = {"args": (failing,), "kwargs": {}, "passing": {"args": (passing,)}}
     program = load(setup(tmp_path, inputs=given))
     assert program.passing is not None

@@ -92,8 +92,9 @@ def build_once(
             built = build(exported, folder, with_plain_wrapper(options))
     else:
         built = build(exported, folder, options)
-    if kept:
-        shutil.copy(built, kept)
+    if kept:  # all of it or nothing: a child may be killed
+        shutil.copy(built, f"{kept}.part")
+        os.replace(f"{kept}.part", kept)
     return built
 
 

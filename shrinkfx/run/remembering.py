@@ -1,0 +1,107 @@
+"""A failure that was seen in an earlier session, without seeing it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from shrinkfx.check.builds import Builds
+from shrinkfx.check.command import Command
+from shrinkfx.check.guarding import Guarding
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.patience import Patience
+from shrinkfx.check.server import Server
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.blame import Suspect
+from shrinkfx.failure.signature import Signature
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.job import Job
+from shrinkfx.run.subject import Subject, describe_program, find_subject
+
+_FACT = "baseline"
+
+
+def recall_subject(job: Job, server: Server) -> Subject:
+    """Find the failing form of the program, or fetch what an earlier session found.
+
+    Even then eager has to run once: candidates are cut from its values.
+
+    Raises:
+        LoadError: eager cannot run it.
+        NotReproducible: it does not fail as asked.
+        UsageError: that session was on another machine, or with another torch.
+    """
+    known = job.journal.fact(_FACT)
+    if known is None:
+        subject = find_subject(job, server)
+        known = _stated(job, server, subject)
+        job.journal.note(_FACT, known)
+        return _patient(job, subject, known["seconds"])
+    if known["versions"] != dict(server.ready.versions):
+        then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
+        raise UsageError(
+            f"--resume {job.out}: that run was with {then}, whose answers say nothing "
+            "of what is installed here now: run anew with another --out"
+        )
+    job.note(f"baseline: {known['target']['text']} (as the journal says)")
+    return _patient(job, _read(job, server, known), known["seconds"])
+
+
+def _patient(job: Job, subject: Subject, seconds: float) -> Subject:
+    """Have the search learn how long checks take, and end in time for the rest.
+
+    To write the result and to see it fail takes about what the baseline took.
+    """
+    if job.budget.max_seconds is not None:
+        job.budget.reserve_s = min(seconds, job.budget.max_seconds * _RESERVED)
+    if job.options.timeout_s is not None:
+        return subject
+    patience = Patience(subject.compiler.limits.timeout_s)
+    return replace(subject, compiler=replace(subject.compiler, patience=patience))
+
+
+_RESERVED = 0.25
+"""The most of ``--max-minutes`` that is kept from the search."""
+
+
+def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
+    compiler = subject.compiler
+    return {
+        "versions": dict(server.ready.versions),
+        "options": dict(compiler.options),
+        "timeout_s": compiler.limits.timeout_s,
+        "builds": compiler.builds.to_json(),
+        "before": asdict(subject.before),
+        "target": asdict(subject.target),
+        "rate": subject.rate,
+        "guarding": asdict(subject.guarding),
+        "suspects": [asdict(suspect) for suspect in subject.suspects],
+        "warnings": job.warnings,
+        "seconds": job.budget.seconds,
+        "cpu_seconds": job.meters["baseline"].cpu_seconds,
+    }
+
+
+def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
+    meter = job.meters["baseline"]
+    meter.cpu_seconds = known["cpu_seconds"] + server.ready.cpu_seconds
+    builds = dict(known["builds"])
+    builds["fallbacks"] = Counter(builds["fallbacks"])
+    limits = job.limits(known["timeout_s"])
+    compiler = Compiler(server, limits, known["options"], meter, Builds(**builds))
+    compiler, described = describe_program(job, compiler)
+    job.warnings[:] = known["warnings"]
+    asked, cwd = job.options.check, job.options.cwd
+    return Subject(
+        whole=Candidate.whole(described.skeleton),
+        before=Sizes.from_json(known["before"]),
+        compiler=compiler.with_limits(limits, job.meters["search"]),
+        target=Signature.from_json(known["target"]),
+        rate=known["rate"],
+        command=Command.parse(asked, cwd) if asked else None,
+        guarding=Guarding(**known["guarding"]),
+        suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
+    )

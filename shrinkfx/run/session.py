@@ -1,0 +1,237 @@
+"""The folder of a run: taken by one process, and left so that another can go on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.leftovers import clear_leftovers
+from shrinkfx.check.server import tuning
+from shrinkfx.errors import (
+    BudgetExhausted,
+    Finished,
+    LoadError,
+    NotReproducible,
+    ShrinkfxError,
+    StorageError,
+    UsageError,
+)
+from shrinkfx.options import Options
+from shrinkfx.report.files import DRAFT
+from shrinkfx.run.job import Job
+from shrinkfx.search.events import Listener
+from shrinkfx.search.journal import Journal
+
+JOURNAL = "journal.sqlite"
+_LOCK = ".lock"
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
+    """Take a folder for a run, a new one or one to go on with.
+
+    Where a new run finds out that there is nothing to be done, its journal goes;
+    whatever else ends it, it says how to go on.
+
+    Raises:
+        UsageError: another process is at work there.
+        StorageError: the disk is full, or the journal damaged.
+    """
+    clear_leftovers()
+    with _locked(out), _told(out):
+        _remove_drafts(out)
+        with closing(Journal(out / JOURNAL)) as journal:
+            journal.once("run", lambda: _described(options))
+            journal.tick()
+            try:
+                yield Job(options, out, listener, journal)
+            except (UsageError, LoadError, NotReproducible):
+                if journal.is_empty():
+                    _discard(out)
+                raise
+
+
+def finish(job: Job, status: str, said: str, exit_code: int) -> None:
+    """Note that the run has come to its end; one that was stopped may go on."""
+    name = "stopped" if status == "stopped" else "finished"
+    ended = {"said": said, "exit_code": exit_code, "budget": job.out_of_budget}
+    job.journal.note(name, ended)
+
+
+def refuse_if_begun(options: Options) -> None:
+    """Refuse a folder that holds a run already.
+
+    Raises:
+        Finished: it is this one.
+        UsageError: it is another one, or this one before its end.
+    """
+    assert options.out is not None
+    out = options.out
+    if not (out / JOURNAL).is_file():
+        return
+    here = f"--out {out} holds another run: --resume {out} goes on with that, or name "
+    here += "an empty folder"
+    try:
+        with closing(Journal(out / JOURNAL)) as journal:
+            run, finished = journal.fact("run"), journal.fact("finished")
+    except StorageError as error:
+        raise UsageError(f"{here}\n{error}") from error
+    if run is None or _identity(run) != _identity(_described(options)):
+        raise UsageError(here)
+    if finished:
+        raise Finished(str(out), finished["said"], finished["exit_code"])
+    raise UsageError(f"--out {out} holds this run, unfinished: --resume {out}")
+
+
+def resumed(out: Path, given: Options) -> Options:
+    """Read what the run in a folder was asked for.
+
+    Args:
+        given: what is said anew: the place of the program, and the budget.
+
+    Raises:
+        UsageError: there is none, or its files or its environment have changed.
+        Finished: there is nothing left to do.
+        BudgetExhausted: it was stopped by its budget, and there is no other.
+    """
+    if not (out / JOURNAL).is_file():
+        raise UsageError(f"--resume {out} holds no run")
+    with _locked(out), closing(Journal(out / JOURNAL)) as journal:
+        run = journal.fact("run")
+        if run is None:
+            raise UsageError(f"--resume {out}: it was killed before it began")
+        if finished := journal.fact("finished"):
+            raise Finished(str(out), finished["said"], finished["exit_code"])
+        before = Options.from_json(run["options"])
+        options = replace(
+            before,
+            out=out,
+            max_checks=given.max_checks or before.max_checks,
+            max_minutes=given.max_minutes or before.max_minutes,
+        )
+        if given.model != Path():
+            options = replace(options, model=given.model.resolve())
+        _check_unchanged(out, run, options)
+        stopped = journal.fact("stopped")
+        if stopped and stopped["budget"] and options.budget == before.budget:
+            raise BudgetExhausted(f"{out}: {stopped['said']}; {_more(out)}")
+        journal.note("run", {**run, "options": options.to_json()})
+        return options
+
+
+def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
+    for path in options.files:
+        if not path.is_file():
+            advice = f"if it has moved: shrinkfx NEW.pt2 --resume {out}"
+            if path != options.model:
+                advice = "put it back there, or run anew with another --out"
+            raise LoadError(str(path), "no such file any more", advice)
+    if content_of(options) != run["content"]:
+        names = ", ".join(str(path) for path in options.files)
+        raise UsageError(
+            f"--resume {out}: since that run a file has changed, one of {names}: run "
+            "anew with another --out"
+        )
+    now = tuning(os.environ)
+    for name in sorted({*now, *run["tuning"]}):
+        was = run["tuning"].get(name)
+        if now.get(name) != was:
+            how = f"unset {name}" if was is None else f"export {name}={was}"
+            raise UsageError(f"--resume {out}: {name} was another then: {how}")
+
+
+def _more(out: Path) -> str:
+    return f"with more: shrinkfx --resume {out} --max-checks N --max-minutes M"
+
+
+def _described(options: Options) -> dict[str, Any]:
+    """State all that the answers of a run depend on, as JSON can hold it."""
+    described = {
+        "options": options.to_json(),
+        "content": content_of(options),
+        "tuning": tuning(os.environ),
+    }
+    read: dict[str, Any] = json.loads(json.dumps(described))  # where lists are lists
+    return read
+
+
+def _identity(run: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a description what may change in the middle of a run."""
+    free = ("max_checks", "max_minutes", "command")
+    options = {k: v for k, v in run["options"].items() if k not in free}
+    return {**run, "options": options}
+
+
+def content_of(options: Options) -> str:
+    """Make a digest of what is reduced: program, inputs and preloads."""
+    digest = hashlib.sha256()
+    for name in map(str, (options.model, options.inputs, *options.preload)):
+        if Path(name).is_file():  # which may have been moved
+            with open(name, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        else:
+            digest.update(hashlib.sha256(name.encode()).digest())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out; the kernel opens the lock again if this one dies."""
+    path = folder / _LOCK
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another shrinkfx is at work in {folder}") from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _told(out: Path) -> Iterator[None]:
+    """Say how to go on, whatever has ended the run before its time."""
+    try:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _STORAGE:
+                raise
+            where = str(error.filename or out)
+            raise StorageError(
+                where, error.strerror or "", "free some space"
+            ) from error
+    except (Finished, UsageError, LoadError, NotReproducible):
+        raise
+    except BudgetExhausted as error:
+        error.add_note(_more(out))
+        raise
+    except (ShrinkfxError, KeyboardInterrupt) as error:
+        error.add_note(f"to go on from here: shrinkfx --resume {out}")
+        raise
+
+
+def _remove_drafts(out: Path) -> None:
+    for path in out.glob(f"{DRAFT}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _discard(out: Path) -> None:
+    for path in out.glob(f"{JOURNAL}*"):
+        path.unlink()

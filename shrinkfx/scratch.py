@@ -1,0 +1,51 @@
+"""Temporary folders of this process, which the next one clears away if it is killed.
+
+All lie in one folder with a lock that the kernel gives up with the process, however
+that ends, and whatever other processes can be seen from here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_PREFIX = "shrinkfx-"
+_LOCK = ".lock"
+
+
+def folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that is gone at the end of the block."""
+    return tempfile.TemporaryDirectory(prefix=f"{purpose}-", dir=root())
+
+
+@functools.cache
+def root() -> Path:
+    """Make the folder of all, once in this process."""
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    draft = made / f"{_LOCK}.new"
+    lock = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    draft.rename(made / _LOCK)  # whoever finds it finds it locked
+    atexit.register(_remove, made, os.getpid())
+    return made
+
+
+def _remove(made: Path, owner: int) -> None:
+    if os.getpid() == owner:  # and not a copy that somebody has forked
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def abandoned() -> Iterator[Path]:
+    """Yield the folders of processes that were killed; remove each afterwards."""
+    for lock in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}")):
+        with contextlib.suppress(OSError), lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield lock.parent
+            shutil.rmtree(lock.parent, ignore_errors=True)

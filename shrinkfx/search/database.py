@@ -1,0 +1,133 @@
+"""SQLite with errors that say what to do next."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.errors import StorageError
+
+_VERSION = 2
+"""Of the tables; a journal with others is not read."""
+
+_PATIENCE_S = 30.0
+"""How long to wait for whoever holds the file: a person who looks at it, say."""
+
+_TABLES = """
+CREATE TABLE checks (
+    number INTEGER PRIMARY KEY,
+    asked_at REAL NOT NULL,
+    boot TEXT NOT NULL,
+    strategy TEXT NOT NULL,
+    form TEXT NOT NULL,
+    build TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    candidate TEXT NOT NULL,
+    operators INTEGER NOT NULL,
+    outcome TEXT,
+    signature TEXT,
+    reason TEXT,
+    seconds REAL,
+    cpu_seconds REAL,
+    observation TEXT,
+    log TEXT
+);
+CREATE INDEX checks_by_digest ON checks (digest);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY,
+    began_at REAL NOT NULL,
+    seen_at REAL NOT NULL
+);
+CREATE TABLE examples (
+    number INTEGER PRIMARY KEY,
+    asked_at REAL NOT NULL,
+    boot TEXT NOT NULL,
+    part TEXT NOT NULL,
+    sizes TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    example TEXT
+)
+"""
+
+Row = Sequence[Any]
+
+
+class Database:
+    """One file in WAL mode: each statement is on disk when it returns, or is not there.
+
+    Raises:
+        StorageError: from every method, whatever SQLite has met.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = str(path)
+        try:
+            self._db = sqlite3.connect(path, _PATIENCE_S, isolation_level=None)
+            self._begin()
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+
+    def _begin(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (count,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if count and version != _VERSION:
+            reason = f"its tables are of version {version}, not {_VERSION}"
+            advice = "another version of shrinkfx wrote it: use that, or another --out"
+            raise StorageError(self._path, reason, advice)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        if not count:
+            tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
+            self._db.executescript(f"BEGIN IMMEDIATE; {tables}; END")
+
+    def write(self, statement: str, row: Row = ()) -> int:
+        """Return the number of the row that was last inserted."""
+        try:
+            return self._db.execute(statement, row).lastrowid or 0
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+
+    def read(self, statement: str, row: Row = ()) -> list[Any]:
+        try:
+            return self._db.execute(statement, row).fetchall()
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+
+    def close(self) -> None:
+        """Leave the file whole; that it cannot be tidied up now is no error."""
+        self._db.close()
+
+    def _told(self, error: sqlite3.Error) -> StorageError:
+        return StorageError(self._path, str(error), _ADVICE.get(_cause(error), _OTHER))
+
+
+def _cause(error: sqlite3.Error) -> str:
+    """Name the cause, of several variants that SQLite tells apart: ``SQLITE_FULL``."""
+    name = getattr(error, "sqlite_errorname", "")
+    return "_".join(name.split("_")[:2])
+
+
+_OTHER = "is the folder writable, and the disk sound?"
+
+_DAMAGED = (
+    "the journal is damaged and cannot be gone on with: run the same command with "
+    "another --out"
+)
+
+_ADVICE = {
+    "SQLITE_FULL": "the disk is full: free some space",
+    "SQLITE_BUSY": "another process holds the file: end it",
+    "SQLITE_LOCKED": "another process holds the file: end it",
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_NOTADB": _DAMAGED,
+}
+
+
+def boot_id() -> str:
+    """Tell this boot of the machine from others; '' where nothing does."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""

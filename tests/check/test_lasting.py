@@ -1,0 +1,121 @@
+"""A server whose process dies, whose time is up, or whose disk is full."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.check.lasting import LIVES, LastingServer
+from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
+from shrinkfx.failure.classify import observe
+from shrinkfx.program.messages import Request, Task
+
+Start = Callable[..., LastingServer]
+Survivors = Callable[[], list[str]]
+
+
+def request(
+    vice: str, *, task: str = "vice", timeout_s: float = 60.0, **arguments: object
+) -> Request:
+    return Request(task, {"vice": vice, **arguments}, timeout_s=timeout_s)
+
+
+@pytest.fixture(name="start")
+def _start(vices: Path, marked: Callable[[], list[int]]) -> Iterator[Start]:
+    servers = []
+
+    def start(**settings: Any) -> LastingServer:
+        server = LastingServer(command=[sys.executable, str(vices)], **settings)
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(name="deaths")
+def _deaths(tmp_path: Path) -> Callable[[int], Path]:
+    def write(count: int) -> Path:
+        path = tmp_path / "deaths"
+        path.write_text(str(count))
+        return path
+
+    return write
+
+
+def test_what_the_process_died_of_is_asked_again(
+    start: Start, deaths: Callable[[int], Path], survivors: Survivors
+) -> None:
+    server = start()
+    before = server.pid
+    ending = server.ask(request("kill_server", deaths=str(deaths(1))))
+    assert ending.answer == {"echo": "survived"}
+    assert server.pid != before
+    server.close()
+    assert survivors() == []
+
+
+def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(
+    start: Start, deaths: Callable[[int], Path], survivors: Survivors
+) -> None:
+    server = start()
+    ending = server.ask(request("kill_server", deaths=str(deaths(2))))
+    assert ending.how == "server"
+    seen = observe(ending)
+    assert "the server died of it" in seen.unresolved
+    assert (seen.signature, seen.invalid) == (None, "")
+    assert server.ask(request("echo", word="next")).answer == {"echo": "next"}
+    server.close()
+    assert survivors() == []
+
+
+def test_server_that_dies_whatever_it_is_asked_is_given_up(
+    start: Start, deaths: Callable[[int], Path], survivors: Survivors
+) -> None:
+    server, died = start(), deaths(1000)
+    asked = request("kill_server", deaths=str(died))
+    for _ in range((LIVES - 1) // 2):  # it is asked twice each time
+        assert server.ask(asked).how == "server"
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        server.ask(asked)
+    assert int(died.read_text()) == 1000 - LIVES
+    assert survivors() == []
+
+
+def test_next_process_describes_the_program_as_the_last_one_did(
+    start: Start, deaths: Callable[[int], Path], tmp_path: Path
+) -> None:
+    server, calls = start(), tmp_path / "calls"
+    server.ask(request("count_calls", task=Task.DESCRIBE, calls=str(calls)))
+    server.ask(request("kill_server", deaths=str(deaths(1))))
+    assert calls.read_text().count("call") == 2
+
+
+def test_no_check_outlasts_the_run(start: Start) -> None:
+    left = 0.5
+    server = start(seconds_left=lambda: left)
+    with pytest.raises(BudgetExhausted, match="minutes are spent"):
+        server.ask(request("hang"))
+    assert server.ask(request("hang", timeout_s=0.2)).how == "timeout"
+    left = 0.0
+    with pytest.raises(BudgetExhausted):
+        server.ask(request("echo", word="too late"))
+
+
+def test_answer_of_a_child_that_met_a_full_disk_is_none(start: Start) -> None:
+    with pytest.raises(StorageError, match="disk is full"):
+        start().ask(request("fill_the_disk"))
+
+
+def test_nothing_is_believed_of_a_child_that_died_while_the_disk_was_full(
+    start: Start,
+) -> None:
+    server = start(folders=(Path("/proc"),))  # it never has any space
+    assert server.ask(request("echo", word="fits")).answer == {"echo": "fits"}
+    with pytest.raises(StorageError, match="/proc: the disk is full"):
+        server.ask(request("segfault"))

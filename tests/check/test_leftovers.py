@@ -1,0 +1,77 @@
+"""What is left where a run and its server are both killed, and who clears it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shrinkfx import scratch
+from shrinkfx.check.leftovers import clear_leftovers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PARENT = """
+import sys
+from pathlib import Path
+from shrinkfx import scratch
+from shrinkfx.check.server import Server
+from shrinkfx.program.messages import Request
+
+vices, ready, note = sys.argv[1:]
+with Server(command=[sys.executable, vices]) as server, scratch.folder("candidate"):
+    Path(note).write_text(f"{server.pid} {scratch.root()}")
+    vice = {"vice": "leave_compiler_and_hang", "ready": ready}
+    server.ask(Request("vice", vice, timeout_s=60))
+"""
+
+
+def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
+    vices: Path,
+    marked: Callable[[], list[int]],
+    survivors: Callable[[], list[str]],
+    wait_for: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
+) -> None:
+    ready, note = tmp_path / "ready", tmp_path / "note"
+    arguments = [sys.executable, "-c", PARENT, str(vices), str(ready), str(note)]
+    parent = subprocess.Popen(arguments, cwd=ROOT)
+    wait_for(ready.exists)
+    server, folder = note.read_text().split()
+    clear_leftovers()  # of others; this one lives
+    assert len(marked()) >= 4
+    assert Path(folder).exists()
+    os.kill(int(server), signal.SIGSTOP)  # lest it notices its parent's end
+    parent.kill()
+    parent.wait()
+    os.kill(int(server), signal.SIGKILL)
+    assert survivors() != []
+    assert list(Path(folder).glob("candidate-*"))
+
+    clear_leftovers()
+    assert survivors() == []
+    assert not Path(folder).exists()
+
+
+def test_folder_of_this_process_is_not_taken_for_abandoned() -> None:
+    root = scratch.root()
+    assert root not in list(scratch.abandoned())
+    with scratch.folder("package") as folder:
+        assert Path(folder).parent == root
+    assert not Path(folder).exists()
+
+
+def test_folder_without_a_lock_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    others = tmp_path / "shrinkfx-of-somebody"
+    others.mkdir()
+    clear_leftovers()
+    assert others.exists()

@@ -1,0 +1,270 @@
+"""Who may work in a folder, on what, and what is left there."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.errors import (
+    BudgetExhausted,
+    Finished,
+    LoadError,
+    NotReproducible,
+    StorageError,
+    UsageError,
+    WorkerError,
+)
+from shrinkfx.options import Options, Sweeping
+from shrinkfx.run.session import at_work, finish, refuse_if_begun, resumed
+from shrinkfx.search.events import ignore
+from shrinkfx.search.journal import Journal
+
+NOTHING_NEW = Options(Path())
+ORDER = ("model.pt2", "inputs.pt", "operators.py")
+
+
+@pytest.fixture(name="out")
+def _out(tmp_path: Path) -> Path:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(name="options")
+def _options(tmp_path: Path, out: Path) -> Options:
+    model, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"
+    model.write_bytes(b"program")
+    inputs.write_bytes(b"inputs")
+    preload = tmp_path / "operators.py"
+    preload.write_text("")
+    return Options(
+        model,
+        until="assert",
+        inputs=inputs,
+        preload=(str(preload), "json"),
+        inductor={"max_autotune": True},
+        environment={"A": "1"},
+        max_checks=5,
+        out=out,
+        strategies=("drop_nodes",),
+        command="shrinkfx model.pt2",
+        sweeping=Sweeping(examples=3),
+    )
+
+
+def begin(options: Options) -> None:
+    """Work for a while, and be killed after the baseline."""
+    assert options.out
+    with at_work(options, options.out, ignore) as job:
+        job.journal.note("baseline", {})
+
+
+def end(options: Options, status: str, said: str, code: int) -> None:
+    assert options.out
+    with at_work(options, options.out, ignore) as job:
+        job.out_of_budget = "spent" in said
+        finish(job, status, said, code)
+
+
+def test_run_goes_on_with_what_it_was_told(options: Options, out: Path) -> None:
+    begin(options)
+    again = resumed(out, NOTHING_NEW)
+    assert again == replace(options, cwd=Path.cwd())
+    more = resumed(out, Options(Path(), max_checks=9, max_minutes=2.0))
+    assert more == replace(again, max_checks=9, max_minutes=2.0)
+    assert resumed(out, NOTHING_NEW) == more
+
+
+def test_names_of_files_are_good_in_any_folder(
+    options: Options, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = replace(options, model=Path("model.pt2"), inputs=Path("inputs.pt"))
+    begin(replace(options, preload=("operators.py", "json")))
+    monkeypatch.chdir("/")
+    again = resumed(out, NOTHING_NEW)
+    assert again.files == tuple(tmp_path / path for path in ORDER)
+    assert again.cwd == tmp_path
+
+
+def test_program_may_have_moved_but_not_changed(
+    options: Options, out: Path, tmp_path: Path
+) -> None:
+    begin(options)
+    moved = options.model.rename(tmp_path / "moved.pt2")
+    with pytest.raises(
+        LoadError, match=r"(?s)no such file any more.*NEW\.pt2 --resume"
+    ):
+        resumed(out, NOTHING_NEW)
+    assert resumed(out, Options(moved)).model == moved
+    moved.write_bytes(b"another")
+    with pytest.raises(UsageError, match="a file has changed"):
+        resumed(out, Options(moved))
+
+
+def test_inputs_must_be_there_and_the_same(options: Options, out: Path) -> None:
+    assert options.inputs
+    begin(options)
+    options.inputs.write_bytes(b"others")
+    with pytest.raises(UsageError, match=r"a file has changed.*inputs\.pt"):
+        resumed(out, NOTHING_NEW)
+    options.inputs.unlink()
+    with pytest.raises(LoadError, match=r"inputs\.pt: no such file any more"):
+        resumed(out, NOTHING_NEW)
+
+
+def test_shell_must_tune_pytorch_as_then(
+    options: Options, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    begin(options)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    with pytest.raises(UsageError, match="export OMP_NUM_THREADS=3"):
+        resumed(out, NOTHING_NEW)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("TORCH_LOGS", "x")
+    with pytest.raises(UsageError, match="unset TORCH_LOGS"):
+        resumed(out, NOTHING_NEW)
+
+
+def test_folder_without_a_run_is_named(out: Path) -> None:
+    with pytest.raises(UsageError, match="holds no run"):
+        resumed(out, NOTHING_NEW)
+    with closing(Journal(out / "journal.sqlite")):
+        pass
+    with pytest.raises(UsageError, match="killed before it began"):
+        resumed(out, NOTHING_NEW)
+
+
+def test_damaged_journal_says_what_to_do(options: Options, out: Path) -> None:
+    begin(options)
+    for path in out.iterdir():
+        path.write_bytes(b"noise" * 1000)
+    with pytest.raises(StorageError, match=r"damaged.*another --out"):
+        resumed(out, NOTHING_NEW)
+    with pytest.raises(UsageError, match="damaged"):
+        refuse_if_begun(options)
+
+
+def test_folder_of_a_run_is_not_begun_again(options: Options) -> None:
+    begin(options)
+    with pytest.raises(UsageError, match="this run, unfinished: --resume"):
+        refuse_if_begun(replace(options, max_checks=7))
+    with pytest.raises(UsageError, match="another run"):
+        refuse_if_begun(replace(options, until="nan"))
+
+
+def test_finished_run_is_told_with_its_exit_code(options: Options, out: Path) -> None:
+    end(options, "unverified", "unverified: 9 -> 2 operators", 5)
+    for ask in (lambda: resumed(out, NOTHING_NEW), lambda: refuse_if_begun(options)):
+        with pytest.raises(Finished, match="9 -> 2 operators") as caught:
+            ask()
+        assert caught.value.exit_code == 5
+
+
+def test_interrupted_run_goes_on_and_a_spent_one_with_more(
+    options: Options, out: Path
+) -> None:
+    end(options, "stopped", "interrupted", 4)
+    assert resumed(out, NOTHING_NEW)
+    end(options, "stopped", "5 checks are spent", 4)
+    with pytest.raises(BudgetExhausted, match="5 checks are spent; with more"):
+        resumed(out, NOTHING_NEW)
+    assert resumed(out, Options(Path(), max_checks=6)).max_checks == 6
+
+
+def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
+    with at_work(options, out, ignore) as job:
+        with pytest.raises(UsageError, match="at work"):
+            begin(options)
+        with pytest.raises(UsageError, match="at work"):
+            resumed(out, NOTHING_NEW)
+        job.journal.note("baseline", {})
+    assert resumed(out, NOTHING_NEW)
+
+
+def interrupted_by(
+    reason: BaseException, options: Options, known: Callable[[Any], None]
+) -> None:
+    assert options.out
+    with at_work(options, options.out, ignore) as job:
+        known(job.journal)
+        raise reason
+
+
+def know_nothing(journal: Journal) -> None:
+    pass
+
+
+def know_the_baseline(journal: Journal) -> None:
+    journal.note("baseline", {})
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        UsageError("no dynamic dims"),
+        LoadError("model.pt2", "no program"),
+        NotReproducible("any", 3, [], ""),
+    ],
+)
+def test_run_that_comes_to_nothing_leaves_nothing(
+    options: Options, out: Path, reason: Exception
+) -> None:
+    with pytest.raises(type(reason)) as caught:
+        interrupted_by(reason, options, know_nothing)
+    assert not list(out.iterdir())
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(type(reason)):
+        interrupted_by(reason, options, know_the_baseline)
+    assert resumed(out, NOTHING_NEW)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "words"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt, "shrinkfx --resume"),
+        (WorkerError("died"), WorkerError, "shrinkfx --resume"),
+        (BudgetExhausted("spent"), BudgetExhausted, "--max-minutes M"),
+        (OSError(errno.ENOSPC, "No space", "x"), StorageError, "shrinkfx --resume"),
+    ],
+)
+def test_whatever_else_ends_a_run_says_how_to_go_on(
+    options: Options,
+    out: Path,
+    reason: BaseException,
+    kind: type[BaseException],
+    words: str,
+) -> None:
+    with pytest.raises(kind) as caught:
+        interrupted_by(reason, options, know_nothing)
+    (note,) = caught.value.__notes__
+    assert words in note
+    assert str(out) in note
+    assert resumed(out, NOTHING_NEW)
+    assert not (out / ".lock").exists()
+
+
+def test_what_was_half_written_goes(options: Options, out: Path) -> None:
+    begin(options)
+    (out / "draft-minimal.pt2").touch()
+    (out / "draft-abc").mkdir()
+    (out / "repro.py").touch()
+    begin(options)
+    names = {path.name for path in out.iterdir()}
+    assert names == {"journal.sqlite", "repro.py"}
+
+
+def test_journal_of_another_version_is_left_alone(out: Path) -> None:
+    path = out / "journal.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE checks (number INTEGER)")
+    with pytest.raises(StorageError, match="version 0"):
+        Journal(path)
