@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
 
     try:
         with contextlib.closing(shown):
-            finish = _do(arguments, options_of(arguments, command), listener)
+            finish = _do(arguments, command, listener)
         return finish()
     except ShrinkfxError as error:
         if arguments.verbose:
@@ -77,11 +77,12 @@ def _print_error(said: str, error: BaseException) -> None:
 
 
 def _do(
-    arguments: argparse.Namespace, options: api.Options, listener: Listener
+    arguments: argparse.Namespace, command: str, listener: Listener
 ) -> Callable[[], Ended]:
     """Return what prints the result, for when the bar is gone."""
     if arguments.resume:
         return _resume(arguments, listener)
+    options = options_of(arguments, command)
     if arguments.verify:
         return partial(_print_confirmed, api.verify(options, listener))
     if arguments.candidate:
