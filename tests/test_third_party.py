@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from shrinkfx.search.strategy import DEFAULT_ORDER, Strategy, available, choose
 from shrinkfx.testing import FakeOracle, candidates, chain, check_strategy, whole
 
 FOLDER = Path(__file__).with_name("third_party")
+GUIDE = Path(__file__).resolve().parents[1] / "docs" / "strategies.md"
 
 
 @pytest.fixture(name="installed", scope="module")
@@ -84,6 +87,19 @@ def test_strategy_that_cannot_be_imported_is_told_with_its_package(
 @given(candidate=candidates())
 def test_strategy_of_the_example_keeps_the_laws(candidate: Candidate) -> None:
     check_strategy(_example(), candidate)
+
+
+def test_guide_shows_the_package_and_a_test_that_passes() -> None:
+    text = GUIDE.read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown, tested = blocks
+    assert shown in (FOLDER / "shrinkfx_doubles" / "__init__.py").read_text()
+    (entry,) = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert entry in (FOLDER / "pyproject.toml").read_text()
+    names: dict[str, Any] = {"DropDoubles": type(_example())}
+    exec(tested, names)
+    names["test_second_relu_goes"]()
+    names["test_laws"]()
 
 
 def _example() -> Strategy:
