@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from shrinkfx.arguments import EXIT_CODES
 from shrinkfx.cli import main
-from shrinkfx.failure.signature import MEANING
-
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
 
 @pytest.fixture(name="model")
@@ -210,18 +205,6 @@ def test_preload_that_raises_is_told(
     code, said = answer(capsys, str(model), "--preload", str(broken), "--out", out)
     assert code == 2
     assert "no licence" in said
-
-
-def test_readme_has_the_exit_codes_of_the_tool() -> None:
-    rows = re.findall(r"^\| (\d) \| (.+) \|$", README, re.MULTILINE)
-    assert {int(code): text for code, text in rows} == EXIT_CODES
-
-
-def test_readme_has_the_kinds_of_the_tool() -> None:
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", README, re.MULTILINE))
-    assert {k: rows[k].replace("`", "") for k in MEANING} == {
-        k.value: v for k, v in MEANING.items()
-    }
 
 
 def test_help_shows_four_examples(capsys: pytest.CaptureFixture[str]) -> None:
