@@ -29,9 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(given)
     if options.list_strategies:
-        for name, strategy in available().items():
-            print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
-        return 0
+        return _list_strategies()
     if options.model is None and options.resume is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
     command = "shrinkfx " + shlex.join(_without_folders(given))
@@ -42,6 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ended = _run(options, command, told)
     told(ended)
     return ended.exit_code
+
+
+def _list_strategies() -> int:
+    try:
+        known = available()
+    except ShrinkfxError as error:
+        print(f"shrinkfx: {error}", file=sys.stderr)
+        return error.exit_code
+    for name, strategy in known.items():
+        print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
+    return 0
 
 
 def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:

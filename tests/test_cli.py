@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 import zipfile
 from pathlib import Path
@@ -11,15 +10,12 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
-from shrinkfx.arguments import EXIT_CODES
 from shrinkfx.cli import main
-from shrinkfx.failure.signature import MEANING, Kind, Signature, Stage
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options, Reduction
 from shrinkfx.run.swept import Finding, Swept
 from shrinkfx.search.examples import Found
 from shrinkfx.testing import PLANTED, chain, whole
-
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
 
 @pytest.fixture(name="model")
@@ -216,18 +212,6 @@ def test_preload_that_raises_is_told(
     code, said = answer(capsys, str(model), "--preload", str(broken), "--out", out)
     assert code == 2
     assert "no licence" in said
-
-
-def test_readme_has_the_exit_codes_of_the_tool() -> None:
-    rows = re.findall(r"^\| (\d) \| (.+) \|$", README, re.MULTILINE)
-    assert {int(code): text for code, text in rows} == EXIT_CODES
-
-
-def test_readme_has_the_kinds_of_the_tool() -> None:
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", README, re.MULTILINE))
-    assert {k: rows[k].replace("`", "") for k in MEANING} == {
-        k.value: v for k, v in MEANING.items()
-    }
 
 
 def test_help_shows_five_examples(capsys: pytest.CaptureFixture[str]) -> None:
