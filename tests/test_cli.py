@@ -225,7 +225,8 @@ def test_help_shows_five_examples(capsys: pytest.CaptureFixture[str]) -> None:
 def swept(status: str, target: Finding | None, folder: Path) -> Swept:
     counts = dict.fromkeys(("run", "passes", "fails", "invalid", "unresolved"), 1)
     found = () if target is None else (target,)
-    return Swept(status, found, target, "", folder, {"examples": {"inside": counts}})
+    report = {"examples": {"inside": counts}, "findings": []}
+    return Swept(status, found, target, "", folder, report)
 
 
 FOUND = Finding(
