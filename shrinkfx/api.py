@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from shrinkfx.check.command import Command
 from shrinkfx.check.files import (
+    require_command,
     require_compiler,
     require_inputs,
     require_preloads,
@@ -362,6 +363,8 @@ def _check_files(options: Options) -> None:
         require_inputs(options.inputs)
     require_preloads(options.preload)
     require_compiler(options.environment)
+    if options.check is not None:
+        require_command(options.check, options.environment)
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:
