@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import textwrap
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
