@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.check.command import Command
-from shrinkfx.errors import (
-    LoadError,
-    UsageError,
+from shrinkfx.check.files import (
+    require_compiler,
+    require_inputs,
+    require_preloads,
+    require_program,
+    require_script,
 )
+from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import UNTIL, Kind
 from shrinkfx.options import GUARD_PAGES, RANGES, Options, Reduction, Sweeping
 from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
@@ -27,7 +32,7 @@ from shrinkfx.run.session import refuse_if_begun, resumed
 from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
-from shrinkfx.search.events import Listener, ignore
+from shrinkfx.search.events import Begun, Caught, Listener, ignore
 from shrinkfx.search.strategy import choose
 
 __all__ = [
@@ -39,6 +44,7 @@ __all__ = [
     "Swept",
     "minify",
     "reduce",
+    "reduce_found",
     "resume",
     "retrieve",
     "sweep",
@@ -149,7 +155,8 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     _check(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
-    return _in_its_folder(run, _with_what_shows_it(options), listener)
+    _check_files(options)
+    return _in_its_folder("reduce", _reduce, options, listener)
 
 
 def sweep(options: Options, listener: Listener = ignore) -> Swept:
@@ -176,13 +183,15 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         value = getattr(how, name)
         if value is not None and value <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
-    return _in_its_folder(run_sweep, _with_what_shows_it(options), listener)
+    _check_files(options)
+    return _in_its_folder("sweep", run_sweep, options, listener)
 
 
 Came = TypeVar("Came", Reduction, Swept)
 
 
 def _in_its_folder(
+    task: str,
     work: Callable[[Options, Path, Listener], Came],
     options: Options,
     listener: Listener,
@@ -190,10 +199,41 @@ def _in_its_folder(
     if options.out is not None:
         refuse_if_begun(options)
     folder = output_folder(options.out, options.model)
+    listener(Begun(task, str(options.model), str(folder)))
     try:
         return work(options, folder, listener)
     finally:
         remove_if_empty(folder)
+
+
+def _reduce(options: Options, folder: Path, listener: Listener) -> Reduction:
+    reduction = run(options, folder, listener)
+    for caught in reduction.summary["by_catch"]:
+        listener(Caught(**caught))
+    return reduction
+
+
+def reduce_found(
+    options: Options, swept: Swept, listener: Listener = ignore
+) -> Reduction:
+    """Reduce the failure that a sweep was asked for, at the sizes that it found.
+
+    The result goes into the sweep's folder. Its inputs are as small as the failure
+    lets them be, and at the nearest sizes at which the program passes it passes, too.
+
+    Args:
+        options: those of the sweep.
+
+    Raises:
+        UsageError: the sweep has found nothing to reduce.
+        NotReproducible: the program does not fail so outside of the sweep.
+        StorageError: the disk is full; ``resume`` goes on from there.
+        WorkerError: the process that holds torch died; ``resume`` goes on from there.
+    """
+    if swept.target is None:
+        raise UsageError("the sweep has found nothing to reduce")
+    options = replace(options, inputs=swept.target.failing, sweeping=None)
+    return _reduce(_with_what_shows_it(options), swept.folder, listener)
 
 
 def resume(
@@ -226,9 +266,12 @@ def resume(
     given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
     _check_budget(given)
     options = resumed(Path(folder), given)
-    if options.sweeping:
-        return run_sweep(options, Path(folder), listener)
-    return run(options, Path(folder), listener)
+    task = "sweep" if options.sweeping else "reduce"
+    listener(Begun(task, str(options.model), str(folder)))
+    if not options.sweeping:
+        return _reduce(options, Path(folder), listener)
+    swept = run_sweep(options, Path(folder), listener)
+    return reduce_found(options, swept, listener) if swept.goes_on else swept
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:
@@ -249,6 +292,8 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
         raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
+    _check_files(options)
+    listener(Begun("candidate", str(options.model), str(options.out)))
     return retrieve_from(options, digest, options.out, listener)
 
 
@@ -264,6 +309,8 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
         WorkerError: the process that holds torch died.
     """
     _check(options)
+    require_script(options.model)
+    listener(Begun("verify", str(options.model)))
     return confirm(options, listener)
 
 
@@ -275,7 +322,9 @@ def _with_what_shows_it(options: Options) -> Options:
 def _check(options: Options) -> None:
     """Refuse what cannot work before anything is started."""
     if options.until is not None and options.until not in UNTIL:
-        raise UsageError(f"no kind '{options.until}': one of {', '.join(UNTIL)}")
+        near = get_close_matches(options.until, UNTIL, n=3)
+        meant = f"did you mean {', '.join(near)}? all: " if near else "one of "
+        raise UsageError(f"no kind '{options.until}': {meant}{', '.join(UNTIL)}")
     try:
         re.compile(options.match)
     except re.error as error:
@@ -294,8 +343,6 @@ def _check(options: Options) -> None:
         _check_one_of("probe", options.probe, tuple(Probe))
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
-    if not options.model.is_file():
-        raise LoadError(str(options.model), "no such file", "give the path of a .pt2")
     _check_budget(options)
     choose(options.strategies)
 
@@ -306,6 +353,15 @@ def _check_budget(options: Options) -> None:
         if value is not None and value <= 0:
             option = name.removesuffix("_s").replace("_", "-")
             raise UsageError(f"--{option} must be above 0, not {value}")
+
+
+def _check_files(options: Options) -> None:
+    """Refuse what no worker could load, before one is started."""
+    require_program(options.model)
+    if options.inputs:
+        require_inputs(options.inputs)
+    require_preloads(options.preload)
+    require_compiler(options.environment)
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ EXIT_CODES = {
     3: "the program does not fail as asked; says what it does instead",
     4: "stopped early by budget or Ctrl-C; the best so far is written and verified",
     5: "reduced, but the repro could not be verified",
-    6: "a sweep has found sizes at which the program fails (0: it found none)",
+    6: "a sweep without --until has found sizes that fail (0: it found none)",
 }
 
 _EXAMPLES = """\
@@ -186,7 +186,8 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         "--dynamic-sweep",
         action="store_true",
         help="run the program, compiled once, at many sizes of its dynamic dims; "
-        "tell at which it fails, and where it passes next to these",
+        "tell at which it fails, and where it passes next to these; "
+        "with --until, reduce that failure there",
     )
     group.add_argument(
         "--examples", type=int, metavar="N", help="sizes to draw (default 200)"
@@ -251,6 +252,12 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="MODEL.pt2 is a repro.py instead: run it in an empty folder and say how "
         "it fails; exit 0 if as its header states, else 3",
+    )
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object per line on stdout for start, baseline, check, step, "
+        "by-catch and end (docs/reference.md); what is for people goes to stderr",
     )
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument(

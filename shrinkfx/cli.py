@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from shrinkfx import api
 from shrinkfx.arguments import make_parser, options_of, refuse_beside_resume
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.progress import Plain, Progress, Quiet, Verbose
+from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
+from shrinkfx.search.events import Ended, Event, Listener
 from shrinkfx.search.strategy import available
 
 _SHOWN = 3
@@ -25,21 +29,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(given)
     if options.list_strategies:
-        for name, strategy in available().items():
-            print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
-        return 0
+        return _list_strategies()
     if options.model is None and options.resume is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
+    command = "shrinkfx " + shlex.join(_without_folders(given))
+    if not options.json:
+        return _run(options, command, Quiet()).exit_code
+    told = Json(sys.stdout)
+    with contextlib.redirect_stdout(sys.stderr):
+        ended = _run(options, command, told)
+    told(ended)
+    return ended.exit_code
+
+
+def _list_strategies() -> int:
     try:
-        return _run(options, "shrinkfx " + shlex.join(_without_folders(given)))
+        known = available()
     except ShrinkfxError as error:
-        if options.verbose:
+        print(f"shrinkfx: {error}", file=sys.stderr)
+        return error.exit_code
+    for name, strategy in known.items():
+        print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
+    return 0
+
+
+def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
+    """Do what is asked for, and print what came of it or what went wrong."""
+    shown = _listener(arguments)
+
+    def listener(event: Event) -> None:
+        shown(event)
+        told(event)
+
+    try:
+        with contextlib.closing(shown):
+            finish = _do(arguments, command, listener)
+        return finish()
+    except ShrinkfxError as error:
+        if arguments.verbose:
             traceback.print_exc()
         _print_error(str(error), error)
-        return error.exit_code
+        return Ended("error", error.exit_code, str(error))
     except KeyboardInterrupt as error:
-        _print_error("interrupted before a repro was verified", error)
-        return 4
+        said = "interrupted before a repro was verified"
+        _print_error(said, error)
+        return Ended("interrupted", 4, said)
+    except BaseException as error:
+        told(Ended("error", 1, repr(error)))
+        raise
 
 
 def _print_error(said: str, error: BaseException) -> None:
@@ -48,64 +85,75 @@ def _print_error(said: str, error: BaseException) -> None:
         print(note, file=sys.stderr)
 
 
-def _run(arguments: argparse.Namespace, command: str) -> int:
+def _do(
+    arguments: argparse.Namespace, command: str, listener: Listener
+) -> Callable[[], Ended]:
+    """Return what prints the result, for when the bar is gone."""
     if arguments.resume:
-        return _resume(arguments)
+        return _resume(arguments, listener)
     options = options_of(arguments, command)
-    listener = _listener(arguments)
-    try:
-        if arguments.verify:
-            return _print_confirmed(api.verify(options, listener))
-        if arguments.candidate:
-            retrieved = api.retrieve(options, arguments.candidate, listener)
-            return _print_candidate(retrieved)
-        if options.sweeping:
-            return _print_swept(api.sweep(options, listener))
-        reduction = api.reduce(options, listener)
-    finally:
-        listener.close()
-    return _print_result(reduction)
+    if arguments.verify:
+        return partial(_print_confirmed, api.verify(options, listener))
+    if arguments.candidate:
+        retrieved = api.retrieve(options, arguments.candidate, listener)
+        return partial(_print_candidate, retrieved)
+    if options.sweeping:
+        swept = api.sweep(options, listener)
+        if not swept.goes_on:
+            return partial(_print_swept, swept)
+        _print_swept(swept)
+        return partial(_print_result, api.reduce_found(options, swept, listener))
+    return partial(_print_result, api.reduce(options, listener))
 
 
-def _resume(arguments: argparse.Namespace) -> int:
+def _resume(arguments: argparse.Namespace, listener: Listener) -> Callable[[], Ended]:
     refuse_beside_resume(arguments)
-    listener = _listener(arguments)
-    try:
-        came = api.resume(
-            arguments.resume,
-            model=arguments.model,
-            max_checks=arguments.max_checks,
-            max_minutes=arguments.max_minutes,
-            listener=listener,
-        )
-    finally:
-        listener.close()
+    came = api.resume(
+        arguments.resume,
+        model=arguments.model,
+        max_checks=arguments.max_checks,
+        max_minutes=arguments.max_minutes,
+        listener=listener,
+    )
     if isinstance(came, api.Swept):
-        return _print_swept(came)
-    return _print_result(came)
+        return partial(_print_swept, came)
+    return partial(_print_result, came)
 
 
-def _print_candidate(retrieved: api.Retrieved) -> int:
+def _print_candidate(retrieved: api.Retrieved) -> Ended:
     print(f"candidate: {retrieved.operators} operators: {retrieved.seen}")
     print(f"program:   {retrieved.program}")
     verified = retrieved.verified
+    result: dict[str, Any] = {
+        "seen": retrieved.seen,
+        "operators": retrieved.operators,
+        "program": str(retrieved.program),
+    }
     if verified is None:
-        return 3
-    print(f"repro:     {verified.written.files[0]}")
+        return Ended("passes", 3, result=result)
+    repro = verified.written.files[0]
+    print(f"repro:     {repro}")
     print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
-    return 0 if verified.failed == verified.runs else 5
+    counts = {"runs": verified.runs, "failed": verified.failed}
+    result |= {"repro": str(repro), "verified": counts}
+    if verified.failed == verified.runs:
+        return Ended("verified", 0, result=result)
+    return Ended("unverified", 5, result=result)
 
 
-def _print_confirmed(confirmed: api.Confirmed) -> int:
+def _print_confirmed(confirmed: api.Confirmed) -> Ended:
     if confirmed.expected:
         print(f"expected: {confirmed.expected}")
     print(f"seen:     {confirmed.seen}")
     said = " as its header states" if confirmed.expected else ""
     print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
-    return 0 if confirmed.fails else 3
+    result = {"expected": str(confirmed.expected or ""), "seen": confirmed.seen}
+    if confirmed.fails:
+        return Ended("fails", 0, result=result)
+    return Ended("passes", 3, result=result)
 
 
-def _print_swept(swept: api.Swept) -> int:
+def _print_swept(swept: api.Swept) -> Ended:
     counts = swept.report["examples"]["inside"]
     print(
         f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
@@ -113,12 +161,17 @@ def _print_swept(swept: api.Swept) -> int:
     )
     print(swept.table or "no size was found at which the program fails")
     if swept.target:
-        print(f"to reduce it: --inputs {swept.target.failing}")
+        print(f"inputs:   {swept.target.failing}")
     print(f"folder:   {swept.folder}")
-    return swept.exit_code
+    result = {
+        "examples": counts,
+        "findings": swept.report["findings"],
+        "folder": str(swept.folder),
+    }
+    return Ended(swept.status, swept.exit_code, result=result)
 
 
-def _print_result(reduction: api.Reduction) -> int:
+def _print_result(reduction: api.Reduction) -> Ended:
     runs, failed = reduction.verified
     before, after = reduction.operators
     minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
@@ -136,7 +189,16 @@ def _print_result(reduction: api.Reduction) -> int:
             f"({caught['operators']} operators, --candidate {caught['candidate']})"
         )
     print(f"repro:    {reduction.repro}")
-    return reduction.exit_code
+    result = {
+        "operators": [before, after],
+        "minimal": reduction.minimal,
+        "failure": str(reduction.seen),
+        "verified": {"runs": runs, "failed": failed},
+        "checks": reduction.checks,
+        "seconds": round(reduction.seconds, 1),
+        "repro": str(reduction.repro),
+    }
+    return Ended(reduction.status, reduction.exit_code, result=result)
 
 
 def _listener(options: argparse.Namespace) -> Quiet:

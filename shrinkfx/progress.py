@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import time
+from dataclasses import asdict
 from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
-from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped, Tried
+from shrinkfx.search.events import (
+    Begun,
+    Caught,
+    Checked,
+    Ended,
+    Event,
+    Failed,
+    Noted,
+    Seen,
+    Spanned,
+    Started,
+    Stepped,
+    Tried,
+)
+
+SCHEMA = 1
+"""Of the lines of ``--json``; fields are added without another number."""
+
+NAMES: dict[type[Event], str] = {
+    Begun: "start",
+    Seen: "baseline",
+    Spanned: "baseline",
+    Checked: "check",
+    Tried: "check",
+    Stepped: "step",
+    Failed: "step",
+    Caught: "by-catch",
+    Ended: "end",
+}
+"""What ``--json`` calls an event; others are for people only."""
 
 _BAR = "{desc}, {n_fmt} checks [{elapsed}, {rate_fmt}{postfix}]"
 _BAR_WITH_TOTAL = (
@@ -22,6 +56,26 @@ class Quiet:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
+
+
+class Json(Quiet):
+    """One JSON object per line, for other programs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._began = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        name = NAMES.get(type(event))
+        if name is None:
+            return
+        elapsed = round(time.monotonic() - self._began, 3)
+        data = {"event": name, "schema": SCHEMA, "elapsed": elapsed, **asdict(event)}
+        try:
+            print(json.dumps(data), file=self._stream, flush=True)
+        except BrokenPipeError:  # who listened has left; the run goes on
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 class Plain(Quiet):
@@ -109,3 +163,4 @@ def line(event: Event) -> str:
             return f"{sizes}: {answer}" + (f" ({said})" if said else "")
         case Started(operators):
             return f"searching among {operators} operators"
+    return f"{NAMES[type(event)]}: {event}"

@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 
 from hypothesis import strategies as st
 
@@ -29,8 +30,16 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
-from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
+from shrinkfx.program.edits import (
+    Bypass,
+    Drop,
+    Edit,
+    Merge,
+    Replace,
+    Sizing,
+    Specialise,
+)
+from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.program.view import View
 from shrinkfx.search.strategy import Strategy, broken, proposals
 
@@ -45,6 +54,17 @@ FLOATS = TensorType("float32", ("2", "3"))
 
 HALVES = TensorType("float16", ("2", "3"))
 """Another type, for what must not be mixed up with ``FLOATS``."""
+
+
+DYNAMIC = TensorType("float32", ("s", "2*t + 1"))
+"""A type whose sizes are not fixed: what they are is in ``FREE``."""
+
+FREE: Mapping[str, FreeSize] = {
+    "s": FreeSize(("s",), 4, 4),
+    "t": FreeSize(("t",), 5, 6),
+    "2*t + 1": FreeSize(("t",), 11, 13),
+}
+"""Sizes of a program that passes where ``t`` is 5 and fails where it is 6."""
 
 
 # --- programs
@@ -99,7 +119,10 @@ def size(operands: str) -> Node:
 
 
 def skeleton(
-    nodes: Nodes, outputs: str = "", writes: Iterable[tuple[str, str]] = ()
+    nodes: Nodes,
+    outputs: str = "",
+    writes: Iterable[tuple[str, str]] = (),
+    sizes: Mapping[str, FreeSize] = MappingProxyType({}),
 ) -> Skeleton:
     """Build a program from its nodes by name, in program order.
 
@@ -111,11 +134,13 @@ def skeleton(
     Args:
         outputs: the returned values; those that nobody uses if empty.
         writes: values and the buffers that they are written into.
+        sizes: those that are not fixed, where it is known at which the program passes.
     """
     named = [_named(name, node) for name, node in nodes.items()]
     used = {operand for node in named for operand in node.operands}
     unused = [n.name for n in named if n.name not in used and n.value is not None]
-    return Skeleton(named, outputs.split() or unused, writes=writes)
+    returned = outputs.split() or unused
+    return Skeleton(named, returned, writes=writes, sizes=sizes)
 
 
 def _named(name: str, short: str | Node) -> Node:
@@ -236,8 +261,9 @@ def _check_edit(strategy: Strategy, candidate: Candidate, edit: Edit) -> None:
 
 @st.composite
 def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
-    """Draw a program: inputs, weights, two types, tuples, sizes, outputs, writes."""
+    """Draw a program: inputs, weights, types, tuples, sizes, outputs, writes."""
     nodes: dict[str, str | Node] = {"x": "", "h": feed(value=HALVES)}
+    nodes["d"] = feed(value=DYNAMIC)
     nodes |= {"w": feed(Role.PARAMETER), "held": feed(Role.BUFFER)}
     count = draw(st.integers(1, max_operators))
     for number in range(count):
@@ -251,7 +277,8 @@ def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
     written = draw(st.sampled_from([None, "x", *tensors]))
     writes = [(written, "held")] if written else []
     outputs = [*program.outputs, *more, *(value for value, _ in writes)]
-    return skeleton(nodes, " ".join(dict.fromkeys(outputs)), writes)
+    sizes = draw(st.sampled_from([{}, FREE]))
+    return skeleton(nodes, " ".join(dict.fromkeys(outputs)), writes, sizes)
 
 
 def _single(name: str, operands: str) -> dict[str, Node]:
@@ -260,6 +287,10 @@ def _single(name: str, operands: str) -> dict[str, Node]:
 
 def _halved(name: str, operands: str) -> dict[str, Node]:
     return {name: operator(operands, value=HALVES)}
+
+
+def _grown(name: str, operands: str) -> dict[str, Node]:
+    return {name: operator(operands, value=DYNAMIC)}
 
 
 def _pair(name: str, operands: str) -> dict[str, Node]:
@@ -271,7 +302,7 @@ def _sized(name: str, operands: str) -> dict[str, Node]:
     return {name: operator(operands), f"{name}size": size(name)}
 
 
-_SHAPES = (_single, _single, _halved, _pair, _sized)
+_SHAPES = (_single, _single, _halved, _grown, _pair, _sized)
 
 
 def _is_tensor(node: str | Node) -> bool:
@@ -304,4 +335,5 @@ def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
     plain = st.builds(Replace, nodes, st.sampled_from(values))
     own = nodes.map(lambda node: Replace(node, node))
     merge = st.frozensets(inputs, max_size=3).map(Merge)
-    return st.lists(drop | bypass | plain | own | merge, max_size=4)
+    settle = st.builds(Specialise, st.sampled_from([*FREE]), st.sampled_from(Sizing))
+    return st.lists(drop | bypass | plain | own | merge | settle, max_size=4)

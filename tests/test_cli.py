@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import re
+import os
+import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from shrinkfx.arguments import EXIT_CODES
+from shrinkfx import api
 from shrinkfx.cli import main
-from shrinkfx.failure.signature import MEANING
-
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options import Options, Reduction
+from shrinkfx.run.swept import Finding, Swept
+from shrinkfx.search.examples import Found
+from shrinkfx.testing import PLANTED, chain, whole
 
 
 @pytest.fixture(name="model")
 def _model(tmp_path: Path) -> Path:
+    """What looks like a program as long as nobody loads it."""
     path = tmp_path / "model.pt2"
-    path.write_bytes(b"not a program")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/models/model.json", "{}")
+        archive.writestr("model/archive_format", "pt2")
     return path
 
 
@@ -34,6 +41,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     ("arguments", "words"),
     [
         (["--until", "ism"], "no kind 'ism'"),
+        (["--until", "asert"], "did you mean assert"),
         (["--until", "hang"], "--timeout"),
         (["--env", "NOVALUE"], "KEY=VALUE"),
         (["--inductor-config", "=1"], "KEY=VALUE"),
@@ -79,10 +87,91 @@ def test_missing_model_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert "which program?" in said
 
 
-def test_model_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = answer(capsys, "nowhere.pt2")
+ARCHIVES = {
+    "compiled.pt2": {"model/data/aotinductor/model/x.so": "", "model/version": "1"},
+    "tensors.pt2": {"archive/data.pkl": "", "archive/version": "3"},
+    "script.pt2": {"m/data.pkl": "", "m/constants.pkl": "", "m/code/x.py": ""},
+    "empty_handed.pt2": {"model/archive_format": "pt2"},
+    "other_name.pt2": {"model/models/other.json": "{}"},
+    "inputs.pt": {"archive/data.pkl": "", "archive/version": "3"},
+}
+
+
+@pytest.fixture(name="files")
+def _files(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill the current folder with what is no program, or no inputs."""
+    monkeypatch.chdir(tmp_path)
+    for name, members in ARCHIVES.items():
+        with zipfile.ZipFile(name, "w") as archive:
+            for member, text in members.items():
+                archive.writestr(member, text)
+    (tmp_path / "cut.pt2").write_bytes(model.read_bytes()[:-30])
+    (tmp_path / "empty.pt2").touch()
+    (tmp_path / "text.pt2").write_text("a program")
+    (tmp_path / "script.py").write_text("print('executed')")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo("pipe.pt2")
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("line", "words", "advice"),
+    [
+        ("nowhere.pt2", "no such file", "give the path of a .pt2"),
+        ("modle.pt2", "no such file", "did you mean model.pt2"),
+        ("folder", "is a folder", "give the path"),
+        ("pipe.pt2", "no regular file", "give the path"),
+        ("text.pt2", "is no .pt2", "torch.export.save"),
+        ("empty.pt2", "is empty", "torch.export.save"),
+        ("cut.pt2", "is truncated", "copy or save it again"),
+        ("compiled.pt2", "is a compiled AOTInductor package", "it was made from"),
+        ("tensors.pt2", "holds tensors", "torch.export.save"),
+        ("script.pt2", "holds TorchScript", "torch.export.save"),
+        ("empty_handed.pt2", "without an exported program", "torch.export.save"),
+        ("other_name.pt2", "none that is called 'model'", "torch.export.save"),
+        ("model.pt2 --inputs nowhere.pt", "nowhere.pt: no such file", "--inputs"),
+        ("model.pt2 --inputs inputz.pt", "no such file", "did you mean inputs.pt"),
+        ("model.pt2 --inputs folder", "folder: is a folder", "--inputs"),
+        ("model.pt2 --inputs text.pt2", "not what torch.save writes", "torch.save("),
+        ("model.pt2 --inputs cut.pt2", "is truncated", "copy or save it again"),
+        ("model.pt2 --inputs model.pt2", "is a program, not inputs", "torch.save("),
+        ("model.pt2 --preload nowhere.py", "nowhere.py: no such file", "--preload"),
+        ("model.pt2 --preload nowhere.so", "nowhere.so: no such file", "--preload"),
+        ("model.pt2 --env CXX=nowhere", "nowhere: no such C++ compiler", "set CXX"),
+        ("model.pt2 --env PATH=/nowhere", "no such C++ compiler", "install g++"),
+        ("nowhere.py --verify", "nowhere.py: no such file", "a repro.py"),
+        ("folder --verify", "folder: is a folder", "a repro.py"),
+        ("model.pt2 --verify", "no Python file", "--verify takes a repro.py"),
+        ("script.py --verify", "states no failure", "python script.py"),
+        ("model.pt2 --dynamic-sweep --inputs nowhere.py", "no such file", "--inputs"),
+    ],
+)
+def test_files_that_cannot_work_are_told_before_torch_is_imported(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    line: str,
+    words: str,
+    advice: str,
+) -> None:
+    before = sorted(p for p in tmp_path.rglob("*") if "shrinkfx-out" not in p.name)
+    began = time.monotonic()
+    code, said = answer(capsys, *line.split())
+    assert time.monotonic() - began < 1  # a worker takes five seconds to start
     assert code == 2
-    assert "nowhere.pt2: no such file" in said
+    assert words in said
+    assert advice in said
+    assert "Traceback" not in said
+    assert "executed" not in said
+    after = sorted(p for p in tmp_path.rglob("*") if "shrinkfx-out" not in p.name)
+    assert after == before
+
+
+def test_verbose_run_shows_where_an_error_comes_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, said = answer(capsys, "nowhere.pt2", "-v")
+    assert code == 2
+    assert "Traceback" in said
 
 
 def test_folder_of_another_run_is_not_written_to(
@@ -125,21 +214,71 @@ def test_preload_that_raises_is_told(
     assert "no licence" in said
 
 
-def test_readme_has_the_exit_codes_of_the_tool() -> None:
-    rows = re.findall(r"^\| (\d) \| (.+) \|$", README, re.MULTILINE)
-    assert {int(code): text for code, text in rows} == EXIT_CODES
-
-
-def test_readme_has_the_kinds_of_the_tool() -> None:
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", README, re.MULTILINE))
-    assert {k: rows[k].replace("`", "") for k in MEANING} == {
-        k.value: v for k, v in MEANING.items()
-    }
-
-
 def test_help_shows_five_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
     assert shown.count("\n  shrinkfx ") == 5
     assert "exit codes:" in shown
+
+
+def swept(status: str, target: Finding | None, folder: Path) -> Swept:
+    counts = dict.fromkeys(("run", "passes", "fails", "invalid", "unresolved"), 1)
+    found = () if target is None else (target,)
+    return Swept(status, found, target, "", folder, {"examples": {"inside": counts}})
+
+
+FOUND = Finding(
+    Found((33,), Signature(Kind.NAN, Stage.COMPARE), (32,), 1, 1),
+    {"s0": 33},
+    {"s0": 32},
+    Path("failing-1.pt"),
+    Path("passing-1.pt"),
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "target", "code", "reduces"),
+    [
+        ("found", FOUND, 5, True),
+        ("found", None, 6, False),
+        ("missed", None, 3, False),
+        ("passes", None, 0, False),
+        ("stopped", FOUND, 4, False),
+    ],
+)
+def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    model: Path,
+    status: str,
+    target: Finding | None,
+    code: int,
+    reduces: bool,
+) -> None:
+    asked: list[tuple[Options, Path]] = []
+
+    def run(options: Options, out: Path, _: object) -> Reduction:
+        asked.append((options, out))
+        return Reduction(
+            "unverified",
+            whole(chain("x", "relu")),
+            PLANTED,
+            PLANTED,
+            minimal=True,
+            operators=(2, 1),
+            checks=3,
+            seconds=1.0,
+            verified=(3, 0),
+            repro=out / "repro.py",
+            summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+        )
+
+    monkeypatch.setattr(api, "run_sweep", lambda *_: swept(status, target, tmp_path))
+    monkeypatch.setattr(api, "run", run)
+    out = ["--out", str(tmp_path / "out")]
+    assert main([str(model), "--dynamic-sweep", *out, "-q"]) == code
+    assert bool(asked) is reduces
+    for options, folder in asked:
+        assert (options.inputs, options.sweeping) == (Path("failing-1.pt"), None)
+        assert folder == tmp_path

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,10 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Build, Guard
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.messages import Build, Guard, Task
+from shrinkfx.program.skeleton import Skeleton
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPORT = str(ROOT / "repros" / "export.py")
@@ -34,6 +40,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "mismatch_random": {"fallback_random": True},
     "mismatch_second_call": {"calls": 2},
 }
+STEADY = [
+    name for name in ON_CPU if CASES[name]["kind"] != Kind.HANG and "flaky" not in name
+]
+CANDIDATES = 3
 MEMORY_KINDS = (Kind.IMA, Kind.CRASH)
 
 pytestmark = pytest.mark.aoti
@@ -41,7 +51,58 @@ pytestmark = pytest.mark.aoti
 
 @pytest.mark.parametrize("name", ON_CPU)
 def test_case_fails_alike_in_both_builds(name: str, tmp_path: Path) -> None:
-    case, model = CASES[name], tmp_path / "model.pt2"
+    with ready_to_compile(name, tmp_path) as compiler:
+        stock, fast = in_both_builds(compiler, lambda c: c.original()[0])
+    assert stock.signature is not None
+    assert asked_for(CASES[name]["kind"], stock.signature)
+    assert_alike(stock, fast)
+    assert compiler.builds.to_json()["fallbacks"] == {}
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_candidates_of_a_case_fail_alike_in_both_builds(
+    name: str, tmp_path: Path
+) -> None:
+    with ready_to_compile(name, tmp_path) as compiler:
+        described = compiler.ask(Task.DESCRIBE).answer["skeleton"]
+        skeleton = Skeleton.from_json(json.loads(Path(described).read_text()))
+        candidates = list(parts_of(Candidate.whole(skeleton), random.Random(name)))
+        for candidate in candidates:
+            ask = methodcaller("candidate", candidate)
+            assert_alike(*in_both_builds(compiler, ask))
+    assert len(candidates) == CANDIDATES
+    assert compiler.builds.to_json()["fallbacks"] == {}
+
+
+def parts_of(whole: Candidate, chance: random.Random) -> Iterator[Candidate]:
+    """Keep operators that follow each other, without some of them."""
+    operators = whole.skeleton.operators
+    for _ in range(CANDIDATES):
+        size = chance.randint(2, max(2, len(operators) * 2 // 3))
+        start = chance.randint(0, len(operators) - size)
+        kept = set(operators[start : start + size])
+        kept -= set(chance.sample(sorted(kept), size // 4))
+        yield whole.edit([Drop(frozenset(operators) - kept)])
+
+
+def assert_alike(stock: Observation, fast: Observation) -> None:
+    assert fast.signature == stock.signature
+    assert fast.invalid == stock.invalid
+    assert stock.unresolved == fast.unresolved == ""
+    if stock.signature and fast.signature:
+        assert fast.signature.text.strip() == stock.signature.text.strip()
+
+
+def in_both_builds(
+    compiler: Compiler, ask: Callable[[Compiler], Observation]
+) -> tuple[Observation, Observation]:
+    stock = ask(compiler.with_options(build=Build.STOCK))
+    return stock, ask(compiler.with_options(build=Build.FAST))
+
+
+@contextlib.contextmanager
+def ready_to_compile(name: str, folder: Path) -> Iterator[Compiler]:
+    case, model = CASES[name], folder / "model.pt2"
     python("-W", "ignore", EXPORT, name, str(model))
     planted = [str(ROOT / "repros" / name / case["preload"])] if case["preload"] else []
     inputs = model.with_suffix(".inputs.pt")
@@ -58,17 +119,7 @@ def test_case_fails_alike_in_both_builds(name: str, tmp_path: Path) -> None:
         compiler = Compiler(server, Limits(timeout_s, 16 << 30), OPTIONS.get(name, {}))
         if guarded:
             compiler = compiler.with_options(guard_pages=Guard.AFTER)
-        stock, fast = (seen_in(compiler, build) for build in (Build.STOCK, Build.FAST))
-    assert stock.signature is not None
-    assert fast.signature is not None
-    assert asked_for(case["kind"], stock.signature)
-    assert fast.signature == stock.signature
-    assert fast.signature.text.strip() == stock.signature.text.strip()
-    assert compiler.builds.to_json()["fallbacks"] == {}
-
-
-def seen_in(compiler: Compiler, build: Build) -> Observation:
-    return compiler.with_options(build=build).original()[0]
+        yield compiler
 
 
 PROGRAM = """

@@ -44,8 +44,13 @@ def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
     model: Path, tmp_path: Path
 ) -> None:
-    done = run(command(model, tmp_path / "out", "--max-checks", "2"))
+    done = run(command(model, tmp_path / "out", "--max-checks", "2", "--json"))
     assert done.returncode == 4, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [event["event"] for event in events if event["event"] != "step"]
+    assert names == ["start", "baseline", "check", "check", "end"]
+    assert (events[-1]["status"], events[-1]["exit_code"]) == ("stopped", 4)
+    assert "verified: 3 of 3" in done.stderr
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["status"] == "stopped"
     assert summary["checks"]["total"] == 2

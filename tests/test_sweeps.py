@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -112,9 +115,15 @@ def test_sweep_for_another_kind_says_what_it_found(model: Path, tmp_path: Path) 
         "    return tuple(torch.ones(n, 16) for n in sizes.values())\n"
     )
     options = ["--until", "crash", "--examples", "8", "--inputs", str(own)]
-    done = run(command(model, *options, "--out", str(out)))
+    done = run(command(model, *options, "--out", str(out), "--json"))
     assert done.returncode == 3, done.stderr
-    assert "mismatch" in done.stdout
+    assert "mismatch" in done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [event["event"] for event in events]
+    assert names[:2] == ["start", "baseline"]
+    assert names.count("check") >= 8
+    assert [e["kind"] for e in events if e["event"] == "step"] == ["mismatch"]
+    assert names[-1] == "end"
     report = json.loads((out / "sweep.json").read_text())
     assert report["status"] == "missed"
     assert report["examples"]["inside"]["invalid"] == 0
@@ -128,3 +137,66 @@ def test_program_without_dynamic_dims_cannot_be_swept(tmp_path: Path) -> None:
     done = run(command(model, "--out", str(tmp_path / "out")))
     assert done.returncode == 2
     assert "no dynamic dims" in done.stderr
+
+
+CASES = sorted(p.parent for p in (ROOT / "repros").glob("sweep_*/expected.toml"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+def test_swept_case_is_reduced_with_the_dims_that_it_needs(
+    case: Path, tmp_path: Path
+) -> None:
+    expected = tomllib.loads((case / "expected.toml").read_text())
+    model, out = tmp_path / "model.pt2", tmp_path / "out"
+    export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
+    subprocess.run([*export, case.name, str(model)], check=True, timeout=300)
+    start = [sys.executable, "-m", "shrinkfx", str(model), "--dynamic-sweep"]
+    preload = ["--preload", str(case / expected["preload"])]
+    options = ["--until", expected["kind"], "--seed", "7", "--out", str(out)]
+    done = run([*start, *preload, *options])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    (found,) = json.loads((out / "sweep.json").read_text())["findings"]
+    assert list(found["sizes"].values()) == expected["sweep"]["sizes"]
+    assert list(found["nearest_pass"].values()) == expected["sweep"]["nearest"]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["status"] == "reduced"
+    assert summary["minimal"]
+    assert summary["operators"]["before"] == expected["operators"]
+    assert summary["operators"]["after"] <= expected["max_operators"]
+    assert summary["dynamic_dims"]["after"] == expected["dynamic_dims"]
+    assert summary["verified"] == {"runs": 3, "failed": 3}
+
+    # As source, with a dim for each size that matters and none for others.
+    repro = out / "repro.py"
+    declared = re.findall(r"^\w+ = torch\.export\.Dim\(", repro.read_text(), re.M)
+    assert len(declared) == 1
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(repro, alone)
+    ran = subprocess.run(
+        [sys.executable, repro.name],
+        cwd=alone,
+        timeout=600,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode
+    assert ran.stdout.count("passes at") == 1
+    confirmed = run([sys.executable, "-m", "shrinkfx", "--verify", str(repro)])
+    assert confirmed.returncode == 0, confirmed.stdout
+
+
+def test_repro_that_fails_where_it_should_pass_is_not_confirmed(
+    model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["--until", "mismatch", "--examples", "30", "--seed", "5"]
+    assert run(command(model, *options, "--out", str(out))).returncode == 0
+    repro = out / "repro.py"
+    text = repro.read_text()
+    assert "(passing, failing)" in text
+    repro.write_text(text.replace("(passing, failing)", "(failing, passing)"))
+    verify = [sys.executable, "-m", "shrinkfx", "--verify", str(repro)]
+    assert run(verify).returncode == 3

@@ -15,6 +15,7 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.messages import Build
 
 
 @dataclass(frozen=True)
@@ -46,69 +47,82 @@ def baseline(
     max_runs: int,
     note: Callable[[str], None],
     max_calls: int = 1,
+    build: Build = Build.STOCK,
 ) -> Baseline:
-    """Run the program once in a fresh interpreter and twice in forks, then on.
+    """Run the program in a fresh interpreter, then on in forks.
 
-    A failure to compile or to load that all three show is steady. Of anything else
+    A failure to compile is steady if a second process shows it. Of anything else
     there are more runs, which cost little since they compile nothing: until what is
     asked for has shown ``ENOUGH`` times. What fails in nine runs of ten would pass
     for steady else, and a loud failure would hide the one that was asked for.
-    Where all three pass, a program that changes its buffers is called several
-    times in each run.
+    What does not show it is compiled again; where that passes too, a program that
+    changes its buffers is called several times in each run.
 
     Args:
         match: a regular expression that the failure's text must hold.
         max_runs: how often it may run before it is said not to fail.
         max_calls: how often it may be called in one run.
+        build: of the run that looks for other causes.
 
     Raises:
         NotReproducible: it passes, or fails in another way than asked.
     """
     wanted = until or ANY
-    note("baseline: running the program as it is, three times")
-    first, ending = compiler.original(fresh=True)
-    ways = [compiler]
-    skipped = first.signature is None and ending.answer.get("values_skipped", 0) > 0
-    if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
-        note("random values: comparing them with eager's random numbers")
-        ways.insert(0, compiler.with_options(fallback_random=True))
+    note("baseline: running the program as it is, first in a fresh process")
     tried: list[_Runs] = []
-    for way in ways:
-        if tried:
-            note("it does not fail so: going on with random numbers of its own")
-        begun = first if way is compiler else way.original(fresh=True)[0]
-        runs = _Runs(wanted, match, [begun])
-        tried.append(runs)
-        calls = _run_often(way, runs, max_runs, max_calls, note)
-        if target := runs.target:
-            return _settled(way.with_options(calls=calls), runs, target, note)
+    with scratch.folder("package") as folder:
+        kept = compiler.with_options(package=f"{folder}/first.pt2")
+        first, ending = kept.original(fresh=True)
+        ways = [kept]
+        skipped = first.signature is None and ending.answer.get("values_skipped", 0) > 0
+        if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
+            note("random values: comparing them with eager's random numbers")
+            own = {"package": f"{folder}/random.pt2", "fallback_random": True}
+            ways.insert(0, kept.with_options(**own))
+        for way in ways:
+            if tried:
+                note("it does not fail so: going on with random numbers of its own")
+            begun = first if way is kept else way.original()[0]
+            runs = _Runs(wanted, match, [begun])
+            tried.append(runs)
+            calls = _run_often(way, runs, max_runs, max_calls, note)
+            if target := runs.target:
+                way = way.without("package").with_options(calls=calls)
+                return _settled(way, runs, target, build, note)
     seen = [s for runs in tried for s in (*runs.seen, *runs.later)]
-    described = list(dict.fromkeys(describe(s) for s in seen))
-    total = sum(runs.total for runs in tried)
-    raise NotReproducible(wanted, total, described, _advice(seen, wanted))
+    said = list(dict.fromkeys(describe(s) for s in seen))
+    total = sum(r.total for r in tried)
+    raise NotReproducible(wanted, total, said, _advice(seen, wanted))
 
 
 def _run_often(
-    compiler: Compiler,
+    kept: Compiler,
     runs: _Runs,
     max_runs: int,
     max_calls: int,
     note: Callable[[str], None],
 ) -> int:
-    """Add runs to the first one until they are enough; return the calls in each."""
-    runs.seen.append(compiler.original()[0])
+    """Add runs to the first one until they are enough; return the calls in each.
+
+    Compiled again, it may fail where it did not, and must fail where it did not
+    compile.
+    """
     calls = 1
-    with scratch.folder("package") as folder:
-        kept = compiler.with_options(package=f"{folder}/model.pt2")
+    if runs.target is None or runs.target.stage is Stage.COMPILE:
+        kept = kept.with_options(package=f"{kept.options['package']}.again")
         runs.seen.append(kept.original()[0])
-        if max_calls > 1 and all(_passes(s) for s in runs.seen):
-            calls = _calls_needed(kept, runs, max_calls, note)
-        _go_on(kept.with_options(calls=calls), runs, max_runs, note)
+    if max_calls > 1 and all(_passes(s) for s in runs.seen):
+        calls = _calls_needed(kept, runs, max_calls, note)
+    _go_on(kept.with_options(calls=calls), runs, max_runs, note)
     return calls
 
 
 def _settled(
-    compiler: Compiler, runs: _Runs, target: Signature, note: Callable[[str], None]
+    compiler: Compiler,
+    runs: _Runs,
+    target: Signature,
+    build: Build,
+    note: Callable[[str], None],
 ) -> Baseline:
     """Say what has been found, and what else may matter."""
     note(f"baseline: {target}")
@@ -120,13 +134,13 @@ def _settled(
         )
         if target.detail == MEMORY and "guard_pages" not in compiler.options:
             note("guard pages may have it fail in every run: --until ima")
-    warning = _check_sanity(compiler, runs) if _may_be_the_inputs(target) else ""
+    others = compiler.with_options(build=build)
+    warning = _check_sanity(others, runs) if _may_be_the_inputs(target) else ""
     if warning:
         note(f"careful: {warning}")
     seconds = max(s.seconds for s in runs.seen)
     options = compiler.options
-    random = bool(options.get("fallback_random"))
-    calls = options["calls"]
+    random, calls = bool(options.get("fallback_random")), options["calls"]
     return Baseline(target, rate, random, seconds, calls, warning=warning)
 
 
@@ -178,7 +192,7 @@ class _Runs:
         if any(s.invalid for s in self.seen) or len(silent) >= _PATIENCE:
             return True  # each more would be refused again, or cost as much
         if self._always_in(Stage.COMPILE, Stage.LOAD):
-            return True  # three compiles were no chance
+            return True  # two processes were no chance
         if target is None:
             return self.total >= max_runs
         if any(target.admits(s.signature) for s in silent):
@@ -187,11 +201,11 @@ class _Runs:
         return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
 
     def _always_in(self, *stages: Stage) -> bool:
-        """Tell whether three runs or more have failed alike, in one of the stages."""
-        first = self.seen[0].signature
-        if first is None or first.stage not in stages or len(self.seen) < 3:
+        """Tell whether two runs or more have failed alike, in one of the stages."""
+        first, *others = (s.signature for s in self.seen)
+        if first is None or first.stage not in stages:
             return False
-        return all(first.admits(s.signature) for s in self.seen)
+        return bool(others) and all(map(first.admits, others))
 
 
 _PATIENCE = 3

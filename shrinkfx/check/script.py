@@ -63,15 +63,10 @@ class ScriptRunner:
         """Ask once, in a fork."""
         return target.admits(self.run(files, fresh=False).signature)
 
-    def verify(self, files: Sequence[Path], target: Signature) -> tuple[int, int]:
-        """Run once fresh and twice in forks.
-
-        Returns:
-            How often it ran, and how often it failed as ``target`` says.
-        """
-        seen = [self.run(files, fresh=True)]
-        seen += [self.run(files, fresh=False) for _ in range(2)]
+    def again(self, files: Sequence[Path], target: Signature) -> int:
+        """Run twice more, once fresh and once in a fork, and count the failures."""
+        seen = [self.run(files, fresh=fresh) for fresh in (True, False)]
         others = [s for s in seen if not target.admits(s.signature)]
         for other in others:
             self.note(f"a run of the repro did otherwise: {describe(other)}")
-        return len(seen), len(seen) - len(others)
+        return len(seen) - len(others)

@@ -297,6 +297,6 @@ def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
         MARK: mark,
     }
     if extra is None:
-        strange = {k: v for k, v in os.environ.items() if not k.startswith(TUNING)}
-        return {**strange, **fixed}
+        strange = os.environ.keys() - tuning(os.environ)
+        return {**{name: os.environ[name] for name in strange}, **fixed}
     return {**os.environ, **fixed, **extra}

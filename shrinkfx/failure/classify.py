@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from shrinkfx.failure.interpreted import finding
@@ -68,7 +69,9 @@ _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 def observe(ending: Ending) -> Observation:
     """State what a child's end means, without judging it against a target."""
     stage = Stage(ending.stage)
-    signature = _signature(ending, stage)
+    signature = _signature(ending, Stage.RUN if stage is Stage.PASSING else stage)
+    if signature and stage is Stage.PASSING:
+        signature = replace(signature, stage=stage)
     invalid = str(ending.answer.get("invalid", ""))
     unresolved = str(ending.answer.get("unresolved", ""))
     if ending.how in ("timeout", "memory", "cancelled"):

@@ -55,6 +55,8 @@ class Stage(StrEnum):
     EAGER = "eager"
     COMPILE = "compile"
     LOAD = "load"
+    PASSING = "passing"
+    """On the inputs on which the original passes; it must, before it may fail."""
     RUN = "run"
     COMPARE = "compare"
     DONE = "done"
@@ -112,7 +114,8 @@ class Signature:
         if self.operators and seen.operators:
             return self == seen and not set(self.operators).isdisjoint(seen.operators)
         if {self.kind, seen.kind} <= {Kind.NAN, Kind.MISMATCH}:
-            return self.kind is Kind.MISMATCH or seen.kind is Kind.NAN
+            takes = self.kind is Kind.MISMATCH or seen.kind is Kind.NAN
+            return takes and self.stage is seen.stage
         return self == seen
 
     @classmethod
@@ -131,6 +134,8 @@ class Signature:
 
 def asked_for(until: str, seen: Signature) -> bool:
     """Tell whether ``--until`` takes this baseline failure as the target."""
+    if seen.stage is Stage.PASSING:
+        return False  # of all places, there it was said to pass
     if until == ANY or until == seen.kind:
         return True
     if until in (Kind.IMA, Kind.CRASH):

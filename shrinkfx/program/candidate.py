@@ -14,9 +14,18 @@ from typing import Any, Self
 import networkx as nx
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.edits import (
+    Bypass,
+    Drop,
+    Edit,
+    Merge,
+    Replace,
+    Sizing,
+    Specialise,
+)
 from shrinkfx.program.fit import require_fit
 from shrinkfx.program.plain import is_dear, stand_in
+from shrinkfx.program.settling import in_effect, openness
 from shrinkfx.program.skeleton import Role, Skeleton
 
 
@@ -42,7 +51,8 @@ class Candidate:
     neither computed nor fed to the one that its users really get; ``replace`` from
     a kept operator to the value that the plain one in its place really reads, or
     to itself where that is its own value from outside; ``outputs`` is ORIGINAL
-    only where that returns more than the sinks, or writes into a buffer.
+    only where that returns more than the sinks, or writes into a buffer; ``sizes``
+    settles only what the candidate has of the program's free sizes.
     """
 
     skeleton: Skeleton = field(repr=False, compare=False)
@@ -50,6 +60,7 @@ class Candidate:
     bypass: Mapping[str, str]
     outputs: Outputs
     replace: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, Sizing] = field(default_factory=dict)
 
     @classmethod
     def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
@@ -67,6 +78,7 @@ class Candidate:
         """
         keep, bypass, plain = set(self.keep), dict(self.bypass), dict(self.replace)
         groups: list[frozenset[str]] = []
+        sizes = dict(self.sizes)
         for edit in edits:
             require_fit(self, edit)
             match edit:
@@ -80,10 +92,12 @@ class Candidate:
                     self._note(plain, node, operand)
                 case Merge(inputs):
                     groups.append(inputs)
+                case Specialise(size, how):
+                    sizes[size] = how
         for value, first in self._joined(groups).items():
             (plain if value in self.keep else bypass)[value] = first
         return dataclasses.replace(
-            self, keep=frozenset(keep), bypass=bypass, replace=plain
+            self, keep=frozenset(keep), bypass=bypass, replace=plain, sizes=sizes
         )._normal()
 
     def _note(self, found: dict[str, str], value: str, operand: str) -> None:
@@ -121,6 +135,8 @@ class Candidate:
         wanted = {v for n in as_it_was for v in self.skeleton.node(n).operands}
         taken = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
         draft = dataclasses.replace(self, bypass=taken, replace=plain)
+        if draft.sizes:
+            draft = dataclasses.replace(draft, sizes=in_effect(draft))
         differs = draft._returns_inner_values() or draft._stored
         if self.outputs is Outputs.ORIGINAL and not differs:
             return dataclasses.replace(draft, outputs=Outputs.SINKS)
@@ -241,15 +257,16 @@ class Candidate:
         return tuple(n for n in self.operators if not self.used_by_kept(n))
 
     @cached_property
-    def cost(self) -> tuple[int, int, int]:
-        """What an accepted step must strictly lower: operators, dear ones, inputs.
+    def cost(self) -> tuple[int, int, int, int]:
+        """What an accepted step must strictly lower: operators, dear ones, inputs,
+        and what is open of sizes.
 
         Replacing makes one dear operator fewer, so nothing is replaced for ever.
         """
         nodes = (self.skeleton.node(n) for n in self.keep)
         operators = sum(1 if n.name in self.replace else n.operators for n in nodes)
         dear = sum(is_dear(self.target(n)) for n in self.keep)
-        return operators, dear, len(self.inputs)
+        return operators, dear, len(self.inputs), openness(self)
 
     @cached_property
     def digest(self) -> str:
@@ -262,6 +279,7 @@ class Candidate:
             "bypass": dict(sorted(self.bypass.items())),
             "outputs": self.outputs.value,
             "replace": dict(sorted(self.replace.items())),
+            **({"sizes": dict(sorted(self.sizes.items()))} if self.sizes else {}),
         }
 
     @classmethod
@@ -272,6 +290,7 @@ class Candidate:
             dict(data["bypass"]),
             Outputs(data["outputs"]),
             dict(data["replace"]),
+            {size: Sizing(how) for size, how in data.get("sizes", {}).items()},
         )
 
 

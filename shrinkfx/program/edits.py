@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,34 @@ class Merge:
     inputs: frozenset[str]
 
 
-Edit = Drop | Bypass | Replace | Merge
+class Sizing(StrEnum):
+    """What a size that is not fixed can be settled as."""
+
+    STATIC = "static"
+    """The number that it is wherever the program is run."""
+    PLAIN = "plain"
+    """A dim of its own, not computed from others."""
+    NARROW = "narrow"
+    """Of a range that has nothing but the sizes at which the program is run."""
+
+
+@dataclass(frozen=True)
+class Specialise:
+    """Leave less open of a size; ``size`` as the shapes of values spell it."""
+
+    size: str
+    how: Sizing
+
+
+Edit = Drop | Bypass | Replace | Merge | Specialise
 
 
 def names_of(edit: Edit) -> frozenset[str]:
-    """Name the operators, or the inputs, that an edit is about."""
+    """Name the operators, the inputs or the size that an edit is about."""
     match edit:
         case Drop(names) | Merge(names):
             return names
         case Bypass(name) | Replace(name):
             return frozenset({name})
+        case Specialise(size):
+            return frozenset({size})

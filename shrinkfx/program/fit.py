@@ -6,7 +6,8 @@ from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace, Specialise
+from shrinkfx.program.settling import sizings
 
 if TYPE_CHECKING:
     from shrinkfx.program.candidate import Candidate
@@ -32,6 +33,9 @@ def require_fit(candidate: Candidate, edit: Edit) -> None:
                 _require_same_type(candidate, node, operand)
         case Merge(inputs):
             _require_inputs(candidate, inputs)
+        case Specialise(size, how):
+            if how not in sizings(candidate).get(size, ()):
+                raise InvalidEdit(f"the size {size} cannot be made {how}")
 
 
 def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
@@ -48,6 +52,8 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
         case Merge(inputs):
             fed = inputs & set(candidate.inputs)
             return Merge(fed) if len(fed) > 1 else None
+        case Specialise(size, how):
+            return edit if how in sizings(candidate).get(size, ()) else None
 
 
 def _require_kept(candidate: Candidate, nodes: Iterable[str]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import networkx as nx
@@ -71,6 +72,19 @@ class Node:
     impure: bool = False
 
 
+@dataclass(frozen=True)
+class FreeSize:
+    """A size that is not fixed, and what it is in the runs that pass and fail.
+
+    Attributes:
+        symbols: what it is computed from; itself if it is one.
+    """
+
+    symbols: tuple[str, ...]
+    passing: int
+    failing: int
+
+
 class Skeleton:
     """A read-only dependency graph: an edge goes from a value to its user.
 
@@ -79,6 +93,8 @@ class Skeleton:
     Attributes:
         outputs: what the program returns or writes back.
         writes: which of these values goes into which buffer after a call.
+        sizes: those that are not fixed, as the shapes of values spell them; only
+            where it is known at which sizes the program passes.
     """
 
     def __init__(
@@ -91,6 +107,7 @@ class Skeleton:
         original_nodes: int | None = None,
         content: str = "",
         writes: Iterable[Sequence[str]] = (),
+        sizes: Mapping[str, FreeSize] = MappingProxyType({}),
     ) -> None:
         self.graph: nx.DiGraph[str] = nx.DiGraph()
         # networkx takes twenty times as long to fetch an attribute.
@@ -107,6 +124,7 @@ class Skeleton:
         self.outputs = tuple(outputs)
         self.writes = tuple((value, buffer) for value, buffer in writes)
         self.symbols = dict(symbols or {})
+        self.sizes = dict(sizes)
         self.content = content
         total = sum(self.node(name).operators for name in self.graph)
         self.original_operators = (
@@ -188,13 +206,22 @@ class Skeleton:
             "original_operators": self.original_operators,
             "original_nodes": self.original_nodes,
             "content": self.content,
+            **({"sizes": _sizes_to_json(self.sizes)} if self.sizes else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Skeleton:
         fields = dict(data)
         nodes = [_node(entry) for entry in fields.pop("nodes")]
-        return cls(nodes, fields.pop("outputs"), **fields)
+        sizes = {
+            name: FreeSize(tuple(entry["symbols"]), entry["passing"], entry["failing"])
+            for name, entry in fields.pop("sizes", {}).items()
+        }
+        return cls(nodes, fields.pop("outputs"), sizes=sizes, **fields)
+
+
+def _sizes_to_json(sizes: Mapping[str, FreeSize]) -> dict[str, Any]:
+    return {name: asdict(size) for name, size in sizes.items()}
 
 
 def _to_json(node: Node) -> dict[str, Any]:

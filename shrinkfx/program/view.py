@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Sizing
+from shrinkfx.program.settling import sizings
 from shrinkfx.program.skeleton import Skeleton
 
 NOBODY: Mapping[str, float] = MappingProxyType({})
@@ -48,6 +50,11 @@ class View:
         """The operators that a plain one could stand in for."""
         candidate = self._candidate
         return tuple(n for n in self.operators if candidate.is_replaceable(n))
+
+    @property
+    def sizings(self) -> dict[str, list[Sizing]]:
+        """The sizes that are open, each with what it may be settled as."""
+        return sizings(self._candidate)
 
     def suspicion(self, operators: Iterable[str]) -> float:
         """Weigh operators by the surest suspect among them; 0 if there is none."""

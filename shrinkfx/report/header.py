@@ -27,6 +27,7 @@ class About:
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         calls: how often it must be called before it fails.
+        passes: it runs on inputs on which it must pass, before those on which it fails.
         interpreted_for: the GPU whose kernels failed on the interpreter, or '' where
             the program itself was run.
         guard: the guard pages beside which it is sure to fail, which a reader lacks.
@@ -49,6 +50,7 @@ class About:
     limits: tuple[tuple[float, float], ...] = ()
     keeps_state: bool = False
     calls: int = 1
+    passes: bool = False
     interpreted_for: str = ""
     guard: Guard = Guard.OFF
     plain: str = ""
@@ -119,6 +121,11 @@ def _failure_line(about: About) -> str:
     failure = about.signature
     guarded = f"{_GUARDED}{about.guard}" if about.guarded else ""
     return f"{failure.kind} | {failure.stage} | {failure.detail}{guarded}"
+
+
+def is_repro(script: str) -> bool:
+    """Tell whether a script has this module's header, of whatever failure."""
+    return bool(re.search("^# Failure: ", script, re.MULTILINE))
 
 
 def read_failure(script: str) -> tuple[Signature | None, Guard]:
@@ -219,7 +226,9 @@ def _expectation(about: About) -> list[str]:
     flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
     often = flaky if about.runs > 1 else ""
     when = f", in call {about.calls}" if about.calls > 1 else ""
-    return [f"{_failure(about.signature)}{when}{often};", fixed]
+    passes = ["it passes at the sizes of `passing`, and at those of `failing`:"]
+    said = f"{_failure(about.signature)}{when}{often};"
+    return [*(passes if about.passes else []), said, fixed]
 
 
 def _failure(signature: Signature) -> str:

@@ -18,7 +18,7 @@ from shrinkfx.report.header import About
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 
 _EMBED_BYTES = 256 * 1024
-_FROM_FILE = f'torch.load("{DATA}", weights_only=True)["failing"]'
+_FROM_FILE = f'torch.load("{DATA}", weights_only=True)["{{}}"]'
 
 
 class Runner(Protocol):
@@ -46,10 +46,15 @@ class Preload:
 
 @dataclass(frozen=True)
 class Written:
-    """A repro and all that must lie beside it, the script first."""
+    """A repro and all that must lie beside it, the script first.
+
+    Attributes:
+        fails: it was run once, and failed as it should.
+    """
 
     files: tuple[Path, ...]
     how: str
+    fails: bool = False
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
@@ -99,6 +104,7 @@ def write_smallest_repro(
         path = Path(draft) / "repro.py"
         for written in _attempts(path, folder, printed, about, preloads):
             if runner.fails(written.files, about.signature):
+                written = replace(written, fails=True)
                 break
         assert written is not None
         # Nobody shall find a script there that has not been seen to fail.
@@ -135,8 +141,11 @@ def _attempts(
         small = program.stat().st_size <= _EMBED_BYTES
         carried = program.read_bytes() if small else program.name
         values = [folder / DATA] if printed["two_sets"] else []
-        failing = _FROM_FILE if values else "exported.example_inputs[0]"
-        path.write_text(write_embedded(carried, about, parts.definitions, failing))
+        names = ("passing", "failing") if about.passes else ("failing",)
+        runs = {name: _FROM_FILE.format(name) for name in names}
+        if not values:
+            runs = {"failing": "exported.example_inputs[0]"}
+        path.write_text(write_embedded(carried, about, parts.definitions, runs))
         beside = [*([] if small else [program]), *values, *libraries]
         beside += [_copy(m, folder) for m in parts.modules]
         yield Written((path, *beside), "the program itself")

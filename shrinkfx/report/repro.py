@@ -48,7 +48,7 @@ def write_repro(
     """
     values = _Values(data)
     module = _module(printed, values)
-    inputs = _inputs(printed, values)
+    inputs = _inputs(printed, values, about)
     parts = [
         header(about),
         _imports(about, definitions, *_modules(printed)),
@@ -65,13 +65,13 @@ def write_embedded(
     program: bytes | str,
     about: About,
     definitions: Sequence[Definitions],
-    failing: str,
+    runs: Mapping[str, str],
 ) -> str:
     """Write a script that carries the program itself instead of its source.
 
     Args:
         program: the ``.pt2``'s bytes, or the name of the file beside the script.
-        failing: an expression for the inputs to run with.
+        runs: expressions for the inputs to run with, ``failing`` and maybe others.
     """
     if isinstance(program, bytes):
         text = base64.b85encode(program).decode()
@@ -86,7 +86,7 @@ def write_embedded(
     load += [
         "model = exported.module(check_guards=False)",
         "model._forward_pre_hooks.clear()  # refusing sizes is the compiler's part",
-        f"failing = {failing}",
+        *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
     parts = [
         header(
@@ -218,19 +218,32 @@ def _weight_line(weight: Mapping[str, Any], values: _Values) -> str:
     return f"self.{name} = {text}"
 
 
-def _inputs(printed: Mapping[str, Any], values: _Values) -> str:
+def _inputs(printed: Mapping[str, Any], values: _Values, about: About) -> str:
     inputs = printed["inputs"]
-    two_sets = any(i["failing"] for i in inputs)
-    take = values.example if two_sets else values.input
-    example = [take(f"example_{i['name']}", i["example"]) for i in inputs]
-    lines = [_tuple("args", example)]
-    if two_sets:
-        failing = [
-            values.input(f"failing_{i['name']}", i["failing"] or i["example"])
-            for i in inputs
-        ]
-        lines.append(_tuple("failing", failing))
+    example = _example(printed, about)
+    only_exports = example == "args" and any(_has(printed, run) for run in _RUNS)
+    take = values.example if only_exports else values.input
+    texts = [take(f"example_{i['name']}", i["example"]) for i in inputs]
+    lines = [_tuple(example, texts)]
+    for run in _RUNS:
+        if _has(printed, run):
+            texts = [values.input(f"{run}_{i['name']}", i[run]) for i in inputs]
+            lines.append(_tuple(run, texts))
     return "\n".join([*lines, *printed["dims"]])
+
+
+_RUNS = ("passing", "failing")
+
+
+def _has(printed: Mapping[str, Any], run: str) -> bool:
+    """Tell whether a run has inputs of its own, other than the example."""
+    return any(i.get(run) for i in printed["inputs"])
+
+
+def _example(printed: Mapping[str, Any], about: About) -> str:
+    """Name the inputs of the export by the run that has the same ones, if one has."""
+    same = (run for run in _RUNS if about.passes and not _has(printed, run))
+    return next(same, "args")
 
 
 def _tuple(name: str, items: Sequence[str]) -> str:
@@ -243,7 +256,7 @@ def _tuple(name: str, items: Sequence[str]) -> str:
 def _run(printed: Mapping[str, Any], about: About) -> str:
     shapes = printed["dynamic_shapes"]
     dynamic = "" if shapes == "None" else f", dynamic_shapes={shapes}"
-    export = f"program = torch.export.export(model, args{dynamic})"
-    failing = any(i["failing"] for i in printed["inputs"])
-    called_with = "failing" if failing else "args"
+    example = _example(printed, about)
+    export = f"program = torch.export.export(model, {example}{dynamic})"
+    called_with = "failing" if _has(printed, "failing") else example
     return "model = Repro().eval()\n" + run_program(about, export, called_with)

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.report.header import About
 
+PASSES = 'print("passes at", *(tuple(value.shape) for value in inputs))'
+"""Says that a run has passed: without that a failure is another one."""
+
 SAVED = "repro.pt2"
 """What a repro writes that only a user's own command can judge."""
 
@@ -17,12 +20,15 @@ def run_program(about: About, export: str, called_with: str) -> str:
 
     Args:
         export: the statement that makes ``program``.
-        called_with: the name of a tuple of inputs.
+        called_with: the name of a tuple of inputs; ``passing`` is another one, where
+            there is a run that must pass.
     """
     if about.signature.kind is Kind.CHECK:
         save = f'torch.export.save(program, "{SAVED}")'
         return "\n".join([_without_grad([export]), save])
     options = f", inductor_configs={dict(about.inductor)!r}" if about.inductor else ""
+    if about.passes:
+        called_with = "inputs"
     copied = f"copy.deepcopy({called_with})" if about.keeps_state else called_with
     inputs = f"*{copied}"
     seed = ["torch.manual_seed(0)"] if about.random else []
@@ -35,7 +41,7 @@ def run_program(about: About, export: str, called_with: str) -> str:
     # What changes its buffers must be compiled before eager has done so; and on the
     # interpreter eager of a user's kernel excludes generating code afterwards.
     lines = [export, *expected, *build]
-    if about.keeps_state or about.interpreted_for:
+    if about.keeps_state or about.interpreted_for or about.passes:
         lines, run = [export, *build], [*expected, *run]
     if about.calls > 1:
         run = [
@@ -43,6 +49,8 @@ def run_program(about: About, export: str, called_with: str) -> str:
             textwrap.indent("\n".join(run), "    "),
         ]
     compare = _comparison(about) if about.reference else ""
+    if about.passes:
+        return _after_a_pass(about, lines, run, compare)
     if about.runs > 1:
         return _loop(about, lines, run, compare)
     checked = filter(None, [_without_grad(lines + run), compare])
@@ -54,10 +62,31 @@ def _without_grad(lines: Sequence[str]) -> str:
 
 
 def _loop(about: About, lines: Sequence[str], run: Sequence[str], compare: str) -> str:
-    """Do often what fails in some runs only, and say how often it does.
+    """Do often what fails in some runs only."""
+    before, again = _split(about, lines, run, compare)
+    return "\n".join([*before, _often(about, again)])
+
+
+def _after_a_pass(
+    about: About, lines: Sequence[str], run: Sequence[str], compare: str
+) -> str:
+    """Compile once, run what must pass, then what fails."""
+    before, again = _split(about, lines, run, compare)
+    if about.runs == 1:
+        body = textwrap.indent(f"{again}\n{PASSES}", "    ")
+        each = f"for inputs in (passing, failing):\n{body}"
+        return "\n".join([*before, each, 'print("no longer fails")'])
+    passes = ["inputs = passing", again, PASSES, "inputs = failing"]
+    return "\n".join([*before, *passes, _often(about, again)])
+
+
+def _split(
+    about: About, lines: Sequence[str], run: Sequence[str], compare: str
+) -> tuple[list[str], str]:
+    """Tell what is done once from what each run does.
 
     A package that is loaded again has its first buffers again, so eager's model gets
-    them, too. Compiling takes long: there the first failure will do.
+    them, too.
     """
     compiles = about.signature.stage is Stage.COMPILE
     loads = about.keeps_state or about.signature.stage is Stage.LOAD
@@ -65,15 +94,22 @@ def _loop(about: About, lines: Sequence[str], run: Sequence[str], compare: str) 
     kept = about.keeps_state and about.reference
     fresh = ["model = copy.deepcopy(first_model)"] if kept else []
     again = [_without_grad([*fresh, *lines[once:], *run]), compare]
-    body = textwrap.indent("\n".join(filter(None, again)), " " * 8)
     before = ["first_model = model"] * kept
     before += [_without_grad(lines[:once])] * bool(once)
+    return before, "\n".join(filter(None, again))
+
+
+def _often(about: About, again: str) -> str:
+    """Run it often, and say how often it fails.
+
+    Compiling takes long: there the first failure will do.
+    """
+    body = textwrap.indent(again, " " * 8)
     return (
-        "\n".join([*before, "failures = []"])
-        + f"\nfor attempt in range({about.runs}):\n    try:\n{body}\n"
+        f"failures = []\nfor attempt in range({about.runs}):\n    try:\n{body}\n"
         "    except Exception as error:\n        failures.append(error)\n"
         + "        break\n"
-        * compiles
+        * (about.signature.stage is Stage.COMPILE)
         + 'print(f"{len(failures)} of {attempt + 1} runs failed")\n'
         'if failures:\n    raise failures[-1]\nprint("no longer fails")'
     )

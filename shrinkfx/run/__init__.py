@@ -23,7 +23,7 @@ from shrinkfx.run.remembering import recall_subject
 from shrinkfx.run.result import Result, Verified, conclude, sum_up, verify, write
 from shrinkfx.run.session import at_work, finish
 from shrinkfx.run.subject import Subject, find_subject
-from shrinkfx.search.events import Listener
+from shrinkfx.search.events import Listener, Seen
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
@@ -43,6 +43,9 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     with at_work(options, out, listener) as job:
         with job.server(worker) as server:
             subject = recall_subject(job, server)
+            target = subject.target
+            asked = target.kind, target.stage, target.text or target.detail
+            listener(Seen(*asked, subject.rate, subject.whole.cost[0]))
             found = reduce(job, subject)
             subject = subject.with_options(calls=found.calls)
             try:

@@ -152,8 +152,14 @@ class Runner:
         if said := seen.invalid or seen.unresolved:
             raise NotReproducible(self._until, 1, [said], "a longer --timeout?")
 
-    def save(self, sizes: Sizes, path: Path) -> Path:
-        """Write inputs of these sizes where ``--inputs`` can read them."""
-        named = self.space.named(sizes)
-        self._compiler.ask(Task.INPUTS, sizes=named, path=str(path.resolve()))
+    def save(self, sizes: Sizes, path: Path, passing: Sizes | None = None) -> Path:
+        """Write inputs of these sizes where ``--inputs`` can read them.
+
+        Args:
+            passing: sizes at which a program that is reduced must go on to pass.
+        """
+        arguments: dict[str, Any] = {"sizes": self.space.named(sizes)}
+        if passing is not None:
+            arguments["passing"] = self.space.named(passing)
+        self._compiler.ask(Task.INPUTS, path=str(path.resolve()), **arguments)
         return path

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.lasting import LastingServer
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
+from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.options import Options
 from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.search.budget import Budget
@@ -67,10 +69,14 @@ class Job:
 
         Args:
             variables: of its environment, where the user does not set them.
+
+        Raises:
+            LoadError: it cannot be loaded, or kills the process that loads it.
         """
         settings = _settings(self.options)
         settings["environment"] = {**(variables or {}), **self.options.environment}
-        return self._lasting(command=worker, **settings)
+        with _blaming_files(self.options):
+            return self._lasting(command=worker, **settings)
 
     def bare_server(self, backend: str, worker: Sequence[str] = WORKER) -> Server:
         """Start a worker without a program, in a stranger's environment."""
@@ -98,8 +104,24 @@ def limits_of(options: Options, default_s: float) -> Limits:
 
 
 def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
-    """Start the worker that holds the program, for a few questions."""
-    return Server(command=worker, **_settings(options))
+    """Start the worker that holds the program, for a few questions.
+
+    Raises:
+        LoadError: it cannot be loaded, or kills the process that loads it.
+    """
+    with _blaming_files(options):
+        return Server(command=worker, **_settings(options))
+
+
+@contextlib.contextmanager
+def _blaming_files(options: Options) -> Iterator[None]:
+    """Say which files a process has died of."""
+    try:
+        yield
+    except WorkerError as error:
+        files = [options.model, options.inputs, *options.preload]
+        subject = ", ".join(str(name) for name in files if name)
+        raise LoadError(subject, error.reason, "do they load in Python?") from error
 
 
 def _settings(options: Options) -> dict[str, Any]:

@@ -32,6 +32,9 @@ from shrinkfx.run.memory import Memory
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.subject import Subject
 
+RUNS = 3
+"""Runs of a repro that verify it: when it is written, in a fresh process, in a fork."""
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -109,7 +112,8 @@ def verify(
         )
         parts = preloads(job, server)
         written = write_smallest_repro(job.out, printed, told, parts, runner)
-        return Verified(written, *runner.verify(written.files, told.signature))
+        failed = written.fails + runner.again(written.files, told.signature)
+        return Verified(written, RUNS, failed)
 
 
 def preloads(job: Job, server: Server) -> list[Preload]:
@@ -155,6 +159,7 @@ def about(
         limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
         keeps_state=printed["mutates"],
         calls=subject.calls,
+        passes=printed["passes"],
         # A lie is of no concern where the liar is gone.
         warnings=(
             *(f"lying operator: {lie}" for lie in job.lies if _is_left(lie, printed)),

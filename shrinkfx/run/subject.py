@@ -112,7 +112,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     guarding = Guarding() if command else guard(job, server, compiler)
     compiler = compiler.with_options(**guarding.options)
     backend = Backend(server.ready.backend)
-    base = _run_unchanged(job, backend, compiler, described, command)
+    build = Build.FAST if can_build_fast(job, server) else Build.STOCK
+    base = _run_unchanged(job, backend, compiler, described, command, build)
     job.warnings += [base.warning] if base.warning else []
     limits = job.limits(time_limit(base.seconds))
     compiler = compiler.with_limits(limits, meter).with_options(
@@ -127,8 +128,8 @@ def find_subject(job: Job, server: Server) -> Subject:
         inputs=described.inputs,
         dynamic_dims=described.dynamic_dims,
     )
-    if can_build_fast(job, server):
-        compiler = compiler.with_options(build=Build.FAST)
+    if build is Build.FAST:
+        compiler = compiler.with_options(build=build)
     whole = Candidate.whole(skeleton)
     asked = (base.target, base.rate, command, guarding)
     subject = Subject(whole, before, compiler, *asked)
@@ -155,6 +156,7 @@ def _run_unchanged(
     compiler: Compiler,
     described: Described,
     command: Command | None,
+    build: Build,
 ) -> Baseline:
     """See the failure of the program as the file holds it."""
     options = job.options
@@ -166,7 +168,7 @@ def _run_unchanged(
     if command is None:
         max_calls = MAX_CALLS if described.keeps_state else 1
         asked = options.until, options.match, options.baseline_runs
-        return baseline(compiler, *asked, job.note, max_calls)
+        return baseline(compiler, *asked, job.note, max_calls, build)
     job.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(job, compiler, command)

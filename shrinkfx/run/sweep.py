@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.session import JOURNAL, at_work, finish
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S
 from shrinkfx.run.swept import Searched, Swept, conclude
-from shrinkfx.search.events import Listener, Tried
+from shrinkfx.search.events import Failed, Listener, Spanned, Tried
 from shrinkfx.search.examples import Example, Examples
 from shrinkfx.search.journal import SweepJournal
 from shrinkfx.search.settle import settle_outside, so_far
@@ -46,11 +47,13 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         job.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
         space = _space(job, server)
         settings = settle_settings(job, server, journal)
+        listener(Spanned(tuple(map(asdict, space.symbols)), settings))
         runner = Runner(job, server, space, settings)
         searched = _search(job, runner, settings, journal, beside)
         swept = conclude(job, runner, settings, searched)
         said = searched.stopped or f"{len(swept.findings)} findings in sweep.json"
-        finish(job, swept.status, said, swept.exit_code)
+        if not swept.goes_on:
+            finish(job, swept.status, said, swept.exit_code)
         return swept
 
 
@@ -91,6 +94,9 @@ class _Teller:
         self._job.listener(Tried(text, str(example.answer), said))
         if example.failure >= 0 and example.failure not in self._known:
             self._known.add(example.failure)
+            if failure:
+                words = failure.kind, failure.stage, failure.text or failure.detail
+                self._job.listener(Failed(text, *words))
             self._job.note(f"fails at {text}: {failure}")
 
 

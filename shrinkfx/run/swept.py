@@ -25,8 +25,9 @@ class Finding:
     Attributes:
         sizes: the smallest at which it shows, by symbol.
         nearest: the nearest at which the program passes, or None.
-        failing: a file that holds inputs of these sizes, as ``--inputs`` takes it.
-        passing: the same for ``nearest``, or None.
+        failing: a file that holds inputs of these sizes, as ``--inputs`` takes it,
+            and with them those of ``nearest``, at which a reduced program must pass.
+        passing: a file that holds the latter alone, or None.
     """
 
     found: Found
@@ -54,6 +55,11 @@ class Swept:
     table: str
     folder: Path
     report: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a failure has been found that is to be reduced."""
+        return self.status == "found" and self.target is not None
 
     @property
     def exit_code(self) -> int:
@@ -129,7 +135,7 @@ def _finding(runner: Runner, found: Found, out: Path, number: int) -> Finding:
         found,
         space.named(found.sizes),
         None if near is None else space.named(near),
-        runner.save(found.sizes, out / f"failing-{number}.pt"),
+        runner.save(found.sizes, out / f"failing-{number}.pt", near),
         None if near is None else runner.save(near, out / f"passing-{number}.pt"),
     )
 

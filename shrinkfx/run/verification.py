@@ -14,7 +14,7 @@ from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Backend, Guard, Probe
-from shrinkfx.report.header import read_failure
+from shrinkfx.report.header import is_repro, read_failure
 from shrinkfx.run.job import limits_of
 from shrinkfx.search.events import Listener, Noted
 
@@ -43,11 +43,16 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     Files beside it go along if it names them.
 
     Raises:
-        UsageError: it is no script.
+        UsageError: it is no script, or none of shrinkfx's.
         LoadError: it cannot be read.
     """
     script = options.model
     text = _read(script)
+    if not is_repro(text):
+        raise UsageError(
+            f"{script} was not written by shrinkfx: its header states no failure. "
+            f"To run any script: python {script}"
+        )
     expected, guard = read_failure(text)
     if expected and expected.kind is Kind.CHECK:
         raise UsageError(

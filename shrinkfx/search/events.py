@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from shrinkfx.failure.verdict import Outcome
 
@@ -16,6 +17,43 @@ class Noted:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """A run begins; nothing is loaded yet.
+
+    Attributes:
+        task: ``reduce``, ``sweep``, ``candidate`` or ``verify``.
+        folder: where results go, or '' where there are none.
+    """
+
+    task: str
+    model: str
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The baseline is over: the failure that will be reduced.
+
+    Attributes:
+        rate: the part of the runs that fail so.
+    """
+
+    kind: str
+    stage: str
+    text: str
+    rate: float
+    operators: int
+
+
+@dataclass(frozen=True)
+class Spanned:
+    """A sweep's baseline: which sizes are free, and how they will be drawn."""
+
+    sizes: tuple[Mapping[str, Any], ...]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Started:
     """The search begins, at so many operators."""
 
@@ -25,13 +63,24 @@ class Started:
 
 @dataclass(frozen=True)
 class Checked:
-    """One question was answered."""
+    """One question was answered.
+
+    Attributes:
+        operators: of the smallest program so far.
+        seconds: since the search began.
+        strategy: who wanted to know.
+        asked: operators of the candidate.
+        failure: what that did, if it failed.
+    """
 
     check: int
     outcome: Outcome
     operators: int
     seconds: float
     seconds_left: float | None
+    strategy: str = ""
+    asked: int = 0
+    failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +107,62 @@ class Tried:
     said: str
 
 
-Event = Noted | Started | Checked | Stepped | Tried
+@dataclass(frozen=True)
+class Failed:
+    """A sweep has met a failure for the first time."""
+
+    sizes: str
+    kind: str
+    stage: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Caught:
+    """Another failure was met on the way; the smallest program that shows it.
+
+    Attributes:
+        candidate: what ``--candidate`` takes.
+        checks: how many of them showed it.
+    """
+
+    kind: str
+    stage: str
+    text: str
+    operators: int
+    candidate: str
+    checks: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run is over; the last event, whatever happened.
+
+    Attributes:
+        status: a word for ``exit_code``.
+        error: what a person is told instead of a result, or ''.
+        result: what came of it.
+    """
+
+    status: str
+    exit_code: int
+    error: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+Event = (
+    Noted
+    | Begun
+    | Seen
+    | Spanned
+    | Started
+    | Checked
+    | Stepped
+    | Tried
+    | Failed
+    | Caught
+    | Ended
+)
 Listener = Callable[[Event], None]
 
 

@@ -61,10 +61,13 @@ class FormSearch:
         start = self._last_that_fails_as_source()
         if start is None:
             self.printable = False
+            self.reducer.run()
+            # Less of a program may be printable where all of it was not.
+            self.printable = self._fails_as_source(self.reducer.best)
         else:
             self._in_source.restart(start)
             self.reducer = self._in_source
-        self.reducer.run()
+            self.reducer.run()
 
     def restart(self, best: Candidate) -> None:
         """Go on from another candidate that is known to fail; keep all answers."""

@@ -193,6 +193,9 @@ class Reducer:
                 self.best.cost[0],
                 self._budget.seconds,
                 self._budget.seconds_left,
+                strategy,
+                candidate.cost[0],
+                str(verdict.observation.signature or ""),
             )
         )
         return verdict

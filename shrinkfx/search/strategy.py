@@ -30,7 +30,8 @@ ENTRY_POINTS = "shrinkfx.strategies"
 EDITS_PER_NODE = 100
 DEFAULT_ORDER = (
     *("blame_ladder", "keep_outputs", "cut_suffix", "cut_prefix", "module_cuts"),
-    *("drop_nodes", "bypass_operators", "merge_inputs", "replace_operators"),
+    *("specialise_dims", "drop_nodes", "bypass_operators", "merge_inputs"),
+    "replace_operators",
 )
 
 
@@ -85,16 +86,32 @@ def broken(strategy: Strategy, law: int, seen: str) -> StrategyError:
 
 
 def available() -> dict[str, Callable[[], Strategy]]:
-    """Find every strategy by name: built in, then third parties' entry points."""
+    """Find every strategy by name: built in, then third parties' entry points.
+
+    Raises:
+        StrategyError: one that is installed cannot be imported.
+    """
     package = importlib.import_module("shrinkfx.strategies")
     found: dict[str, Callable[[], Strategy]] = {}
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"shrinkfx.strategies.{info.name}")
         found[info.name] = getattr(module, _class_name(info.name))
     for point in metadata.entry_points(group=ENTRY_POINTS):
-        found[point.name] = point.load()
+        found[point.name] = _loaded(point)
     ordered = [n for n in DEFAULT_ORDER if n in found]
     return {n: found[n] for n in [*ordered, *sorted(set(found) - set(ordered))]}
+
+
+def _loaded(point: metadata.EntryPoint) -> Callable[[], Strategy]:
+    try:
+        strategy: Callable[[], Strategy] = point.load()
+    except Exception as error:  # a plug-in may raise anything
+        whose = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
+        raise StrategyError(
+            f"strategy '{point.name}'{whose} cannot be imported: {error!r}\n"
+            f"try: python -c 'import {point.module}', or uninstall it"
+        ) from error
+    return strategy
 
 
 def choose(names: Sequence[str] | None) -> list[Strategy]:

@@ -9,7 +9,7 @@ import copy
 import gc
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from shrinkfx.worker import evidence
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.fast_build import Stopped
 from shrinkfx.worker.describe import mutates
+from shrinkfx.worker.memory import sanitizer
 from shrinkfx.worker.rebuild import Rebuilt
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.supervise import Note
@@ -63,10 +64,12 @@ def _with_aoti(
     """With ``runs`` above 1 it runs again while it passes, and for ``_AGAIN_S``."""
     if "guard_pages" in arguments:
         # What was loaded before lies elsewhere.
-        run = replace(run, failing=copy.deepcopy(run.failing))
-    reference = Reference(run, arguments)
+        moved = copy.deepcopy((run.failing, run.passing))
+        run = replace(run, failing=moved[0], passing=moved[1])
+    reference, before = Reference(run, arguments), _Before(run, arguments)
     note(Stage.EAGER)
     reference.run_eager()
+    before.run_eager()
     note(Stage.COMPILE)
     options = {**setup.inductor, **arguments.get("inductor", {})}
     if arguments.get("sanity"):
@@ -74,12 +77,18 @@ def _with_aoti(
         options["nan_asserts"] = True
     if arguments.get("fallback_random"):
         options["fallback_random"] = True
+    if arguments.get("sanitize"):
+        options = {**sanitizer.OPTIONS, **options}
     try:
         package = aoti.build_once(run.exported, folder, options, arguments)
     except Stopped:
         return {"stopped": f"{arguments['only']} passes, nothing else was tried"}
     note(Stage.LOAD)
     compiled = aoti.load(package)
+    if answer := before.fails(compiled, note):
+        return answer
+    if run.passing and mutates(run.exported):
+        compiled = aoti.load(package)  # with the buffers that it had at first
     runs = 1 if mutates(run.exported) else int(arguments.get("runs", 1))
     stop = time.monotonic() + _AGAIN_S
     for left in reversed(range(runs)):
@@ -92,6 +101,26 @@ def _with_aoti(
     gc.collect()
     note(Stage.DONE)
     return answer
+
+
+class _Before:
+    """The run on inputs on which the original passes, before that which fails."""
+
+    def __init__(self, run: Rebuilt, arguments: Mapping[str, Any]) -> None:
+        near = run.at_passing
+        self._reference = Reference(near, arguments) if near else None
+
+    def run_eager(self) -> None:
+        if self._reference:
+            self._reference.run_eager()
+
+    def fails(self, compiled: Callable[..., Any], note: Note) -> dict[str, Any]:
+        """Answer how the compiled program fails there already; nothing if it passes."""
+        if self._reference is None:
+            return {}
+        note(Stage.PASSING)
+        answer = self._reference.judge(compiled, lambda _: None)
+        return {k: v for k, v in answer.items() if k in ("difference", "invalid")}
 
 
 def attempt_outside(
@@ -136,7 +165,7 @@ def _on_interpreter(
 ) -> dict[str, Any]:
     """Generate first: eager of a user's kernel takes what code generation excludes."""
     probe = Probe(arguments.get("probe", Probe.REAL))
-    reference = Reference(run, arguments)
+    reference, before = Reference(run, arguments), _Before(run, arguments)
     note(Stage.COMPILE)
     code, failure = None, None
     try:
@@ -153,11 +182,12 @@ def _on_interpreter(
         interpreter.switch_on()
         note(Stage.EAGER)
         reference.run_eager()
+        before.run_eager()
         note(Stage.COMPILE)
         if failure:
             raise failure
         assert code is not None
-        answer = _ask(probe, code, reference, note)
+        answer = _ask(probe, code, (before, reference), note)
     except interpreter.Unsupported as error:
         return {"unresolved": str(error)}
     note(Stage.DONE)
@@ -165,7 +195,10 @@ def _on_interpreter(
 
 
 def _ask(
-    probe: Probe, code: interpreter.Code, reference: Reference, note: Note
+    probe: Probe,
+    code: interpreter.Code,
+    runs: tuple[_Before, Reference],
+    note: Note,
 ) -> dict[str, Any]:
     if probe is Probe.COMPILE:
         return {}  # else it would have raised
@@ -173,4 +206,6 @@ def _ask(
         code.benchmark()
         return {}
     note(Stage.LOAD)
-    return reference.judge(interpreter.load(code, probe), note)
+    before, reference = runs
+    compiled = interpreter.load(code, probe)
+    return before.fails(compiled, note) or reference.judge(compiled, note)

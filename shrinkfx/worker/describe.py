@@ -13,8 +13,10 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
+from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.worker.load import MUTATIONS, Program
+from shrinkfx.worker.sizes import bind, sizes_of
+from shrinkfx.worker.values import flat_inputs
 
 _SIZE_OPERATORS = frozenset(
     {
@@ -68,7 +70,28 @@ def describe(program: Program, content: str) -> Skeleton:
         original_operators=count_operators(original),
         original_nodes=len(original.graph.nodes),
         content=content,
+        sizes=_sizes(program) if program.passing else {},
     )
+
+
+def _sizes(program: Program) -> dict[str, FreeSize]:
+    """List the sizes of values that are not fixed, and what they are in both runs."""
+    assert program.passing is not None
+    exported = program.graph
+    runs = [
+        bind(exported, flat_inputs(exported, inputs))
+        for inputs in (program.passing, program.failing)
+    ]
+    values = (node.meta.get("val") for node in exported.graph.nodes)
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    found = {size.node.expr for tensor in tensors for size in sizes_of(tensor)}
+    sizes: dict[str, FreeSize] = {}
+    for size in sorted(found.union(*(size.free_symbols for size in found)), key=str):
+        passing, failing = (size.xreplace(run) for run in runs)
+        if passing.is_number and failing.is_number:  # else it depends on data
+            symbols = tuple(sorted(map(str, size.free_symbols)))
+            sizes[str(size)] = FreeSize(symbols, int(passing), int(failing))
+    return sizes
 
 
 def content_digest(*files: str | None) -> str:

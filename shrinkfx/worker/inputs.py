@@ -14,7 +14,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.load import Inputs, Program, as_inputs, import_file
+from shrinkfx.worker.given import Inputs, as_inputs
+from shrinkfx.worker.load import Program, import_file
 from shrinkfx.worker.sizes import bind, evaluate
 from shrinkfx.worker.space import user_placeholders
 from shrinkfx.worker.values import flat_inputs, restride

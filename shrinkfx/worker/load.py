@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import re
+import os
 import sys
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,19 +20,21 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.worker.archive import read_program
 from shrinkfx.worker.devices import on_cpu, read_cuda_storages_on_cpu
 from shrinkfx.worker.functional import without_writes
+from shrinkfx.worker.given import (
+    Inputs,
+    in_order_of,
+    read_inputs,
+    require_same_structure,
+)
 
 MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 """Kinds of outputs that are written back instead of returned; they come first."""
 
-
-@dataclass(frozen=True)
-class Inputs:
-    """Arguments of one call, in the program's own structure."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+_CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
+"""Where the compiled program is told to check its inputs, it may be handed any."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,14 @@ class Program:
             the failure needs those.
         example: the inputs it was exported with.
         failing: the inputs it fails on; ``example`` itself where none are given.
+        passing: near inputs on which it passes and must go on to, or None.
     """
 
     original: ExportedProgram
     graph: ExportedProgram
     example: Inputs
     failing: Inputs
+    passing: Inputs | None = None
 
     def as_exported(self) -> Program:
         """Cut from the original itself, in-place operators and all."""
@@ -71,21 +74,20 @@ def preload(names: Sequence[str]) -> dict[str, str]:
     for name in names:
         try:
             files[name] = _preload(name)
-        except FileNotFoundError as error:
-            raise LoadError(
-                name, str(error), "check the path given to --preload"
-            ) from None
+        except LoadError:
+            raise
         except BaseException as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == name:
+                advice = "install it, give the path of a .py, or set PYTHONPATH"
+                raise LoadError(name, "no such module to preload", advice) from None
             reason = f"the preload raised {type(error).__name__}: {error}"
-            raise LoadError(
-                name, reason, f"try: python -c 'import {_stem(name)}'"
-            ) from error
+            raise LoadError(name, reason, f"try: {_by_hand(name)}") from error
     return files
 
 
 def _preload(name: str) -> str:
     if name.endswith((".py", ".so")) and not Path(name).is_file():
-        raise FileNotFoundError("no such file")
+        raise LoadError(name, "no such file", "check the path given to --preload")
     if name.endswith(".so"):
         torch.ops.load_library(name)
         return ""
@@ -95,6 +97,15 @@ def _preload(name: str) -> str:
     path = getattr(module, "__file__", None) or ""
     installed = "site-packages" in path or "dist-packages" in path
     return "" if installed or not path.endswith(".py") else path
+
+
+def _by_hand(name: str) -> str:
+    """Give the command that shows what a preload does alone."""
+    if name.endswith(".py"):
+        return f"python {name}"
+    if name.endswith(".so"):
+        return f"python -c \"import torch; torch.ops.load_library('{name}')\""
+    return f"python -c 'import {name}'"
 
 
 def import_file(name: str) -> ModuleType:
@@ -110,10 +121,6 @@ def import_file(name: str) -> ModuleType:
     return module
 
 
-def _stem(name: str) -> str:
-    return Path(name).stem if name.endswith((".py", ".so")) else name
-
-
 def load(setup: Setup) -> Program:
     """Load the program and bring it into the form that candidates are cut from.
 
@@ -122,12 +129,13 @@ def load(setup: Setup) -> Program:
     """
     assert setup.model is not None
     _require_known_options(setup.inductor)
+    given = _given(setup)
     original = _read(setup.model, setup)
     functional = without_writes(original)
     if functional is None:
         # The attempt may have fixed sizes in what both share.
         original = functional = _read(setup.model, setup)
-    if original.example_inputs is None:
+    if not original.example_inputs:
         raise LoadError(
             setup.model,
             "holds no example inputs",
@@ -136,28 +144,54 @@ def load(setup: Setup) -> Program:
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
     )
-    given = setup.inputs and not setup.inputs.endswith(".py")
-    failing = _read_inputs(setup.inputs) if setup.inputs and given else example
-    if setup.device and given and setup.backend != Backend.INTERPRETER:
+    if given is None:
+        return Program(original, functional, example, example)
+    program = Program(original, functional, example, example)
+    failing, passing = given
+    return replace(
+        program,
+        failing=_fitted(setup, program, failing),
+        passing=_fitted(setup, program, passing) if passing else None,
+    )
+
+
+def _given(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
+    """Read the failing inputs, if a file holds them; it takes less than a program."""
+    if not setup.inputs or setup.inputs.endswith(".py"):
+        return None
+    if setup.backend == Backend.INTERPRETER:
+        read_cuda_storages_on_cpu()
+    return read_inputs(setup.inputs)
+
+
+def _fitted(setup: Setup, program: Program, given: Inputs) -> Inputs:
+    """Bring given inputs to the program's device, and in its order.
+
+    Raises:
+        LoadError: the program does not take them.
+    """
+    assert setup.inputs
+    if setup.device and setup.backend != Backend.INTERPRETER:
         args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda t: t.to(setup.device), (failing.args, failing.kwargs)
+            torch.Tensor, lambda t: t.to(setup.device), (given.args, given.kwargs)
         )
-        failing = Inputs(args, kwargs)
-    if failing is not example and set(failing.kwargs) == set(example.kwargs):
-        in_order = {name: failing.kwargs[name] for name in example.kwargs}
-        failing = replace(failing, kwargs=in_order)
-    _require_same_structure(setup.inputs or setup.model, example, failing)
-    return Program(original, functional, example, failing)
+        given = Inputs(args, kwargs)
+    given = in_order_of(program.example, given)
+    require_same_structure(setup.inputs, program.example, given)
+    if os.environ.get(_CHECKS_INPUTS) != "1":
+        from shrinkfx.worker.fitting import require_declared_sizes
+
+        require_declared_sizes(setup.inputs, program.original, program.example, given)
+    return given
 
 
 def _read(model: str, setup: Setup) -> ExportedProgram:
-    folder = Path(setup.directory)
     if setup.backend != Backend.INTERPRETER:
-        original = _read_program(model, model, folder / "server.log")
+        original = read_program(model, model)
         return _move(original, setup.device) if setup.device else original
     # All lies on the CPU; only what is compiled is for CUDA.
     read_cuda_storages_on_cpu()
-    return _read_program(on_cpu(model, folder), model, folder / "server.log")
+    return read_program(on_cpu(model, Path(setup.directory)), model)
 
 
 def _require_known_options(options: Mapping[str, Any]) -> None:
@@ -174,99 +208,7 @@ def _require_known_options(options: Mapping[str, Any]) -> None:
             )
 
 
-def _read_program(path: str, model: str, log: Path) -> ExportedProgram:
-    """Load the file at ``path``, which the user knows as ``model``."""
-    try:
-        return torch.export.load(path)
-    except FileNotFoundError:
-        raise LoadError(model, "no such file", "give the path of a .pt2") from None
-    except BaseException as error:
-        text = str(error).strip().partition("\n")[0]
-        reason = f"cannot be loaded: {type(error).__name__}: {text}"
-        # torch logs what is wrong and raises something general.
-        said = log.read_text(errors="replace") if log.exists() else ""
-        if found := _UNRESOLVED.search(f"{error}\n{said}"):
-            reason = f"the operator {found[1]} is not registered"
-            advice = "--preload the module, .py or .so that registers it"
-            raise LoadError(model, reason, advice) from error
-        raise LoadError(model, reason, _advice(model)) from error
-
-
-_UNRESOLVED = re.compile(r"failed to resolve torch\.ops\.([\w.]+) to an operator")
-
-
-def _advice(model: str) -> str:
-    if not zipfile.is_zipfile(model):
-        return "expected what torch.export.save writes, a .pt2 archive"
-    with zipfile.ZipFile(model) as archive:
-        names = archive.namelist()
-    if any("aotinductor" in name for name in names):
-        return "this is a compiled package: give the program it was made from"
-    if not any("/models/" in name for name in names):
-        return "it holds no exported program: save one with torch.export.save"
-    return "save it again with torch.export.save, with the torch that runs shrinkfx"
-
-
 def _move(program: ExportedProgram, device: str) -> ExportedProgram:
     from torch.export.passes import move_to_device_pass
 
     return move_to_device_pass(program, device)
-
-
-def _read_inputs(path: str) -> Inputs:
-    try:
-        data = torch.load(path, weights_only=True)
-    except FileNotFoundError:
-        raise LoadError(path, "no such file", _ADVICE) from None
-    except BaseException as error:
-        text = str(error).strip().partition("\n")[0]
-        raise LoadError(path, f"cannot be read: {text}", _ADVICE) from error
-    return as_inputs(path, data)
-
-
-_ADVICE = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
-
-
-def as_inputs(path: str, data: object) -> Inputs:
-    """Take what a file holds or gives for the arguments of a call.
-
-    Raises:
-        LoadError: it is something else.
-    """
-    if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
-        return Inputs(tuple(data.get("args", ())), dict(data.get("kwargs", {})))
-    if isinstance(data, (tuple, list)):
-        return Inputs(tuple(data), {})
-    raise LoadError(path, f"holds a {type(data).__name__}", _ADVICE)
-
-
-def _require_same_structure(subject: str, example: Inputs, failing: Inputs) -> None:
-    if failing is example:
-        return
-    expected, spec = pytree.tree_flatten((example.args, example.kwargs))
-    given, given_spec = pytree.tree_flatten((failing.args, failing.kwargs))
-    if spec != given_spec:
-        raise LoadError(
-            subject,
-            f"the inputs are nested as {given_spec}",
-            f"the program expects {spec}",
-        )
-    for position, (a, b) in enumerate(zip(expected, given, strict=True)):
-        if isinstance(a, torch.Tensor) and (
-            not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b)
-        ):
-            raise LoadError(
-                subject,
-                f"input {position} is {_describe(b)}",
-                f"the program expects {_describe(a)}",
-            )
-
-
-def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int, str]:
-    return tensor.dtype, tensor.dim(), tensor.device.type
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)} on {value.device.type}"
-    return type(value).__name__

@@ -121,7 +121,8 @@ class Worker:
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
         program = self._loaded()
-        run = Rebuilt(program.original, program.example, program.failing)
+        inputs = program.example, program.failing
+        run = Rebuilt(program.original, *inputs, passing=program.passing)
         return attempt(self.setup, run, arguments, note, folder)
 
     def _candidate(
@@ -150,7 +151,7 @@ class Worker:
         for again in (built.stale, arguments.get("form") == "source"):
             if again:
                 exported = run_source(print_program(built), built)
-                built = Rebuilt(exported, built.example, built.failing)
+                built = built.exported_again(exported)
         return built
 
     def _save(
@@ -197,6 +198,7 @@ class Worker:
             "source": source,
             "unprintable": unprintable,
             "two_sets": self._loaded().failing is not self._loaded().example,
+            "passes": built.passing is not None,
             "limits": Reference(built, arguments).limits(),
             "operators": count_operators(exported.graph_module),
             "nodes": len(exported.graph.nodes),
@@ -244,7 +246,11 @@ class Worker:
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
         made = self._made(arguments).failing
-        torch.save({"args": made.args, "kwargs": made.kwargs}, arguments["path"])
+        saved: dict[str, Any] = {"args": made.args, "kwargs": made.kwargs}
+        if near := arguments.get("passing"):
+            passing = self._made({**arguments, "sizes": near}).failing
+            saved["passing"] = {"args": passing.args, "kwargs": passing.kwargs}
+        torch.save(saved, arguments["path"])
         note(Stage.DONE)
         return {}
 

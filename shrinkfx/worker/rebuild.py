@@ -7,7 +7,7 @@ are copied with their metadata, sizes are read again off whatever carries them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.describe import tensor_type
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.returned import Returned, returned
+from shrinkfx.worker.settled import Settled
 from shrinkfx.worker.sizes import Sizes, bind, evaluate
 from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
 from shrinkfx.worker.values import Values, flat_inputs, restride
@@ -48,6 +49,8 @@ class Rebuilt:
             other ones, so the metadata is of another program: it must be exported
             again, as source.
         outputs: what it returns, by the names of the original's values.
+        passing: near inputs on which it must pass before it may fail, or None.
+        settled: how its inputs' sizes are to be declared, if not as they were.
     """
 
     exported: ExportedProgram
@@ -55,6 +58,17 @@ class Rebuilt:
     failing: Inputs
     stale: bool = False
     outputs: tuple[str, ...] = ()
+    passing: Inputs | None = None
+    settled: Settled | None = None
+
+    @property
+    def at_passing(self) -> Rebuilt | None:
+        """The same program, to be run on the inputs on which it must pass."""
+        return replace(self, failing=self.passing) if self.passing else None
+
+    def exported_again(self, exported: ExportedProgram) -> Rebuilt:
+        """Take another program of the same inputs, which has other names inside."""
+        return Rebuilt(exported, self.example, self.failing, passing=self.passing)
 
 
 def rebuild(
@@ -84,10 +98,12 @@ class _Builder:
             if hasattr(spec.arg, "name")
         }
         self._graph = fx.Graph()
-        self._new: dict[str, fx.Node] = {}
+        self._new: dict[str, Any] = {}
         self._inputs: list[InputSpec] = []
-        self._fed: list[str] = []
-        self._symbols = Symbols(candidate, self._nodes, values)
+        self._fed: dict[str, torch.Tensor] = {}
+        example = bind(exported, flat_inputs(exported, program.example))
+        self._settled = Settled.of(candidate, example)
+        self._symbols = Symbols(candidate, self._nodes, values, self._settled)
 
     def build(self, taps: Sequence[str]) -> Rebuilt:
         feeds = self._feeds_in_order()
@@ -129,7 +145,7 @@ class _Builder:
             kind, target, persistent = spec.kind, spec.target, spec.persistent
         else:
             kind, target, persistent = InputKind.USER_INPUT, None, None
-            self._fed.append(name)
+            self._fed[name] = value
             self._symbols.bind(node)
         argument = TensorArgument(name=node.name)
         self._inputs.append(InputSpec(kind, argument, target, persistent))
@@ -175,20 +191,25 @@ class _Builder:
                 raise CannotRebuild(f"{name} is neither kept nor fed")
         return self._new[name]
 
-    def _size(self, name: str) -> fx.Node:
+    def _size(self, name: str) -> fx.Node | int:
         if self._symbols.is_within_reach(name) or self._symbols.is_arithmetic(name):
             return self._graph.node_copy(self._nodes[name], self._operand)
         value = self._nodes[name].meta["val"]
         if not isinstance(value, torch.SymInt):
             raise CannotRebuild(f"{name} is a {type(value).__name__}")
         found = self._symbols.compute(self._graph, value.node.expr)
-        if not isinstance(found, fx.Node):
+        if not (isinstance(found, fx.Node) or self._settled.numbers):
             raise CannotRebuild(f"{name} is a constant")
         return found
 
     def _finish(self, outputs: list[Returned]) -> Rebuilt:
         example = self._arguments(self._values.example, self._program.example)
         failing = self._arguments(self._values.failing, self._program.failing)
+        passing = self._passing()
+        if self._candidate.sizes:
+            runs = [*([passing.args] if passing else []), failing, example]
+            values = zip(self._fed.values(), zip(*runs, strict=True), strict=True)
+            example = tuple(self._settled.example(fake, each) for fake, each in values)
         signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
         root = fx.GraphModule(self._exported.graph_module, self._graph)
         root.meta.update(self._exported.graph_module.meta)
@@ -214,9 +235,21 @@ class _Builder:
         )
         if not self._symbols.stale:
             rebuilt.validate()
-        inputs = Inputs(example, {}), Inputs(failing, {})
-        names = tuple(name for _, name in user)
-        return Rebuilt(rebuilt, *inputs, stale=self._symbols.stale, outputs=names)
+        return Rebuilt(
+            rebuilt,
+            Inputs(example, {}),
+            Inputs(failing, {}),
+            stale=self._symbols.stale,
+            outputs=tuple(name for _, name in user),
+            passing=passing,
+            settled=self._settled if self._candidate.sizes else None,
+        )
+
+    def _passing(self) -> Inputs | None:
+        if self._program.passing is None:
+            return None
+        found = self._arguments(self._values.passing, self._program.passing)
+        return Inputs(found, {})
 
     def _arguments(
         self, value: Callable[[str], torch.Tensor], inputs: Inputs

@@ -14,17 +14,39 @@ Sizes = dict[Any, sympy.Integer]
 
 
 def bind(exported: ExportedProgram, flat: Sequence[Any]) -> Sizes:
-    """Read the symbols off the flat inputs of a run."""
+    """Read the symbols off the flat inputs of a run, and sizes computed from them."""
     sizes: Sizes = {}
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     for node, real in zip(placeholders, flat, strict=True):
         fake = node.meta.get("val")
+        if isinstance(fake, torch.SymInt):
+            sizes.setdefault(fake.node.expr, sympy.Integer(real))
         if not isinstance(fake, torch.Tensor) or not isinstance(real, torch.Tensor):
             continue
         for symbolic, size in zip(fake.shape, real.shape, strict=True):
             if isinstance(symbolic, torch.SymInt):
                 sizes.setdefault(symbolic.node.expr, sympy.Integer(size))
+    for size, number in list(sizes.items()):
+        for symbol in size.free_symbols - sizes.keys():
+            if tells(size, symbol):
+                offset = size.subs(symbol, 0)
+                sizes[symbol] = (number - offset) // size.diff(symbol)
     return sizes
+
+
+def sizes_of(value: torch.Tensor) -> list[torch.SymInt]:
+    """List the sizes of a tensor that are not fixed."""
+    sizes: Sequence[Any] = value.shape
+    return [size for size in sizes if isinstance(size, torch.SymInt)]
+
+
+def tells(size: Any, symbol: sympy.Symbol) -> bool:
+    """Tell whether a symbol can be computed from a size: it is linear in it."""
+    return (
+        isinstance(size, sympy.Expr)
+        and size.free_symbols == {symbol}
+        and size.diff(symbol).is_Integer
+    )
 
 
 def evaluate(size: int | torch.SymInt, sizes: Sizes) -> int | None:

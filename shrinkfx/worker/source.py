@@ -8,12 +8,11 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from shrinkfx.worker.declared import dynamic_shapes
 from shrinkfx.worker.literals import Written, write_tensor
 from shrinkfx.worker.load import MUTATIONS
 from shrinkfx.worker.printer import GraphPrinter, Unprintable
@@ -31,11 +30,19 @@ class Weight:
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of ``forward``; ``failing`` is what the run is called with."""
+    """One argument of ``forward``.
+
+    Attributes:
+        example: what the program is exported with.
+        passing: what it is called with first, and passes; None if that is all there
+            is to it, or the example itself.
+        failing: what it is called with then; None if that is the example.
+    """
 
     name: str
     example: Written
     failing: Written | None
+    passing: Written | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ def print_program(built: Rebuilt, device: str = "") -> Printed:
     names, weights = _weights(exported, device)
     graph = GraphPrinter(exported.graph_module, names, device)
     body = graph.body(_written_back(exported))
-    dims, shapes = _dynamic_shapes(exported)
+    dims, shapes = dynamic_shapes(exported, built.settled)
     return Printed(
         weights=weights,
         inputs=_inputs(built, device),
@@ -113,9 +120,13 @@ def run_source(printed: Printed, built: Rebuilt) -> ExportedProgram:
 def long_values(built: Rebuilt) -> dict[str, Any]:
     """Collect what may be too long for a script, by the names that it uses."""
     names = [str(name) for name in built.exported.graph_signature.user_inputs]
-    values: dict[str, Any] = {"failing": built.failing.args}
-    for prefix, args in (("example", built.example), ("failing", built.failing)):
-        values |= {f"{prefix}_{n}": v for n, v in zip(names, args.args, strict=True)}
+    runs = {"example": built.example, "failing": built.failing}
+    if built.passing:
+        runs["passing"] = built.passing
+    values: dict[str, Any] = {}
+    for prefix, run in runs.items():
+        values[prefix] = run.args
+        values |= {f"{prefix}_{n}": v for n, v in zip(names, run.args, strict=True)}
     for spec in built.exported.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
             value = _weight_value(built.exported, spec.target)
@@ -183,16 +194,24 @@ def _written_back(exported: ExportedProgram) -> list[str]:
 
 def _inputs(built: Rebuilt, device: str) -> tuple[Input, ...]:
     names = built.exported.graph_signature.user_inputs
-    two_sets = any(
-        e is not f and not _same(e, f)
-        for e, f in zip(built.example.args, built.failing.args, strict=True)
-    )
+    example = built.example.args
+    other = [
+        run.args if run and _differ(example, run.args) else None
+        for run in (built.failing, built.passing)
+    ]
     inputs = []
     for position, name in enumerate(names):
-        example = write_tensor(built.example.args[position], device)
-        failing = write_tensor(built.failing.args[position], device)
-        inputs.append(Input(str(name), example, failing if two_sets else None))
+        failing, passing = (
+            write_tensor(args[position], device) if args else None for args in other
+        )
+        known = write_tensor(example[position], device)
+        inputs.append(Input(str(name), known, failing, passing))
     return tuple(inputs)
+
+
+def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    pairs = zip(some, others, strict=True)
+    return any(a is not b and not _same(a, b) for a, b in pairs)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -207,40 +226,3 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     # A copy: one element is contiguous with any stride, but no view of bytes.
     copied = tensor.resolve_conj().clone(memory_format=torch.contiguous_format)
     return copied.flatten().view(torch.uint8)
-
-
-def _dynamic_shapes(exported: ExportedProgram) -> tuple[list[str], str]:
-    """State the dynamic dims: named where they are plain, left to export where
-    they are computed from others."""
-    names = set(exported.graph_signature.user_inputs)
-    symbols: dict[str, str] = {}
-    specs = []
-    for node in exported.graph.nodes:
-        if node.op != "placeholder" or node.name not in names:
-            continue
-        value = node.meta.get("val")
-        dims = []
-        for dim, size in enumerate(getattr(value, "shape", ())):
-            if isinstance(size, torch.SymInt):
-                dims.append(f"{dim}: {_dim(size, exported, symbols)}")
-        specs.append("{" + ", ".join(dims) + "}" if dims else "None")
-    if all(spec == "None" for spec in specs):
-        return [], "None"
-    comma = "," if len(specs) == 1 else ""
-    return list(symbols.values()), f"({', '.join(specs)}{comma})"
-
-
-def _dim(size: torch.SymInt, exported: ExportedProgram, symbols: dict[str, str]) -> str:
-    expression = size.node.expr
-    if not isinstance(expression, sympy.Symbol) or free_unbacked_symbols(size):
-        return "torch.export.Dim.AUTO"
-    name = str(expression)
-    if name not in symbols:
-        bounds = [f'"{name}"']
-        allowed = exported.range_constraints.get(expression)
-        if allowed is not None:
-            bounds += [f"min={int(allowed.lower)}"] if allowed.lower > 0 else []
-            finite = getattr(allowed.upper, "is_Integer", False)
-            bounds += [f"max={int(allowed.upper)}"] if finite else []
-        symbols[name] = f"{name} = torch.export.Dim({', '.join(bounds)})"
-    return name

@@ -20,6 +20,8 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
+from shrinkfx.worker.settled import Settled
+from shrinkfx.worker.sizes import tells
 from shrinkfx.worker.values import Scalar, Values
 
 
@@ -33,17 +35,25 @@ class Symbols:
     Attributes:
         literals: numbers that stand for values that nothing tells any more.
         stale: the metadata of the kept nodes is of another program now.
+
+    Args:
+        settled: what sizes are settled as; the symbols among them are numbers.
     """
 
     def __init__(
-        self, candidate: Candidate, nodes: Mapping[str, fx.Node], values: Values
+        self,
+        candidate: Candidate,
+        nodes: Mapping[str, fx.Node],
+        values: Values,
+        settled: Settled,
     ) -> None:
         self._candidate = candidate
         self._nodes = nodes
         self._values = values
         self._binders: dict[sympy.Expr, tuple[fx.Node, int]] = {}
         self.literals: dict[str, Scalar] = {}
-        self.stale = False
+        self._settled = settled
+        self.stale = bool(candidate.sizes)
 
     def bind(self, node: fx.Node) -> None:
         """Take an input of the new graph as one to read sizes off."""
@@ -67,7 +77,7 @@ class Symbols:
         A symbol that no input has as a size of its own gets a fresh one when the
         program is exported again; a size computed from it becomes a literal.
         """
-        bound: set[Any] = set()
+        bound: set[Any] = set(self._settled.numbers)
         needed: set[Any] = set()
         strides: set[Any] = set()
         for name in inputs:
@@ -75,8 +85,9 @@ class Symbols:
             if not isinstance(value, torch.Tensor):
                 raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
             bound |= set(_plain_dims(value)) - free_unbacked_symbols(value)
-            needed |= symbols_in(value.shape)
-            strides |= symbols_in(value.stride())
+            needed |= symbols_in(self._settled.needed(value))
+            if not self._candidate.sizes:  # else they are those of the example
+                strides |= symbols_in(value.stride())
         for name in self._candidate.operators:
             for size in self._sizes_of(name):
                 symbols = symbols_in([self._nodes[size].meta["val"]])
@@ -102,7 +113,7 @@ class Symbols:
         value = self._nodes[name].meta["val"]
         sizes = _dims(value) if isinstance(value, torch.Tensor) else []
         return any(
-            not any(_tells(size, symbol) for symbol in size.free_symbols)
+            not any(tells(size, symbol) for symbol in size.free_symbols)
             for size in sizes
             if isinstance(size, sympy.Expr)
         )
@@ -122,7 +133,7 @@ class Symbols:
             if isinstance(value, torch.SymInt) and value.node.expr == symbol:
                 return name
         for name in inputs:
-            if any(_tells(size, symbol) for size in _dims(values[name])):
+            if any(tells(size, symbol) for size in _dims(values[name])):
                 return name
         return None
 
@@ -167,6 +178,7 @@ class Symbols:
 
     def compute(self, graph: fx.Graph, expression: sympy.Expr) -> fx.Node | int:
         """Write the operators that compute a size from the inputs' dims."""
+        expression = expression.xreplace(self._settled.numbers)
         if expression.is_Integer:
             return int(expression)
         if expression in self._binders:
@@ -187,7 +199,7 @@ class Symbols:
     def _solve(self, graph: fx.Graph, symbol: sympy.Symbol) -> fx.Node:
         """Compute a symbol from a size such as ``2*s0 + 1``."""
         for size in self._binders:
-            if _tells(size, symbol):
+            if tells(size, symbol):
                 factor, offset = int(size.diff(symbol)), int(size.subs(symbol, 0))
                 whole = self.compute(graph, size)
                 value = _val(whole) - offset
@@ -227,15 +239,6 @@ def _dims(value: torch.Tensor) -> list[Any]:
 
 def _plain_dims(value: torch.Tensor) -> list[sympy.Symbol]:
     return [s for s in _dims(value) if isinstance(s, sympy.Symbol)]
-
-
-def _tells(size: Any, symbol: sympy.Symbol) -> bool:
-    """Tell whether a symbol can be computed from a size: it is linear in it."""
-    return (
-        isinstance(size, sympy.Expr)
-        and size.free_symbols == {symbol}
-        and size.diff(symbol).is_Integer
-    )
 
 
 def symbols_in(sizes: Iterable[Any]) -> set[Any]:

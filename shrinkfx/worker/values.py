@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.sizes import bind
 
 SEED = 0
-_EXAMPLE, _FAILING = "example", "failing"
+_EXAMPLE, _PASSING, _FAILING = "example", "passing", "failing"
 _SCALARS = "scalars.json"
 
 Scalar = bool | int | float
@@ -46,42 +46,45 @@ class Recorded:
 class Values:
     """Every value of the original's eager runs, on disk and mapped on demand.
 
-    Two runs may be kept: on the example inputs, which build a program, and on
-    the failing ones, which run it.
+    Up to three runs are kept: on the example inputs, which build a program, and on
+    the failing ones, and those that pass, which run it.
     """
 
     def __init__(self, folder: Path, program: Program) -> None:
         self._folder = folder
-        self.two_sets = program.failing is not program.example
+        self._runs = {_EXAMPLE: program.example}
+        if program.passing:
+            self._runs[_PASSING] = program.passing
+        if program.failing is not program.example:
+            self._runs[_FAILING] = program.failing
+        self._folders = [folder / name for name in self._runs]
 
     def record(self, program: Program) -> Recorded:
         """Run the program and keep what each node yields."""
-        recorder = _Recorder(program.graph, self._folder / _EXAMPLE)
-        recorded = recorder.go(program.example)
-        if self.two_sets:
-            before = recorded
-            recorder = _Recorder(program.graph, self._folder / _FAILING)
-            # Where only the example fails, its values are missing for cuts.
-            recorded = recorder.go(program.failing)
-            recorded = replace(
-                recorded,
-                lies=_each_once(before.lies + recorded.lies),
-                liars=_each_once(before.liars + recorded.liars),
-            )
-        return recorded
+        runs = [
+            _Recorder(program.graph, self._folder / name).go(inputs)
+            for name, inputs in self._runs.items()
+        ]
+        # Where only the example fails, its values are missing for cuts.
+        return replace(
+            runs[-1],
+            lies=_each_once(lie for run in runs for lie in run.lies),
+            liars=_each_once(liar for run in runs for liar in run.liars),
+        )
 
     def example(self, name: str) -> torch.Tensor:
         return _load(self._folder / _EXAMPLE, name)
 
     def failing(self, name: str) -> torch.Tensor:
-        return _load(self._folder / (_FAILING if self.two_sets else _EXAMPLE), name)
+        return _load(self._folders[-1], name)
+
+    def passing(self, name: str) -> torch.Tensor:
+        return _load(self._folder / _PASSING, name)
 
     def scalar(self, name: str) -> Scalar | None:
-        """Fetch a number that both runs agree on, or None."""
-        example = _scalars(self._folder / _EXAMPLE).get(name)
-        failing = _scalars(self._folder / _FAILING) if self.two_sets else None
-        agree = failing is None or failing.get(name) == example
-        return example if agree else None
+        """Fetch a number that all runs agree on, or None."""
+        numbers = [_scalars(folder).get(name) for folder in self._folders]
+        return numbers[0] if all(n == numbers[0] for n in numbers) else None
 
     def why_not(self, name: str) -> str:
         """Say why a value may not be cut at, or ''.
@@ -90,16 +93,16 @@ class Values:
         metadata says comes from an operator that lies. The liar must stay
         inside: a candidate fed with such a value would only have bad inputs.
         """
-        for folder in (_EXAMPLE, _FAILING) if self.two_sets else (_EXAMPLE,):
-            if not (self._folder / folder / f"{name}.pt").exists():
+        for folder in self._folders:
+            if not (folder / f"{name}.pt").exists():
                 return f"eager did not yield {name}"
-            lie = self._folder / folder / f"{name}.lie"
+            lie = folder / f"{name}.lie"
             if lie.exists():
                 return lie.read_text()
         return ""
 
 
-def _each_once(words: tuple[str, ...]) -> tuple[str, ...]:
+def _each_once(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 

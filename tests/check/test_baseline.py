@@ -25,7 +25,7 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.messages import Ending, Request, Task
+from shrinkfx.program.messages import Build, Ending, Request, Task
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
@@ -78,22 +78,22 @@ def found(
     return baseline(compiler(server), until, match, max_runs, notes.append), notes
 
 
-def test_steady_failure_takes_one_fresh_run_and_two_forks() -> None:
+def test_steady_failure_to_compile_takes_one_fresh_run_and_one_fork() -> None:
     server = FakeServer(RAISES)
     base, _ = found(server)
     assert base.target.kind is Kind.COMPILE_ERROR
     assert base.rate == 1.0
-    assert [request.fresh for request in server.asked] == [True, False, False]
+    assert [request.fresh for request in server.asked] == [True, False]
 
 
 def test_program_that_keeps_state_is_called_until_it_fails() -> None:
-    server = FakeServer(*[PASSES] * 4, DIFFERS)
+    server = FakeServer(*[PASSES] * 3, DIFFERS)
     notes: list[str] = []
     base = baseline(compiler(server), None, "", 100, notes.append, 10)
     assert base.target.kind is Kind.MISMATCH
     assert (base.calls, base.rate) == (3, 1.0)
     calls = [request.arguments.get("calls", 1) for request in server.asked]
-    assert calls == [1, 1, 1, 2, *[3] * (ENOUGH + 1)]
+    assert calls == [1, 1, 2, *[3] * (ENOUGH + 1)]
     assert "call 3 of a run fails" in notes
 
 
@@ -157,12 +157,28 @@ def test_failure_in_some_runs_is_found_with_its_rate() -> None:
     assert any(note.startswith("flaky") for note in notes)
 
 
-def test_runs_for_a_rate_compile_once() -> None:
-    server = FakeServer(PASSES, CRASHES, PASSES)
+def test_failure_of_the_first_run_is_compiled_once() -> None:
+    server = FakeServer(CRASHES)
+    found(server)
+    packages = {r.arguments["package"] for r in server.asked[:-1]}
+    assert len(packages) == 1
+
+
+def test_program_that_passes_is_compiled_once_more() -> None:
+    server = FakeServer(PASSES, CRASHES)
     found(server, max_runs=10)
-    own, kept = server.asked[:2], server.asked[2:-1]  # the guards are compiled anew
-    assert not any("package" in request.arguments for request in own)
-    assert len({request.arguments["package"] for request in kept}) == 1
+    first, *others = (r.arguments["package"] for r in server.asked[:-1])
+    assert first not in others
+    assert len(set(others)) == 1
+
+
+def test_other_causes_are_looked_for_in_a_build_of_its_own() -> None:
+    server = FakeServer(CRASHES)
+    baseline(compiler(server), None, "", 100, lambda _: None, build=Build.FAST)
+    asked = server.asked[-1].arguments
+    assert asked["sanity"]
+    assert asked["build"] is Build.FAST
+    assert "package" not in asked
 
 
 def test_failure_in_nine_runs_of_ten_is_no_steady_one() -> None:
@@ -239,7 +255,7 @@ def test_steady_failure_before_the_run_that_was_not_asked_for_is_told_soon(
     server = FakeServer(dataclasses.replace(RAISES, stage=stage))
     with pytest.raises(NotReproducible):
         found(server, until="crash")
-    assert len(server.asked) == 3
+    assert len(server.asked) == 2
 
 
 @pytest.mark.parametrize("silent", [HANGS, KILLED])
@@ -266,7 +282,7 @@ def test_hang_that_was_asked_for_is_not_waited_for_again() -> None:
     server = FakeServer(PASSES, HANGS, PASSES)
     base, _ = found(server, until="hang")
     assert base.target.kind is Kind.HANG
-    assert len(server.asked) == 3
+    assert len(server.asked) == 2
 
 
 def test_match_chooses_among_failures() -> None:

@@ -314,3 +314,38 @@ def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
     seen = observe(Ending("exit", stage="compile", answer=stopped))
     assert judge(seen, Signature(Kind.COMPILE_ERROR, Stage.COMPILE)) is Outcome.PASSED
     assert seen.stopped == stopped["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind"),
+    [
+        (
+            raised("RuntimeError", "index out of bounds: 0 <= tmp0 < 3", "passing"),
+            "assert",
+        ),
+        (Ending("signal", signal.SIGSEGV, "passing"), "crash"),
+        (
+            Ending(
+                "exit", 0, "passing", {"difference": {"what": "nan", "text": "nan"}}
+            ),
+            "nan",
+        ),
+    ],
+)
+def test_failure_where_it_should_pass_is_another_one(seen: Ending, kind: str) -> None:
+    early = observe(seen)
+    late = observe(dataclasses.replace(seen, stage="run")).signature
+    assert late is not None
+    assert early.signature is not None
+    assert (early.signature.kind, early.signature.stage) == (kind, Stage.PASSING)
+    assert judge(early, late) is Outcome.DIFFERENT
+    assert (
+        judge(observe(dataclasses.replace(seen, stage="run")), late).value
+        == "reproduced"
+    )
+
+
+def test_time_limit_where_it_should_pass_tells_nothing() -> None:
+    hang = Signature(Kind.HANG, Stage.RUN)
+    seen = observe(Ending("timeout", stage="passing"))
+    assert judge(seen, hang) is Outcome.UNRESOLVED

@@ -28,6 +28,8 @@ HANG = Signature(Kind.HANG, Stage.RUN)
         ("ima", Signature(Kind.CRASH, Stage.RUN, "SIGFPE"), False),
         ("mismatch", NAN, True),
         ("nan", MISMATCH, False),
+        ("any", dataclasses.replace(MISMATCH, stage=Stage.PASSING), False),
+        ("mismatch", dataclasses.replace(NAN, stage=Stage.PASSING), False),
     ],
 )
 def test_until_takes_its_kind(until: str, seen: Signature, taken: bool) -> None:

@@ -122,3 +122,35 @@ def test_script_that_passes_has_no_signature() -> None:
 def test_frames_are_named_as_on_any_machine() -> None:
     assert name_frame("/a/site-packages/torch/x.py", "f") == "torch/x.py:f"
     assert name_frame("/home/me/model.py", "g") == "model.py:g"
+
+
+PASSES_FIRST = SCRIPT.replace(
+    "torch.testing", 'print("passes at", *(v.shape for v in inputs))\ntorch.testing'
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "stage"),
+    [("noise\n", Stage.PASSING), ("noise\npasses at (32, 4)\n", Stage.COMPARE)],
+)
+def test_script_fails_as_it_says_only_after_a_run_that_passes(
+    said: str, stage: Stage
+) -> None:
+    trace = (
+        f'{said}Traceback (most recent call last):\n  File "/x/repro.py", line 10, '
+        "in <module>\nAssertionError: Tensor-likes are not close!\n"
+    )
+    seen = observe(as_check(Ending("exit", 1, log=trace), PASSES_FIRST)).signature
+    assert seen is not None
+    assert (seen.kind, seen.stage) == (Kind.MISMATCH, stage)
+
+
+def test_crash_before_a_run_has_passed_is_not_that_of_the_script() -> None:
+    died_early = as_check(Ending("signal", 11, log=""), PASSES_FIRST)
+    assert (
+        observe(died_early).signature
+        != observe(
+            as_check(Ending("signal", 11, log="passes at (3,)\n"), PASSES_FIRST)
+        ).signature
+    )
+    assert died_early.stage == "passing"

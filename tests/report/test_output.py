@@ -75,6 +75,7 @@ def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
 def test_exact_values_follow_where_seeds_pass(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: 'data["weight_b"]' in text)
     assert written.how == "source, exact weights"
+    assert written.fails
     assert (tmp_path / DATA) in written.files
     assert len(set(runner.texts)) == len(runner.texts)
 
@@ -83,6 +84,12 @@ def test_program_itself_is_embedded_where_no_source_fails(tmp_path: Path) -> Non
     written, _ = write(tmp_path, lambda text: "PROGRAM" in text)
     assert written.how == "the program itself"
     assert "PROGRAM" in (tmp_path / "repro.py").read_text()
+
+
+def test_last_one_is_kept_unproven_where_none_fails(tmp_path: Path) -> None:
+    written, runner = write(tmp_path, lambda text: False)
+    assert not written.fails
+    assert written.files[0].read_text() == runner.texts[-1]
 
 
 def test_program_that_cannot_be_printed_is_embedded_at_once(tmp_path: Path) -> None:

@@ -160,9 +160,12 @@ def test_definitions_stand_before_the_module_and_futures_on_top() -> None:
     assert text.index("def mix") < text.index("class Repro")
 
 
+FAILING = {"failing": "exported.example_inputs[0]"}
+
+
 def test_embedded_program_is_carried_whole() -> None:
     program = bytes(range(256)) * 40
-    text = write_embedded(program, about(), [], "exported.example_inputs[0]")
+    text = write_embedded(program, about(), [], FAILING)
     tree = ast.parse(text)
     (value,) = [
         n.value.value
@@ -182,7 +185,7 @@ def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None
     )
     file = io.BytesIO()
     torch.export.save(exported, file)
-    text = write_embedded(file.getvalue(), about(), [], "(torch.ones(9),)")
+    text = write_embedded(file.getvalue(), about(), [], {"failing": "(torch.ones(9),)"})
     made: dict[str, Any] = {}
     exec(text.partition("torch.manual_seed")[0].partition("expected = ")[0], made)
     assert made["model"](*made["failing"]).shape == (9,)
@@ -334,13 +337,15 @@ class FlakyCompiler:
         return lambda x: (x + 1,)
 
 
-def run_with(monkeypatch: pytest.MonkeyPatch, stand_in: object, text: str) -> None:
+def run_with(
+    monkeypatch: pytest.MonkeyPatch, stand_in: object, text: str, **inputs: object
+) -> None:
     """Run the statements of a script after its inputs, on a module that adds one."""
     for name in ("aoti_compile_and_package", "aoti_load_package"):
         monkeypatch.setattr(torch._inductor, name, getattr(stand_in, name))
     statements = text.partition("model = Repro().eval()\n")[2]
     names = {"torch": torch, "copy": copy, "model": AddsOne(), "s0": None}
-    names["args"] = (torch.ones(2),)
+    names |= {"args": (torch.ones(2),), **inputs}
     exec(statements.replace(", dynamic_shapes=({0: s0},)", ""), names)
 
 
@@ -422,3 +427,112 @@ def test_each_run_of_a_program_with_buffers_begins_with_the_first_ones(
 def test_header_says_what_was_seen_without_a_gpu(kind: Kind, says: str) -> None:
     assert says in script(signature=Signature(kind, Stage.RUN), interpreted_for="sm_80")
     assert "GPU" not in script(signature=Signature(kind, Stage.RUN))
+
+
+def swept(data: Data = Data.SEEDED, *, own: str = "failing", **changes: Any) -> str:
+    """Write a repro that passes before it fails.
+
+    Args:
+        own: the runs whose inputs are others than those of the export.
+    """
+    inputs = [{**PRINTED["inputs"][0], "passing": None}]
+    inputs[0] |= {run: written(f"torch.randn({run})", "") for run in own.split()}
+    changed = {**PRINTED, "inputs": inputs}
+    return write_repro(changed, about(passes=True, **changes), [], data).text
+
+
+def test_what_passes_is_the_example_where_it_can_be() -> None:
+    text = swept()
+    assert "passing = (torch.randn(2, 3),)\nfailing = (torch.randn(failing),)" in text
+    assert "export(model, passing, dynamic_shapes" in text
+    assert "args" not in text
+
+
+def test_what_fails_is_the_example_where_only_that_can_be() -> None:
+    text = swept(own="passing")
+    assert "failing = (torch.randn(2, 3),)\npassing = (torch.randn(passing),)" in text
+    assert "export(model, failing, dynamic_shapes" in text
+
+
+def test_example_stands_alone_where_neither_can_be() -> None:
+    text = swept(own="passing failing")
+    assert "args = (torch.randn(2, 3),)\npassing = (torch.randn(passing)" in text
+    assert "export(model, args, dynamic_shapes" in text
+
+
+class WrongFor(FlakyCompiler):
+    """Stands in for a compiler whose result is wrong for inputs of some length."""
+
+    def __init__(self, *lengths: int) -> None:
+        super().__init__(fails_at=0)
+        self.lengths = lengths
+        self.called: list[int] = []
+
+    def aoti_load_package(self, package: str) -> Any:
+        def compiled(x: torch.Tensor) -> Any:
+            self.called.append(len(x))
+            return (x + 1 + (len(x) in self.lengths),)
+
+        return compiled
+
+
+def run_swept(monkeypatch: pytest.MonkeyPatch, stand_in: WrongFor, text: str) -> None:
+    names = {"passing": (torch.ones(3),), "failing": (torch.ones(4),)}
+    run_with(monkeypatch, stand_in, text, **names)
+
+
+@pytest.mark.parametrize("flaky_runs", [1, 3])
+def test_package_that_is_compiled_once_runs_what_passes_and_then_what_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flaky_runs: int,
+) -> None:
+    compiler = WrongFor(4)
+    text = swept(runs=flaky_runs, rate=1 / flaky_runs)
+    with pytest.raises(AssertionError, match="not close"):
+        run_swept(monkeypatch, compiler, text)
+    assert compiler.compiled == 1
+    assert compiler.called == [3] + [4] * flaky_runs
+    assert capsys.readouterr().out.startswith("passes at (3,)\n")
+
+
+def test_failure_before_anything_has_passed_is_not_said_to_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(AssertionError, match="not close"):
+        run_swept(monkeypatch, WrongFor(3, 4), swept())
+    assert "passes at" not in capsys.readouterr().out
+
+
+def test_fixed_bug_passes_at_both(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_swept(monkeypatch, WrongFor(), swept())
+    said = "passes at (3,)\npasses at (4,)\nno longer fails\n"
+    assert capsys.readouterr().out == said
+
+
+def test_what_passes_first_loads_its_own_buffers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Loads(FlakyCompiler):
+        def aoti_load_package(self, package: str) -> Any:
+            return Counts()
+
+    monkeypatch.setattr("test_repro.AddsOne", Counts)
+    text = swept(keeps_state=True)
+    run_swept(monkeypatch, Loads(fails_at=0), text)  # type: ignore[arg-type]
+    assert text.index("for inputs in") < text.index("aoti_load_package")
+
+
+def test_header_says_at_which_sizes_it_passes() -> None:
+    assert "it passes at the sizes of `passing`" in swept()
+    assert "`passing`" not in script()
+
+
+def test_embedded_program_passes_first() -> None:
+    runs = {"passing": "(torch.ones(3),)", "failing": "(torch.ones(4),)"}
+    text = write_embedded("minimal.pt2", about(passes=True), [], runs)
+    assert "passing = (torch.ones(3),)\nfailing = (torch.ones(4),)" in text
+    assert "for inputs in (passing, failing):" in text
+    ast.parse(text)

@@ -107,3 +107,13 @@ def test_forms_stop_where_the_budget_ends() -> None:
         search.run()
     assert search.reducer.best.cost[0] <= 80
     assert len(search.verdicts()) == 3
+
+
+def test_forms_ask_about_the_result_where_the_whole_is_no_source() -> None:
+    small = whole(chain("x", *(f"n{i}" for i in range(9))))
+    source = FakeOracle(lambda candidate: len(candidate.keep) == 1)
+    program = FakeOracle(needs("n7"))
+    search = FormSearch(small, program, source, makes(BUILT_IN, Budget()))
+    search.run()
+    assert source.asked == [small, search.reducer.best]
+    assert search.printable

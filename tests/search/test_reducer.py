@@ -122,7 +122,7 @@ def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
     start = whole(skeleton({"x": "", "y": "", "a": "y", "add": "x a"}))
     reducer, _ = reduce(start, needs("add"))
     assert reducer.best.operators == ("add",)
-    assert reducer.best.cost == (1, 0, 1)
+    assert reducer.best.cost == (1, 0, 1, 0)
 
 
 def test_reducer_takes_smaller_bundles_of_what_was_refused() -> None:
@@ -212,7 +212,7 @@ def test_reducer_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
     reducer, oracle = reduce(start, reads_a_kernel)
     assert reducer.best.operators == ("mm", "roll")
     assert reducer.best.operands("mm") == ["mm"]
-    assert reducer.best.cost == (2, 1, 1)
+    assert reducer.best.cost == (2, 1, 1, 0)
     assert len(oracle.asked) <= 7
 
 

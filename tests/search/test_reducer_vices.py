@@ -125,7 +125,7 @@ def test_reducer_asks_once_what_is_proposed_often() -> None:
 def test_reducer_replaces_an_operator_once() -> None:
     oracle = FakeOracle(lambda candidate: True)
     best = Reducer(START, oracle, [ReplacesForever()]).run()
-    assert best.cost == (20, 0, 1)
+    assert best.cost == (20, 0, 1, 0)
     assert set(best.replace.values()) == {"x"}
     assert len(oracle.asked) <= 20
 

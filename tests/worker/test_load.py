@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import damage
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.export import Dim
 from zoo import export
 
+from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError
+from shrinkfx.options import Options
 from shrinkfx.program.messages import Setup
-from shrinkfx.worker.load import load
+from shrinkfx.run.job import server_for
+from shrinkfx.worker.archive import is_arithmetic
+from shrinkfx.worker.load import load, preload
 
 
 def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:
@@ -41,3 +52,255 @@ def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
     assert words in str(caught.value)
     assert "the program expects" in str(caught.value)
     assert "inputs.pt" in caught.value.subject
+
+
+def test_inputs_may_come_with_near_ones_that_pass(tmp_path: Path) -> None:
+    failing, passing = torch.zeros(3, 4), torch.ones(3, 4)
+    given = {"args": (failing,), "kwargs": {}, "passing": {"args": (passing,)}}
+    program = load(setup(tmp_path, inputs=given))
+    assert program.passing is not None
+    assert torch.equal(program.passing.args[0], passing)
+    assert torch.equal(program.failing.args[0], failing)
+    assert load(setup(tmp_path, inputs=(failing,))).passing is None
+
+
+def test_near_inputs_must_fit_as_well(tmp_path: Path) -> None:
+    given = {"args": (torch.zeros(3, 4),), "passing": {"args": (torch.zeros(4),)}}
+    with pytest.raises(LoadError, match="of shape"):
+        load(setup(tmp_path, inputs=given))
+
+
+class Sized(nn.Module):
+    """Sizes that are free, shared, derived and fixed, and a number that is fixed."""
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor, times: int) -> Tensor:
+        long = torch.cat([x, x])[1:] * z[: x.shape[0] * 2 - 1] * times
+        return torch.cat([long, x * y])
+
+
+def sized(folder: Path, *inputs: object) -> Setup:
+    n = Dim("n", min=2, max=64)
+    shapes = ({0: n}, {0: n}, {0: 2 * n}, None)
+    example = (torch.ones(4, 3), torch.ones(4, 3), torch.ones(8, 1), 3)
+    exported = torch.export.export(Sized(), example, dynamic_shapes=shapes)
+    torch.export.save(exported, folder / "model.pt2")
+    torch.save(inputs, folder / "inputs.pt")
+    model, given = str(folder / "model.pt2"), str(folder / "inputs.pt")
+    return Setup(str(folder), model=model, inputs=given)
+
+
+def of_size(x: int, y: int, z: int, width: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.ones(x, width), torch.ones(y, 3), torch.ones(z, 1)
+
+
+WRONG_SIZES = [
+    ((*of_size(65, 65, 130), 3), "dim 0 of x is 65", "from 2 to 64"),
+    ((*of_size(1, 1, 2), 3), "dim 0 of x is 1", "from 2 to 64"),
+    ((*of_size(5, 6, 10), 3), "dim 0 of y is 6", "which is 5"),
+    ((*of_size(5, 5, 11), 3), "dim 0 of z is 11", "which is 10"),
+    ((*of_size(5, 5, 10, 4), 3), "dim 1 of x is 4", "exported for 3 only"),
+    ((*of_size(5, 5, 10), 4), "times is 4", "exported for 3 only"),
+    ((*of_size(5, 5, 10), True), "times is True", "exported for 3 only"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "seen", "expected"), WRONG_SIZES)
+def test_sizes_that_are_not_declared_are_said_with_what_is(
+    tmp_path: Path, inputs: tuple[Any, ...], seen: str, expected: str
+) -> None:
+    with pytest.raises(LoadError) as caught:
+        load(sized(tmp_path, *inputs))
+    assert seen in caught.value.reason
+    assert expected in caught.value.advice
+    assert "--until check-inputs" in caught.value.advice
+
+
+class Guarded(nn.Module):
+    """Two free sizes, of which only a guard says that they are one."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x, y]) + torch.cat([x, x])
+
+
+def test_sizes_that_a_guard_excludes_are_said_with_the_guard(tmp_path: Path) -> None:
+    free = {0: Dim.DYNAMIC}
+    shapes, example = (free, free), (torch.ones(4), torch.ones(4))
+    exported = torch.export.export(Guarded(), example, dynamic_shapes=shapes)
+    torch.export.save(exported, tmp_path / "model.pt2")
+    torch.save((torch.ones(5), torch.ones(6)), tmp_path / "inputs.pt")
+    model, given = str(tmp_path / "model.pt2"), str(tmp_path / "inputs.pt")
+    with pytest.raises(LoadError) as caught:
+        load(Setup(str(tmp_path), model=model, inputs=given))
+    assert "=5" in caught.value.reason
+    assert "=6" in caught.value.reason
+    assert " == " in caught.value.advice
+
+
+def test_declared_sizes_are_taken_and_others_where_they_are_to_be_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for smallest in (2, 64):
+        load(sized(tmp_path, *of_size(smallest, smallest, 2 * smallest), 3))
+    monkeypatch.setenv("AOTI_RUNTIME_CHECK_INPUTS", "1")
+    load(sized(tmp_path, *of_size(65, 65, 130), 3))
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> Setup:
+    """Save a program whose graph, as JSON, is another."""
+    given = setup(folder)
+    assert given.model is not None
+    path = Path(given.model)
+    parts = damage.members(path.read_bytes())
+    (name,) = (name for name in parts if name.endswith("models/model.json"))
+    graph = json.loads(parts[name])
+    change(graph)
+    path.write_bytes(damage.archive({**parts, name: json.dumps(graph).encode()}))
+    return given
+
+
+def reason_for(given: Setup) -> str:
+    with pytest.raises(LoadError) as caught:
+        load(given)
+    assert caught.value.subject == given.model
+    return f"{caught.value.reason}: {caught.value.advice}"
+
+
+def test_program_of_a_newer_torch_is_told_with_both_versions(tmp_path: Path) -> None:
+    def newer(graph: dict[str, Any]) -> None:
+        graph["schema_version"] = {"major": 99, "minor": 1}
+        graph["torch_version"] = "3.1.0"
+
+    said = reason_for(rewritten(tmp_path, newer))
+    assert "made by torch 3.1.0" in said
+    assert f"cannot be read by torch {torch.__version__}" in said
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("torch.ops.strange.gelu.default", "the operator strange.gelu.default is not"),
+        ("torch.ops.strange.gelu.default", "--preload"),
+        ("torch.ops.aten.of_tomorrow.default", "no operator aten.of_tomorrow.default"),
+    ],
+)
+def test_unknown_operator_is_named(tmp_path: Path, target: str, words: str) -> None:
+    def other(graph: dict[str, Any]) -> None:
+        nodes = graph["graph_module"]["graph"]["nodes"]
+        (relu,) = (node for node in nodes if "relu" in node["target"])
+        relu["target"] = target
+
+    assert words in reason_for(rewritten(tmp_path, other))
+
+
+def test_program_without_example_inputs_is_told(tmp_path: Path) -> None:
+    given = setup(tmp_path)
+    exported = torch.export.load(str(given.model))
+    exported.example_inputs = None
+    torch.export.save(exported, str(given.model))
+    assert "holds no example inputs" in reason_for(given)
+
+
+@dataclass
+class Pair:
+    """What a preload would register."""
+
+    left: Tensor
+    right: Tensor
+
+
+class OfPair(nn.Module):
+    def forward(self, pair: Pair) -> Tensor:
+        return pair.left + pair.right
+
+
+def test_example_inputs_of_a_class_load_if_it_is_registered(tmp_path: Path) -> None:
+    torch.export.register_dataclass(Pair, serialized_type_name="test_load.Pair")
+    path = tmp_path / "model.pt2"
+    pair = Pair(torch.ones(2), torch.ones(2))
+    torch.export.save(torch.export.export(OfPair(), (pair,)), path)
+    given = Setup(str(tmp_path), model=str(path))
+    assert isinstance(load(given).example.args[0], Pair)
+
+
+def test_example_inputs_of_an_unknown_class_are_not_read(tmp_path: Path) -> None:
+    given = setup(tmp_path)
+    path = Path(str(given.model))
+    parts = damage.members(path.read_bytes())
+    (name,) = (name for name in parts if "sample_inputs" in name)
+    torch.save(((Setup("x"),), {}), tmp_path / "blob")
+    parts[name] = (tmp_path / "blob").read_bytes()
+    path.write_bytes(damage.archive(parts))
+    said = reason_for(given)
+    assert "holds shrinkfx.program.messages.Setup" in said
+    assert "--preload" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "harmless"),
+    [
+        ("Symbol('s77', positive=True, integer=True)", True),
+        ("2*s0 + Max(1, s1)//3", True),
+        ("FloorDiv(Symbol('s0'), Integer(2))", True),
+        ("Eq(Mod(s0, 8), 0) & (s0 <= 4)", True),
+        ("Float('0.5', precision=53)", True),
+        ("s0.__class__", False),
+        ("eval('x')", False),
+        ("Add('open(1)')", False),
+        ("[x for x in y]", False),
+        ("(lambda: 1)()", False),
+        ("f'{x}'", False),
+        ("", False),
+    ],
+)
+def test_only_arithmetic_is_a_size(text: str, harmless: bool) -> None:
+    assert is_arithmetic(text) is harmless
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nosuch_module", "no such module"),
+        ("nosuch.py", "no such file"),
+        ("nosuch.so", "no such file"),
+        ("raises.py", "the preload raised ZeroDivisionError"),
+        ("leaves.py", "the preload raised SystemExit"),
+        ("unfinished.py", "the preload raised SyntaxError"),
+        ("needs_another.py", "No module named 'nosuch_module'"),
+        ("text.so", "the preload raised OSError"),
+    ],
+)
+def test_preload_that_does_not_load_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("raises.py").write_text("1 / 0")
+    Path("leaves.py").write_text("raise SystemExit(0)")
+    Path("unfinished.py").write_text("def f(:")
+    Path("needs_another.py").write_text("import nosuch_module")
+    Path("text.so").write_text("not a library")
+    with pytest.raises(LoadError) as caught:
+        preload([name])
+    assert caught.value.subject == name
+    assert words in caught.value.reason
+    assert caught.value.advice
+
+
+def test_unknown_inductor_option_is_told_with_its_neighbours(tmp_path: Path) -> None:
+    given = setup(tmp_path)
+    with pytest.raises(LoadError) as caught:
+        load(Setup(str(tmp_path), model=given.model, inductor={"max_autotun": True}))
+    assert "did you mean max_autotune" in caught.value.advice
+
+
+def test_what_kills_the_process_that_loads_it_is_bad_input(tmp_path: Path) -> None:
+    model = Path(str(setup(tmp_path).model))
+    deadly = tmp_path / "deadly.py"
+    deadly.write_text("import os\nos.kill(os.getpid(), 11)")
+    with pytest.raises(LoadError, match="SIGSEGV") as caught:
+        server_for(Options(model, preload=(str(deadly),)))
+    assert str(deadly) in caught.value.subject
+
+
+def test_missing_compiler_is_told_by_the_worker(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="set CXX"):
+        Server(environment={"CXX": os.devnull})

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Build, Step
 from shrinkfx.worker.backends.fast_build import fast_build, with_plain_wrapper
 
@@ -22,14 +23,22 @@ def warm_up() -> None:
     Probing the vector instruction set compiles a few lines per set; the answer
     stays in this process. No operator may run here: the OpenMP pool of a parent
     makes the first parallel operator of a forked child hang.
+
+    Raises:
+        LoadError: there is no C++ compiler.
     """
     import torch._inductor.codegen.cpp_wrapper_cpu
     import torch._inductor.compile_fx
     import torch._inductor.cpu_vec_isa
     import torch._inductor.package
     import torch._inductor.select_algorithm
+    from torch._inductor.exc import InvalidCxxCompiler
 
-    torch._inductor.cpu_vec_isa.pick_vec_isa()
+    try:
+        torch._inductor.cpu_vec_isa.pick_vec_isa()
+    except (InvalidCxxCompiler, OSError) as error:
+        advice = "install g++, or set CXX to the path of a compiler"
+        raise LoadError("C++", str(error).partition("\n")[0], advice) from error
 
 
 def compiler_version() -> str:

@@ -1,0 +1,105 @@
+"""The inputs of a run: read from a file, and held against the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from shrinkfx.errors import LoadError
+from shrinkfx.worker.archive import disarmed, why_unreadable
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of one call, in the program's own structure."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def flat(self) -> list[Any]:
+        leaves: list[Any] = pytree.tree_leaves((self.args, self.kwargs))
+        return leaves
+
+
+def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
+    """Read what ``torch.save`` wrote, if it holds nothing but data.
+
+    Returns:
+        The failing inputs, and near ones that pass where the file has them.
+
+    Raises:
+        LoadError: it is something else.
+    """
+    try:
+        with disarmed():
+            data = torch.load(path, weights_only=True)
+    except BaseException as error:
+        raise LoadError(path, why_unreadable(error), _ADVICE) from error
+    passing = data.pop("passing", None) if isinstance(data, dict) else None
+    return as_inputs(path, data), as_inputs(path, passing) if passing else None
+
+
+_ADVICE = (
+    "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs', of tensors, "
+    "numbers and strings"
+)
+
+
+def as_inputs(path: str, data: object) -> Inputs:
+    """Take what a file holds or gives for the arguments of a call.
+
+    Raises:
+        LoadError: it is something else.
+    """
+    if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
+        args, kwargs = data.get("args", ()), data.get("kwargs", {})
+        if isinstance(args, (tuple, list)) and isinstance(kwargs, dict):
+            return Inputs(tuple(args), dict(kwargs))
+    if isinstance(data, (tuple, list)):
+        return Inputs(tuple(data), {})
+    raise LoadError(path, f"holds a {type(data).__name__}", _ADVICE)
+
+
+def in_order_of(example: Inputs, given: Inputs) -> Inputs:
+    """Put keyword arguments in the program's order, if they are the same."""
+    if set(given.kwargs) != set(example.kwargs):
+        return given
+    return replace(given, kwargs={name: given.kwargs[name] for name in example.kwargs})
+
+
+def require_same_structure(subject: str, example: Inputs, given: Inputs) -> None:
+    """Refuse inputs of another number, nesting, dtype, dimension or device.
+
+    Raises:
+        LoadError: which, what it is, and what the program expects.
+    """
+    expected, spec = pytree.tree_flatten((example.args, example.kwargs))
+    leaves, given_spec = pytree.tree_flatten((given.args, given.kwargs))
+    if spec != given_spec:
+        raise LoadError(
+            subject,
+            f"the inputs are nested as {given_spec}",
+            f"the program expects {spec}",
+        )
+    for position, (a, b) in enumerate(zip(expected, leaves, strict=True)):
+        if isinstance(a, torch.Tensor) and (
+            not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b)
+        ):
+            raise LoadError(
+                subject,
+                f"input {position} is {_describe(b)}",
+                f"the program expects {_describe(a)}",
+            )
+
+
+def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int, str]:
+    return tensor.dtype, tensor.dim(), tensor.device.type
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)} on {value.device.type}"
+    return type(value).__name__

@@ -1,0 +1,133 @@
+"""The lines of ``--json``: what other programs follow a run by."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from shrinkfx import api
+from shrinkfx.cli import main
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.progress import NAMES, Json
+from shrinkfx.search.events import (
+    Begun,
+    Caught,
+    Checked,
+    Ended,
+    Event,
+    Failed,
+    Noted,
+    Seen,
+    Spanned,
+    Started,
+    Stepped,
+    Tried,
+)
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+from shrinkfx.testing import FakeOracle, calls, chain, whole
+
+EVENTS: list[tuple[Event, str]] = [
+    (Begun("reduce", "model.pt2", "out"), "start"),
+    (Seen("assert", "run", "out of bounds", 1.0, 65), "baseline"),
+    (Spanned(({"name": "s59"},), {"seed": 0}), "baseline"),
+    (Checked(1, Outcome.DIFFERENT, 65, 2.0, None, "drop_nodes", 40, "nan"), "check"),
+    (Tried("s59=1", "fails", "nan"), "check"),
+    (Stepped(65, 49, "drop_nodes", 2, 4.0), "step"),
+    (Failed("s59=1", "nan", "compare", "output 0"), "step"),
+    (Caught("nan", "compare", "output 0", 3, "1a2b", 2), "by-catch"),
+    (Ended("reduced", 0, "", {"operators": [65, 2]}), "end"),
+]
+
+
+class Stream(io.StringIO):
+    """Counts how often it was flushed."""
+
+    flushes = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_each_event_is_a_line_of_its_own_flushed_at_once() -> None:
+    stream = Stream()
+    told = Json(stream)
+    for number, (event, name) in enumerate(EVENTS, 1):
+        told(event)
+        assert stream.flushes == number
+        assert objects(stream.getvalue())[-1]["event"] == name
+    lines = objects(stream.getvalue())
+    assert [line["schema"] for line in lines] == [1] * len(EVENTS)
+    assert lines == sorted(lines, key=lambda line: float(line["elapsed"]))
+    assert lines[3]["outcome"] == "different"
+
+
+def test_what_is_for_people_is_no_line() -> None:
+    stream = Stream()
+    for event in (Noted("baseline: it fails"), Started(65, None)):
+        Json(stream)(event)
+    assert stream.getvalue() == ""
+    assert {Noted, Started} == set(get_args(Event)) - NAMES.keys()
+
+
+def test_search_is_told_check_by_check() -> None:
+    stream = Stream()
+    candidate = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
+    oracle = FakeOracle(calls("aten.cos.default"))
+    Reducer(candidate, oracle, choose(None), listener=Json(stream)).run()
+    lines = objects(stream.getvalue())
+    checks = [line for line in lines if line["event"] == "check"]
+    steps = [line for line in lines if line["event"] == "step"]
+    assert [line["check"] for line in checks] == [*range(1, len(checks) + 1)]
+    assert {line["outcome"] for line in checks} == {"reproduced", "passed"}
+    assert steps[0]["before"] == 5
+    assert steps[-1]["after"] == 1
+    for step in steps:
+        (check,) = (line for line in checks if line["check"] == step["check"])
+        assert check["outcome"] == "reproduced"
+        assert check["strategy"] == step["strategy"]
+        assert check["asked"] == step["after"]
+
+
+def test_error_is_the_last_event_and_stdout_holds_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["nowhere.pt2", "--json", "-v"]) == 2
+    shown = capsys.readouterr()
+    (end,) = objects(shown.out)
+    assert (end["event"], end["status"], end["exit_code"]) == ("end", "error", 2)
+    assert end["error"].startswith("nowhere.pt2: no such file")
+    assert "shrinkfx: nowhere.pt2: no such file" in shown.err
+
+
+def test_bug_of_ours_is_told_before_it_is_raised(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(api, "reduce", fails)
+    with pytest.raises(ZeroDivisionError):
+        main(["model.pt2", "--json"])
+    (end,) = objects(capsys.readouterr().out)
+    assert (end["status"], end["exit_code"]) == ("error", 1)
+    assert "a bug" in end["error"]
+
+
+def test_run_goes_on_when_who_follows_has_left(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        told = Json(stream)
+        told(EVENTS[0][0])
+        os.close(reader)
+        for event, _ in EVENTS[1:]:
+            told(event)

@@ -1,0 +1,101 @@
+"""The run on inputs that must pass, before the one that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, export
+
+from shrinkfx.program.messages import Setup
+from shrinkfx.worker import attempt as module
+from shrinkfx.worker.attempt import attempt
+from shrinkfx.worker.load import Inputs
+from shrinkfx.worker.rebuild import Rebuilt
+
+Compiled = Callable[[Tensor], Any]
+
+
+class Doubles(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class Counts(nn.Module):
+    """Add how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.calls: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return x + self.calls
+
+
+def tried(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    load: Callable[[], Compiled],
+    of: nn.Module | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """Check a program that passes at 3 rows, and may fail at 4.
+
+    Returns:
+        The answer, and the stages.
+    """
+    example, passing, failing = (
+        Inputs((torch.full((n, 2), float(n)),), {}) for n in (5, 3, 4)
+    )
+    dims = ({0: Dim("n", min=2, max=9)},)
+    exported = export(of or Doubles(), example.args, dynamic_shapes=dims)
+    monkeypatch.setattr(module.aoti, "build_once", lambda *_: "package")
+    monkeypatch.setattr(module.aoti, "load", lambda _: load())
+    stages: list[str] = []
+    run = Rebuilt(exported, example, failing, passing=passing)
+    return attempt(Setup(str(folder)), run, {}, stages.append, folder), stages
+
+
+def wrong_at(*rows: int) -> Compiled:
+    return lambda x: x * 2 + (len(x) in rows)
+
+
+def test_both_are_run_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def compiled(x: Tensor) -> Tensor:
+        seen.append(len(x))
+        return x * 2
+
+    answer, stages = tried(monkeypatch, tmp_path, lambda: compiled)
+    assert "difference" not in answer
+    assert seen == [3, 4]
+    assert stages == ["eager", "compile", "load", "passing", "run", "compare", "done"]
+
+
+def test_failure_at_the_failing_sizes_is_one_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(4))
+    assert "difference" in answer
+    assert stages[-3:] == ["run", "compare", "done"]
+
+
+def test_failure_at_the_passing_sizes_ends_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(3, 4))
+    assert "difference" in answer
+    assert stages[-1] == "passing"
+
+
+def test_program_with_buffers_is_loaded_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer, _ = tried(monkeypatch, tmp_path, Counts, Counts())
+    assert "difference" not in answer

@@ -1,0 +1,265 @@
+"""Programs whose sizes are settled: what is declared, and what it is exported with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, export
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop, Sizing, Specialise
+from shrinkfx.program.settling import sizings
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.worker.describe import describe
+from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.source import print_program, run_source
+from shrinkfx.worker.values import Recorded, Values
+
+
+class Batches(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x + 1).reshape(x.shape[0] * x.shape[1], 3).relu()
+
+
+class Derived(nn.Module):
+    def forward(self, coarse: Tensor, fine: Tensor) -> Tensor:
+        waves = torch.cos(fine)
+        return waves[1:] + torch.tanh(coarse).repeat_interleave(3, 0)
+
+
+class Filled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ones(x.shape[0] + 1) + x.sum()
+
+
+@dataclass(frozen=True)
+class Case:
+    program: Program
+    skeleton: Skeleton
+    values: Values
+
+    def symbol(self, dim: int) -> str:
+        """Name the size of the first input's dim."""
+        value = self.skeleton.node(self.skeleton.inputs[0]).value
+        assert value is not None
+        return value.shape[dim]
+
+    def named(self, target: str) -> str:
+        """Name the operator with this target."""
+        (name,) = (
+            n
+            for n in self.skeleton.operators
+            if self.skeleton.node(n).target.startswith(f"aten.{target}.")
+        )
+        return name
+
+    def keeping(self, *targets: str) -> Candidate:
+        kept = {self.named(target) for target in targets}
+        return Candidate.whole(self.skeleton).edit(
+            [Drop(frozenset(self.skeleton.operators) - kept)]
+        )
+
+    def again(self, candidate: Candidate) -> Rebuilt:
+        """Rebuild a candidate and export it again, as a check does."""
+        built = rebuild(self.program, candidate, self.values)
+        assert built.stale
+        return built.exported_again(run_source(print_program(built), built))
+
+
+def case(
+    folder: Path,
+    module: nn.Module,
+    sizes: tuple[Sequence[Any], ...],
+    dims: Sequence[Any],
+) -> Case:
+    """Make a program.
+
+    Args:
+        sizes: shapes of the inputs in the example, the run that passes, and the
+            one that fails.
+    """
+    example, passing, failing = (
+        Inputs(tuple(torch.randn(*shape) for shape in run), {}) for run in sizes
+    )
+    exported = export(module, example.args, dynamic_shapes=tuple(dims))
+    program = Program(exported, exported, example, failing, passing)
+    values = Values(folder, program)
+    assert values.record(program) == Recorded()
+    return Case(program, describe(program, ""), values)
+
+
+@pytest.fixture(name="batches")
+def _batches(tmp_path: Path) -> Case:
+    runs = ([(5, 7, 3)], [(1, 8, 3)], [(1, 9, 3)])
+    dims = [{0: Dim("b", min=1, max=64), 1: Dim("t", min=2, max=512)}]
+    return case(tmp_path, Batches(), runs, dims)
+
+
+def shapes(inputs: Inputs | None) -> list[tuple[int, ...]]:
+    assert inputs is not None
+    return [tuple(value.shape) for value in inputs.args]
+
+
+def ranges(built: Rebuilt) -> list[tuple[int, int]]:
+    found = built.exported.range_constraints.values()
+    return sorted((int(r.lower), int(r.upper)) for r in found)
+
+
+def dynamic(built: Rebuilt) -> list[list[int]]:
+    """List the dynamic dims of each input."""
+    names = built.exported.graph_signature.user_inputs
+    return [
+        [d for d, s in enumerate(n.meta["val"].shape) if isinstance(s, torch.SymInt)]
+        for n in built.exported.graph.nodes
+        if n.name in names
+    ]
+
+
+def test_sizes_are_described_as_they_are_in_both_runs(batches: Case) -> None:
+    known = batches.skeleton.sizes
+    b, t = known[batches.symbol(0)], known[batches.symbol(1)]
+    assert (b.passing, b.failing, t.passing, t.failing) == (1, 1, 8, 9)
+    (product,) = (n for n in known if n.count("*") == 1)
+    assert (known[product].passing, known[product].failing) == (8, 9)
+    assert len(known[product].symbols) == 2
+
+
+def test_static_and_narrow_dims_are_declared_so(batches: Case) -> None:
+    settled = batches.keeping("tanh", "reshape").edit(
+        [
+            Specialise(batches.symbol(0), Sizing.STATIC),
+            Specialise(batches.symbol(1), Sizing.NARROW),
+        ]
+    )
+    built = batches.again(settled)
+    assert dynamic(built) == [[1]]
+    assert ranges(built) == [(8, 9)]
+    # What it passes on is the example as well: a repro needs no third set.
+    assert built.passing is not None
+    assert built.example.args[0] is built.passing.args[0]
+    assert shapes(built.failing) == [(1, 9, 3)]
+
+
+def test_range_alone_leaves_the_other_dim_as_it_was(batches: Case) -> None:
+    settled = batches.keeping("tanh").edit(
+        [Specialise(batches.symbol(1), Sizing.NARROW)]
+    )
+    built = batches.again(settled)
+    assert dynamic(built) == [[0, 1]]
+    assert ranges(built) == [(1, 64), (8, 9)]
+    assert shapes(built.example) == [(5, 8, 3)]
+
+
+def test_static_dim_is_a_number_where_it_is_read(tmp_path: Path) -> None:
+    runs = ([(5, 4)], [(1, 4)], [(1, 4)])
+    made = case(tmp_path, Filled(), runs, [{0: Dim("n", min=1, max=9)}])
+    kept = made.keeping("ones", "add").edit([Specialise(made.symbol(0), Sizing.STATIC)])
+    built = made.again(kept)
+    assert shapes(built.failing) == [()]  # no input only carries the size
+    module = built.exported.module(check_guards=False)
+    assert module(*built.failing.args)[0].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("passing", "failing", "declared", "exported_at"),
+    [
+        (2, 0, (0, 2), 2),
+        (1, 2, (1, 2), 2),
+        (1, 0, (0, 2), 2),
+        (1, 7, (1, 7), 7),
+        (6, 5, (5, 6), 6),
+    ],
+)
+def test_example_avoids_sizes_that_export_takes_for_fixed(
+    tmp_path: Path, passing: int, failing: int, declared: Any, exported_at: int
+) -> None:
+    runs = ([(5, 4, 3)], [(passing, 4, 3)], [(failing, 4, 3)])
+    made = case(tmp_path, Batches(), runs, [{0: Dim("b", min=0, max=64)}])
+    settled = made.keeping("tanh").edit([Specialise(made.symbol(0), Sizing.NARROW)])
+    built = made.again(settled)
+    assert ranges(built) == [declared]
+    assert shapes(built.example) == [(exported_at, 4, 3)]
+
+
+def test_derived_dim_becomes_plain_and_needs_no_other_input(tmp_path: Path) -> None:
+    t = Dim("t", min=3, max=100)
+    runs = (
+        [(5, 2), (16, 2)],
+        [(3, 2), (10, 2)],
+        [(4, 2), (13, 2)],
+    )
+    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
+    cos = made.keeping("cos")
+    before = rebuild(made.program, cos, made.values)
+    assert dynamic(before) == [[0], [0]]
+    (derived,) = (
+        size for size, known in made.skeleton.sizes.items() if known.failing == 13
+    )
+    built = made.again(cos.edit([Specialise(derived, Sizing.PLAIN)]))
+    assert dynamic(built) == [[0]]
+    assert ranges(built) == [(10, 13)]
+    assert shapes(built.passing) == [(10, 2)]
+    assert shapes(built.failing) == [(13, 2)]
+
+
+def test_dims_that_belong_together_cannot_become_plain(tmp_path: Path) -> None:
+    t = Dim("t", min=3, max=100)
+    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
+    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
+    (derived,) = (
+        size for size, known in made.skeleton.sizes.items() if known.failing == 13
+    )
+    settled = Candidate.whole(made.skeleton).edit([Specialise(derived, Sizing.PLAIN)])
+    with pytest.raises(Exception, match="must match the size"):
+        made.again(settled)
+
+
+def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> None:
+    t = Dim("t", min=3, max=100)
+    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
+    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
+    name = made.symbol(0)
+    for sizes, span in (([], (3, 100)), ([Specialise(name, Sizing.NARROW)], (3, 4))):
+        whole = Candidate.whole(made.skeleton).edit(sizes)
+        built = rebuild(made.program, whole, made.values)
+        again = built.exported_again(run_source(print_program(built), built))
+        assert dynamic(again) == [[0], [0]]
+        assert span in ranges(again)
+
+
+def settled_in_all(candidate: Candidate) -> Candidate:
+    """Settle whatever can be."""
+    while open_sizes := sizings(candidate):
+        size, (how, *_) = next(iter(open_sizes.items()))
+        candidate = candidate.edit([Specialise(size, how)])
+    return candidate
+
+
+def test_settled_programs_compute_what_they_did(batches: Case) -> None:
+    whole = Candidate.whole(batches.skeleton)
+    tried = 0
+    for name in ("", *batches.skeleton.operators):
+        candidate = whole.edit([Drop(frozenset({name}))]) if name else whole
+        before = rebuild(batches.program, candidate, batches.values)
+        built = batches.again(settled_in_all(candidate))
+        module = built.exported.module(check_guards=False)
+        other = before.exported.module(check_guards=False)
+        for run, same in (
+            (built.passing, before.passing),
+            (built.failing, before.failing),
+        ):
+            assert run is not None
+            assert same is not None
+            for value, wanted in zip(module(*run.args), other(*same.args), strict=True):
+                torch.testing.assert_close(value, wanted)
+            tried += 1
+        assert {d for dims in dynamic(built) for d in dims} <= {0, 1}
+        assert all(high - low == 1 for low, high in ranges(built))
+    assert tried >= 8
