@@ -164,7 +164,8 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--max-minutes",
         type=float,
         metavar="M",
-        help="search no longer than M minutes after the start",
+        help="end after M minutes, baseline and verification included; a part of "
+        "them, a quarter at most, is kept from the search for the latter",
     )
     group.add_argument(
         "--build",

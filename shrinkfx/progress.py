@@ -139,14 +139,27 @@ class Progress(Quiet):
 
     def _advance(self, event: Checked) -> None:
         self._describe(f"{event.operators} operators")
-        if self._bar is not None and event.seconds_left is not None:
-            left = f"{event.seconds_left / 60:.0f} min left"
-            self._bar.set_postfix_str(left, refresh=False)
+        if self._bar is not None:
+            self._bar.set_postfix_str(_time_left(event), refresh=False)
         self._step()
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _time_left(event: Checked) -> str:
+    """Say what the search will still take, and that of the budget if it is less."""
+    expected, allowed = event.expected_s, event.seconds_left
+    if expected is not None and (allowed is None or expected < allowed):
+        return f"about {_in_words(expected)} left"
+    return "" if allowed is None else f"{_in_words(allowed)} left"
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds / 10)) * 10} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def line(event: Event) -> str:

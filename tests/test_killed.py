@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ torch.manual_seed(0)
 exported = torch.export.export(Model(), (torch.randn(4, 8),))
 torch.export.save(exported, sys.argv[1])
 """
+
+
+SMALL_BYTES = 3 << 20
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,116 @@ def test_command_run_killed_at_50_moments_ends_as_if_it_had_not_been(
         moment = draw.uniform(0.0, checked.seconds)
         found = kill_and_resume(checked, tmp_path / f"out{number}", moment, marked)
         print(f"killed after {moment:.1f} of {checked.seconds:.1f} s: {found}")
+
+
+def listened_to(
+    run: Run, out: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*run.command, "--no-progress", "--out", str(out)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if words in line:
+            return
+    raise AssertionError("".join(said))
+
+
+def check_resumed(run: Run, out: Path) -> None:
+    resumed = shrinkfx("--resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert answers(out) == answers(run.whole)
+    assert outcome(out) == outcome(run.whole)
+
+
+@pytest.mark.slow
+def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
+    checked: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = listened_to(checked, out)
+    read_until(process, " -> ")
+    os.killpg(process.pid, signal.SIGINT)
+    read_until(process, "interrupted: writing and verifying")
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 4
+    assert "interrupted before a repro was verified" in said
+    assert f"shrinkfx --resume {out}" in said
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["status"], summary["stopped"]) == ("stopped", "interrupted")
+    assert summary["verified"] == {"runs": 0, "failed": 0}
+    assert summary["operators"]["after"] < summary["operators"]["before"]
+    check_resumed(checked, out)
+
+
+@pytest.mark.slow
+def test_interrupt_while_verifying_sums_up_and_ends(
+    checked: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = listened_to(checked, out)
+    read_until(process, "writing repro.py")
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 4
+    assert "--resume" in said
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["operators"]["after"] == 2
+    assert (out / "minimal.pt2").is_file()
+    check_resumed(checked, out)
+
+
+@pytest.fixture(name="small_disk")
+def _small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    size = f"size={SMALL_BYTES}"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+        pytest.skip("a small disk takes the right to mount one")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["out", "tmp"])
+def test_full_disk_ends_a_run_that_goes_on_when_there_is_space(
+    checked: Run, tmp_path: Path, small_disk: Path, place: str
+) -> None:
+    out = small_disk / "out" if place == "out" else tmp_path / "out"
+    temporary = small_disk if place == "tmp" else tmp_path
+    process = listened_to(checked, out, {"TMPDIR": str(temporary)})
+    read_until(process, " -> ")
+    filler = small_disk / "filler"
+    fill(filler)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 2, said
+    assert "free some space" in said
+    assert f"shrinkfx --resume {out}" in said
+    assert "Traceback" not in said
+    before = answers(out)
+    assert before
+    filler.unlink()
+    check_resumed(checked, out)
+    assert list(answers(out))[: len(before)] == list(before)
 
 
 @pytest.mark.aoti

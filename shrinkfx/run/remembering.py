@@ -80,7 +80,7 @@ def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
         "guarding": asdict(subject.guarding),
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": job.warnings,
-        "seconds": job.budget.seconds,
+        "seconds": job.budget.seconds - job.budget.seconds_before,
         "cpu_seconds": job.meters["baseline"].cpu_seconds,
     }
 

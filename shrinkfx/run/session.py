@@ -169,7 +169,7 @@ def _described(options: Options) -> dict[str, Any]:
 
 def _identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = ("max_checks", "max_minutes", "command")
+    free = ("max_checks", "max_minutes", "command", "cwd")
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shrinkfx.errors import BudgetExhausted
+
+_PACE_OF = 20
+"""Checks whose time tells what the next will take."""
 
 
 @dataclass
@@ -25,6 +29,7 @@ class Budget:
     seconds_before: float = 0.0
     reserve_s: float = 0.0
     started: float = field(init=False)
+    _pace: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_OF))
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -38,6 +43,21 @@ class Budget:
         if self.max_seconds is None:
             return None
         return max(0.0, self.max_seconds - self.reserve_s - self.seconds)
+
+    def took(self, seconds: float) -> None:
+        """Note how long a check has taken."""
+        self._pace.append(seconds)
+
+    def time_for(self, checks: float) -> float | None:
+        """Estimate how long so many checks will take, if there are as many to spend.
+
+        By the last ones: as programs shrink, checks get faster.
+        """
+        if not self._pace:
+            return None
+        if self.max_checks is not None:
+            checks = min(checks, self.max_checks - self.checks)
+        return max(0.0, checks) * sum(self._pace) / len(self._pace)
 
     def spend(self) -> None:
         """Count one check.

@@ -71,6 +71,7 @@ class Checked:
         strategy: who wanted to know.
         asked: operators of the candidate.
         failure: what that did, if it failed.
+        expected_s: an estimate of what the rest of the search will take, or None.
     """
 
     check: int
@@ -81,6 +82,7 @@ class Checked:
     strategy: str = ""
     asked: int = 0
     failure: str = ""
+    expected_s: float | None = None
 
 
 @dataclass(frozen=True)

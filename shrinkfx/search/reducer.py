@@ -73,6 +73,7 @@ class Reducer:
         """Go on from another candidate that is known to fail; keep all answers."""
         self.best = best
         self.history = [best]
+        self._answers_at_step = len(self._answers)
         self._refusals = Refusals()
         self._odds = Odds(self._suspects)
         self._steps = self._steps_down()
@@ -196,9 +197,15 @@ class Reducer:
                 strategy,
                 candidate.cost[0],
                 str(verdict.observation.signature or ""),
+                self._budget.time_for(self._questions_left()),
             )
         )
         return verdict
+
+    def _questions_left(self) -> float:
+        """Estimate how many questions the search still has."""
+        since = len(self._answers) - self._answers_at_step
+        return max(1.0, self._odds.outlook(self.best.operators) - since)
 
     def _recalled(self, candidate: Candidate) -> Verdict | None:
         """Fetch the answer that an earlier session was given, and paid for."""
@@ -212,8 +219,11 @@ class Reducer:
     def _asked(self, strategy: str, candidate: Candidate) -> Verdict:
         """Ask the oracle, with the question written down before the answer."""
         self._budget.spend()
-        check = self._oracle.check
-        return self._journal.ask(strategy, self.form, candidate, self.build, check)
+        began, check = self._budget.seconds, self._oracle.check
+        asked = strategy, self.form, candidate, self.build
+        verdict = self._journal.ask(*asked, check)
+        self._budget.took(self._budget.seconds - began)
+        return verdict
 
     def has_reproduced(self, candidate: Candidate) -> bool:
         """Tell whether a candidate was asked about and fails."""
@@ -224,6 +234,7 @@ class Reducer:
         before, after = self.best.cost[0], candidate.cost[0]
         self.best = candidate
         self.history.append(candidate)
+        self._answers_at_step = len(self._answers)
         check, seconds = self._budget.checks, self._budget.seconds
         logger.info(
             "%d -> %d operators  %s  check %d  %.0f s",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from pathlib import Path
 
 
@@ -10,6 +12,31 @@ def folder() -> Path:
     """Name the user's folder for it; it need not exist."""
     chosen = os.environ.get("XDG_CACHE_HOME")
     return (Path(chosen) if chosen else Path.home() / ".cache") / "shrinkfx"
+
+
+_KEPT_DAYS = 60
+_KEPT_BYTES = 512 << 20
+
+
+def note_use(path: Path) -> None:
+    """Have a file count as just used."""
+    with contextlib.suppress(PermissionError):  # another user's may be read
+        os.utime(path)
+
+
+def forget_old() -> None:
+    """Remove what has not been used for long, of an earlier PyTorch say.
+
+    What is kept is bounded: the least recently used goes first. A process that has
+    loaded or linked a file does not need its name any more.
+    """
+    files = [path for path in folder().rglob("*") if path.is_file()]
+    used = {path: path.stat() for path in files}
+    oldest, left = time.time() - _KEPT_DAYS * 86_400, _KEPT_BYTES
+    for path in sorted(used, key=lambda path: -used[path].st_mtime):
+        left -= used[path].st_size
+        if used[path].st_mtime < oldest or left < 0:
+            path.unlink(missing_ok=True)
 
 
 def identity(compiler: str) -> str:

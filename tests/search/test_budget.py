@@ -53,3 +53,13 @@ def test_budget_without_limits_only_counts() -> None:
 def test_budget_of_no_checks_allows_none() -> None:
     with pytest.raises(BudgetExhausted):
         Budget(max_checks=0).spend()
+
+
+def test_time_left_is_told_by_the_last_checks_and_those_that_may_be_spent() -> None:
+    budget = Budget(max_checks=10)
+    assert budget.time_for(5) is None
+    for seconds in [100.0, *[2.0] * 20]:  # the first one was of a larger program
+        budget.took(seconds)
+    assert budget.time_for(5) == 10.0
+    assert budget.time_for(50) == 20.0
+    assert Budget().time_for(5) is None

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
 import subprocess
 import tempfile
 from pathlib import Path
 
 import torch
+
+from shrinkfx.worker import cache
 
 _SOURCE = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -47,12 +48,14 @@ def _built() -> Path:
     compiler = get_cpp_compiler()
     identity = f"{torch.__version__} {torch.__file__} {compiler} {_SOURCE}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    library = _cache() / f"cuda-guard-{digest}.so"
+    library = cache.folder() / f"cuda-guard-{digest}.so"
     if not library.exists():
+        cache.forget_old()
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             # Renamed when whole: another process may be building it as well.
             _build(compiler, Path(folder)).rename(library)
+    cache.note_use(library)
     return library
 
 
@@ -75,8 +78,3 @@ def _build(compiler: str, folder: Path) -> Path:
     if done.returncode:
         raise NoGuard(f"cannot build a CUDA device guard:\n{done.stderr[-2000:]}")
     return built
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "shrinkfx"

@@ -55,7 +55,6 @@ _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?([^\n']+)")
 _SAID_CHARACTERS = 300
 _LOCK_S = 120.0
 _COMPILE_S = 300.0
-_KEPT_DAYS = 60
 
 
 class CannotBuild(Exception):
@@ -128,8 +127,8 @@ def runtime_object(command: Sequence[str], common: str, scratch: Path) -> Runtim
                 if not path.exists():
                     _make(path, flags, text, scratch)
         linker = path.with_suffix(".linker").read_text().split()
-        with contextlib.suppress(PermissionError):  # another user's may be read
-            os.utime(path)
+        for part in (path, path.with_suffix(".linker")):
+            cache.note_use(part)
     except (OSError, subprocess.SubprocessError) as error:
         raise CannotBuild(f"no runtime object: {error}") from error
     return Runtime(path, (*linker, "-Wl,-z,defs"))
@@ -188,7 +187,7 @@ def _make(path: Path, flags: Sequence[str], text: str, scratch: Path) -> None:
     if done.returncode:
         reason = first_error(done.stdout)
         raise CannotBuild(f"the runtime object does not compile: {reason}")
-    _forget_old(path.parent)
+    cache.forget_old()
     linker = path.with_suffix(".linker")
     draft = path.with_suffix(f".{os.getpid()}")
     try:
@@ -223,12 +222,3 @@ def _choose_linker(compiler: str, made: Path) -> str:
         if shutil.which(name) and _compile(trial).returncode == 0:
             return flags
     return ""
-
-
-def _forget_old(folder: Path) -> None:
-    """Remove what has not been used for long: of an earlier PyTorch, say."""
-    oldest = time.time() - _KEPT_DAYS * 86_400
-    for path in folder.glob("*.o"):
-        if path.stat().st_mtime < oldest:
-            for part in (path, path.with_suffix(".linker"), path.with_suffix(".lock")):
-                part.unlink(missing_ok=True)

@@ -48,7 +48,9 @@ def build() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         library = folder / f"guard_pages-{_digest(compiler)}.so"
         if not library.exists():
+            cache.forget_old()
             _compile(compiler, library)
+        cache.note_use(library)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         raise CannotGuard(f"{type(error).__name__}: {error}") from error
     return library

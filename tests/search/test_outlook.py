@@ -1,0 +1,43 @@
+"""Whether what a search says of its rest comes true."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from synthetic import Blame, Needles, make_case
+
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.events import Checked, Event
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+from shrinkfx.testing import FakeOracle, whole
+
+CASES = [(50, 3), (50, 8), (200, 8)]
+
+
+def errors(operators: int, needed: int, number: int) -> list[float]:
+    """Compare estimates with what came, a second each: powers of two too much."""
+    case = make_case(number, operators, needed, Needles.NEAR, Blame.NONE)
+    oracle, told = FakeOracle(case.answer), []
+    budget = Budget(clock=lambda: float(len(oracle.asked)))
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Checked):
+            assert event.expected_s is not None
+            told.append(event.expected_s)
+
+    start = whole(case.program)
+    Reducer(start, oracle, choose(None), budget=budget, listener=listen).run()
+    total = len(told)
+    moments = [int(part * total) for part in (0.1, 0.25, 0.5, 0.75)]
+    return [math.log2((told[at] + 1) / (total - at)) for at in moments]
+
+
+@pytest.mark.parametrize(("operators", "needed"), CASES)
+def test_estimate_of_the_time_left_is_honest(operators: int, needed: int) -> None:
+    found = [error for n in range(6) for error in errors(operators, needed, n)]
+    assert abs(statistics.median(found)) < 0.6
+    within = [abs(error) < 1 for error in found]
+    assert sum(within) / len(within) > 0.6
