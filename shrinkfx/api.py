@@ -157,6 +157,7 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
     _check_files(options)
+    options = _with_what_shows_it(options)
     return _in_its_folder("reduce", _reduce, options, listener)
 
 
@@ -185,6 +186,7 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         if value is not None and value <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
     _check_files(options)
+    options = _with_what_shows_it(options)
     return _in_its_folder("sweep", run_sweep, options, listener)
 
 

@@ -32,9 +32,9 @@ def test_check_inputs_has_inputs_checked(
     expected: Mapping[str, str] | None,
 ) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(api, "run", lambda options, *_: asked.append(options))
+    monkeypatch.setattr(api, "_reduce", lambda options, *_: asked.append(options))
+    monkeypatch.setattr(api, "_check_files", lambda _: None)
     model = tmp_path / "model.pt2"
-    model.touch()
     more: dict[str, Any] = {"until": until, "environment": environment}
     shrinkfx.minify(model, out=tmp_path / "out", **more)
     wanted = environment if expected is None else expected
