@@ -31,7 +31,7 @@ from shrinkfx.run.retrieval import retrieve as retrieve_from
 from shrinkfx.run.sweep import JOURNAL, run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
-from shrinkfx.search.events import Begun, Caught, Listener, ignore
+from shrinkfx.search.events import Begun, Listener, ignore
 from shrinkfx.search.strategy import choose
 
 __all__ = [
@@ -155,10 +155,7 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     folder = output_folder(options.out, options.model)
     listener(Begun("reduce", str(options.model), str(folder)))
     try:
-        reduction = run(options, folder, listener)
-        for caught in reduction.summary["by_catch"]:
-            listener(Caught(**caught))
-        return reduction
+        return run(options, folder, listener)
     finally:
         remove_if_empty(folder)
 

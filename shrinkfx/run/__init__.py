@@ -18,7 +18,7 @@ from shrinkfx.run.memory import examine, wants_guard_pages
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Result, conclude, verify, write
 from shrinkfx.run.subject import find_subject
-from shrinkfx.search.events import Listener, Seen
+from shrinkfx.search.events import Caught, Listener, Seen
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
@@ -57,4 +57,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         else:
             verified = verify(job, server, subject, result, printed)
         after, versions = Sizes.from_json(printed), server.ready.versions
-    return conclude(job, subject, found, result, verified, after, versions)
+    reduction = conclude(job, subject, found, result, verified, after, versions)
+    for caught in reduction.summary["by_catch"]:
+        listener(Caught(**caught))
+    return reduction
