@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,10 @@ def test_check_inputs_has_inputs_checked(
     expected: Mapping[str, str] | None,
 ) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(api, "_reduce", lambda options, *_: asked.append(options))
-    monkeypatch.setattr(api, "_check_files", lambda _: None)
+    monkeypatch.setattr(api, "run", lambda options, *_: asked.append(options))
     model = tmp_path / "model.pt2"
+    with zipfile.ZipFile(model, "w") as archive:  # nobody will load it
+        archive.writestr("model/models/model.json", "{}")
     more: dict[str, Any] = {"until": until, "environment": environment}
     shrinkfx.minify(model, out=tmp_path / "out", **more)
     wanted = environment if expected is None else expected
