@@ -273,8 +273,11 @@ def read_until(process: subprocess.Popen[str], words: str) -> None:
 
 
 def check_resumed(run: Run, out: Path) -> None:
+    """Go on after the baseline, which is not repeated."""
     resumed = run.call("--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
+    assert "as the journal says" in resumed.stderr
+    assert "running --check on the program as it is" not in resumed.stderr
     assert answers(out) == answers(run.whole)
     assert outcome(out) == outcome(run.whole)
 
