@@ -60,15 +60,26 @@ SMALL_BYTES = 3 << 20
 
 @dataclass(frozen=True)
 class Run:
-    """A command, less its output folder, and what it came to in one go."""
+    """A run that was not disturbed, and how to start it elsewhere.
 
-    command: Sequence[str]
+    Attributes:
+        tool: what a command line begins with.
+        options: all but the output folder.
+        whole: what it came to in one go.
+        seconds: how long that took.
+    """
+
+    tool: Sequence[str]
+    options: Sequence[str]
     whole: Path
     seconds: float
 
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return call([*self.tool, *arguments])
+
     def start(self, out: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [*self.command, "--out", str(out)],
+            [*self.tool, *self.options, "--out", str(out)],
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -76,18 +87,33 @@ class Run:
         )
 
 
-def shrinkfx(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shrinkfx", *arguments]
+def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=ROOT, timeout=900, check=False, capture_output=True, text=True
     )
 
 
-def in_one_go(command: Sequence[str], whole: Path) -> Run:
+TOOL = [sys.executable, "-m", "shrinkfx"]
+
+
+def in_one_go(tool: Sequence[str], options: Sequence[str], whole: Path) -> Run:
     started = time.monotonic()
-    done = shrinkfx(*command[3:], "--out", str(whole))
+    done = call([*tool, *options, "--out", str(whole)])
     assert done.returncode == 0, done.stderr
-    return Run(command, whole, time.monotonic() - started)
+    return Run(tool, options, whole, time.monotonic() - started)
+
+
+@pytest.fixture(name="torchless", scope="module")
+def _torchless(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of seconds: all but the worker is real."""
+    folder = tmp_path_factory.mktemp("torchless")
+    script = Path(__file__).with_name("torchless") / "command_line.py"
+    tool = [sys.executable, str(script), str(folder)]
+    subprocess.run(tool, check=True)
+    judge = f"{sys.executable} -S {folder / 'judge.py'} {{}}"
+    return in_one_go(
+        tool, [str(folder / "model.pt2"), "--check", judge], folder / "whole"
+    )
 
 
 @pytest.fixture(name="checked", scope="module")
@@ -101,8 +127,7 @@ def _checked(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
     check.write_text(HOLDS)
     judge = f"{sys.executable} -S {check} {{}}"
-    command = [sys.executable, "-m", "shrinkfx", str(model), "--check", judge]
-    return in_one_go(command, folder / "whole")
+    return in_one_go(TOOL, [str(model), "--check", judge], folder / "whole")
 
 
 @pytest.fixture(name="compiled", scope="module")
@@ -111,9 +136,8 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Run:
     export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
     model = folder / "model.pt2"
     subprocess.run([*export, CASE.name, str(model)], check=True, timeout=300)
-    start = [sys.executable, "-m", "shrinkfx", str(model)]
-    command = [*start, "--preload", str(CASE / "planted.py")]
-    return in_one_go(command, folder / "whole")
+    options = [str(model), "--preload", str(CASE / "planted.py")]
+    return in_one_go(TOOL, options, folder / "whole")
 
 
 def answers(out: Path) -> dict[tuple[str, ...], str]:
@@ -161,7 +185,7 @@ def kill_and_resume(
         time.sleep(0.05)
     assert not marked(), "the server outlived its parent"
 
-    resumed = shrinkfx("--resume", str(out))
+    resumed = run.call("--resume", str(out))
     if "holds no run" in resumed.stderr or "before it began" in resumed.stderr:
         return "not begun"
     assert resumed.returncode == 0, resumed.stderr
@@ -174,37 +198,61 @@ def kill_and_resume(
     return "ended" if ended else f"{len(before)} answered"
 
 
-def test_finished_run_says_so_and_changes_nothing(checked: Run, tmp_path: Path) -> None:
-    whole = checked.whole
+def test_finished_run_says_so_and_changes_nothing(
+    torchless: Run, tmp_path: Path
+) -> None:
+    whole = torchless.whole
     before = {path: path.read_bytes() for path in whole.iterdir()}
     for again in (
-        shrinkfx("--resume", str(whole)),
-        shrinkfx(*checked.command[3:], "--out", str(whole)),
+        torchless.call("--resume", str(whole)),
+        torchless.call(*torchless.options, "--out", str(whole)),
     ):
         assert again.returncode == 0, again.stderr
         assert "finished: reduced:" in again.stderr
-    other = shrinkfx(*checked.command[3:], "--timeout", "99", "--out", str(whole))
+    other = torchless.call(*torchless.options, "--timeout=99", "--out", str(whole))
     assert other.returncode == 2
     assert "another run" in other.stderr
     assert {path: path.read_bytes() for path in whole.iterdir()} == before
 
 
+def kill_at_random(
+    run: Run, times: int, folder: Path, marked: Callable[[], list[int]]
+) -> None:
+    draw = random.Random(times)
+    for number in range(times):
+        moment = draw.uniform(0.0, run.seconds)
+        found = kill_and_resume(run, folder / f"out{number}", moment, marked)
+        print(f"killed after {moment:.1f} of {run.seconds:.1f} s: {found}")
+
+
+@pytest.mark.parametrize(
+    "times", [4, pytest.param(50, marks=pytest.mark.slow)], ids=str
+)
+def test_killed_run_ends_as_if_it_had_not_been(
+    torchless: Run, tmp_path: Path, marked: Callable[[], list[int]], times: int
+) -> None:
+    kill_at_random(torchless, times, tmp_path, marked)
+
+
 @pytest.mark.slow
-def test_command_run_killed_at_50_moments_ends_as_if_it_had_not_been(
+def test_killed_run_with_torch_ends_as_if_it_had_not_been(
     checked: Run, tmp_path: Path, marked: Callable[[], list[int]]
 ) -> None:
-    draw = random.Random(7)
-    for number in range(50):
-        moment = draw.uniform(0.0, checked.seconds)
-        found = kill_and_resume(checked, tmp_path / f"out{number}", moment, marked)
-        print(f"killed after {moment:.1f} of {checked.seconds:.1f} s: {found}")
+    kill_at_random(checked, 15, tmp_path, marked)
+
+
+@pytest.mark.aoti
+def test_killed_run_that_compiles_ends_as_if_it_had_not_been(
+    compiled: Run, tmp_path: Path, marked: Callable[[], list[int]]
+) -> None:
+    kill_at_random(compiled, 5, tmp_path, marked)
 
 
 def listened_to(
     run: Run, out: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*run.command, "--no-progress", "--out", str(out)],
+        [*run.tool, *run.options, "--no-progress", "--out", str(out)],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -225,18 +273,20 @@ def read_until(process: subprocess.Popen[str], words: str) -> None:
 
 
 def check_resumed(run: Run, out: Path) -> None:
-    resumed = shrinkfx("--resume", str(out))
+    """Go on after the baseline, which is not repeated."""
+    resumed = run.call("--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
+    assert "as the journal says" in resumed.stderr
+    assert "running --check on the program as it is" not in resumed.stderr
     assert answers(out) == answers(run.whole)
     assert outcome(out) == outcome(run.whole)
 
 
-@pytest.mark.slow
 def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
-    checked: Run, tmp_path: Path
+    torchless: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = listened_to(checked, out)
+    process = listened_to(torchless, out)
     read_until(process, " -> ")
     os.killpg(process.pid, signal.SIGINT)
     read_until(process, "interrupted: writing and verifying")
@@ -249,24 +299,23 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
     assert (summary["status"], summary["stopped"]) == ("stopped", "interrupted")
     assert summary["verified"] == {"runs": 0, "failed": 0}
     assert summary["operators"]["after"] < summary["operators"]["before"]
-    check_resumed(checked, out)
+    check_resumed(torchless, out)
 
 
-@pytest.mark.slow
 def test_interrupt_while_verifying_sums_up_and_ends(
-    checked: Run, tmp_path: Path
+    torchless: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = listened_to(checked, out)
+    process = listened_to(torchless, out)
     read_until(process, "writing repro.py")
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 4
     assert "--resume" in said
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["operators"]["after"] == 2
+    assert summary["operators"]["after"] == 3
     assert (out / "minimal.pt2").is_file()
-    check_resumed(checked, out)
+    check_resumed(torchless, out)
 
 
 @pytest.fixture(name="small_disk")
@@ -287,14 +336,13 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", ["out", "tmp"])
 def test_full_disk_ends_a_run_that_goes_on_when_there_is_space(
-    checked: Run, tmp_path: Path, small_disk: Path, place: str
+    torchless: Run, tmp_path: Path, small_disk: Path, place: str
 ) -> None:
     out = small_disk / "out" if place == "out" else tmp_path / "out"
     temporary = small_disk if place == "tmp" else tmp_path
-    process = listened_to(checked, out, {"TMPDIR": str(temporary)})
+    process = listened_to(torchless, out, {"TMPDIR": str(temporary)})
     read_until(process, " -> ")
     filler = small_disk / "filler"
     fill(filler)
@@ -306,16 +354,5 @@ def test_full_disk_ends_a_run_that_goes_on_when_there_is_space(
     before = answers(out)
     assert before
     filler.unlink()
-    check_resumed(checked, out)
+    check_resumed(torchless, out)
     assert list(answers(out))[: len(before)] == list(before)
-
-
-@pytest.mark.aoti
-def test_compiled_run_killed_at_5_moments_ends_as_if_it_had_not_been(
-    compiled: Run, tmp_path: Path, marked: Callable[[], list[int]]
-) -> None:
-    draw = random.Random(11)
-    for number in range(5):
-        moment = draw.uniform(0.1 * compiled.seconds, compiled.seconds)
-        found = kill_and_resume(compiled, tmp_path / f"out{number}", moment, marked)
-        print(f"killed after {moment:.1f} of {compiled.seconds:.1f} s: {found}")

@@ -91,7 +91,8 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
     assert before
     assert not (out / "sweep.json").exists()
 
-    resumed = run(command(model, "--resume", str(out)))
+    again = [sys.executable, "-m", "shrinkfx", "--resume"]
+    resumed = run([*again, str(out)])
     assert resumed.returncode == 6, resumed.stderr
     asked = rows(out / "journal.sqlite")
     answered = [(sizes, attempt) for sizes, attempt, done in asked if done]
@@ -99,12 +100,15 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
     assert asked[: len(before) - 1] == before[:-1]
     assert results(out) == results(tmp_path / "whole")
     # The folder's name is all that differs.
-    first, again = (done.stdout.splitlines()[:-1] for done in (whole, resumed))
-    assert first == again
+    first, second = (done.stdout.splitlines()[:-1] for done in (whole, resumed))
+    assert first == second
 
-    other = run(command(model, "--resume", str(out), "--seed", "6"))
+    finished = run([*again, str(out)])
+    assert finished.returncode == resumed.returncode
+    assert "finished: " in finished.stderr
+    other = run([*again, str(out), "--seed", "6"])
     assert other.returncode == 2
-    assert "seed=5" in other.stderr
+    assert "leave --seed out" in other.stderr
 
 
 def test_sweep_for_another_kind_says_what_it_found(model: Path, tmp_path: Path) -> None:

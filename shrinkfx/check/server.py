@@ -38,7 +38,6 @@ WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
 
-
 Said = TypeVar("Said", bound=Message)
 
 
@@ -88,12 +87,11 @@ class Server:
         """Start the process and have it load; again, if it was closed before."""
         self.directory.mkdir(exist_ok=True)
         self._mark, self._buffer = new_mark(), b""
-        patience = self._start_timeout_s
         with _held_interrupt() as interrupted:
             self._process = self._started()
             try:
-                self._write(self._setup.to_line(), patience)
-                if not self._wait(patience, "loading", interrupted):
+                self._write(self._setup.to_line(), self._start_timeout_s)
+                if not self._wait(self._start_timeout_s, "loading", interrupted):
                     raise KeyboardInterrupt
                 self.ready = self._take(Ready, "loading")
             except BaseException:

@@ -65,6 +65,8 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
 
 def _written(job: Job, server: Server, subject: Subject, found: Found) -> Reduction:
     """Write the smallest program and its repro, and see that fail."""
+    if found.stopped:
+        job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     result, reducer = _result(subject, found), found.reducer
     seen = subject.target, reducer.best, reducer.form
     result = replace(result, memory=examine(job, subject.compiler, *seen))

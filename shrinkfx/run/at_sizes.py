@@ -52,11 +52,10 @@ def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str
     """Settle what the examples share, or take it from the sweep that goes on.
 
     Raises:
-        UsageError: that one was of another program, or with other settings.
+        UsageError: that one was with another torch.
     """
     options, asked = job.options, job.options.sweeping or Sweeping()
     free = available_bytes() // _BYTES_PER_ELEMENT
-    wanted = asdict(asked)
     fixed = {
         "content": content_of(options),
         "torch": server.ready.versions.get("torch", ""),
@@ -70,15 +69,15 @@ def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str
     before = journal.settings()
     if not before:
         defaults = {"examples": EXAMPLES, "seed": 0, "max_elements": MAX_ELEMENTS}
-        given = {name: value for name, value in wanted.items() if value is not None}
+        given = {k: v for k, v in asdict(asked).items() if v is not None}
         settings = {**fixed, **defaults, **given}
         settings["max_elements"] = min(settings["max_elements"], free)
         journal.begin(settings)
         return settings
-    for name, value in {**fixed, **wanted}.items():
-        if value is not None and value != before[name]:
-            what = "another program" if name == "content" else f"{name}={before[name]}"
-            raise UsageError(f"--resume {job.out}: that sweep was of {what}")
+    for name in ("torch", "backend"):  # all else was read from the same journal
+        if fixed[name] != before[name]:
+            then = f"{name} {before[name]}, and here is {fixed[name]}"
+            raise UsageError(f"--resume {job.out}: that sweep was with {then}")
     return before
 
 

@@ -101,8 +101,6 @@ def reduce(job: Job, subject: Subject) -> Found:
         found.stopped = INTERRUPTED
     finally:
         job.budget.reserve_s = 0.0
-    if found.stopped:
-        job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     return found
 
 

@@ -45,6 +45,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         closing(SweepJournal(out / JOURNAL, "outside")) as beside,
     ):
         job.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
+        job.budget.checks = journal.count()
         space = _space(job, server)
         settings = settle_settings(job, server, journal)
         listener(Spanned(tuple(map(asdict, space.symbols)), settings))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, StorageError
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.sizes import Sizes
@@ -157,8 +158,9 @@ class Examples:
         number = self._record.asked(sizes, attempt)
         try:
             example = self._run(sizes)
-        except (BudgetExhausted, KeyboardInterrupt):
-            self._record.withdrawn(number)  # it is not these sizes that end the sweep
+        except (BudgetExhausted, StorageError, KeyboardInterrupt):
+            with suppress(StorageError):  # it is not these sizes that end the sweep
+                self._record.withdrawn(number)
             raise
         self._record.answered(number, example)
         return example

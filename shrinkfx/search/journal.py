@@ -254,6 +254,11 @@ class SweepJournal:
         why = _why_not_again([boot for _, boot in rows], self._boot)
         return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
 
+    def count(self) -> int:
+        """Count the examples of all parts that were answered."""
+        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
+        return int(self._db.read(count)[0][0])
+
     def asked(self, sizes: Sizes, attempt: int) -> int:
         """Note that sizes are about to be run, and return the note's number."""
         row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, StorageError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.sizes import Sizes, Space, Symbol
@@ -102,7 +102,10 @@ def test_sizes_that_end_the_sweep_twice_are_left_alone(tmp_path: Path) -> None:
     assert eleventh.sizes[-1] not in rest.sizes
 
 
-@pytest.mark.parametrize("end", [BudgetExhausted("spent"), KeyboardInterrupt()])
+ENDS = [BudgetExhausted("spent"), KeyboardInterrupt(), StorageError("/", "full", "")]
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_sizes_are_not_to_blame_for_what_the_user_ends(
     tmp_path: Path, end: BaseException
 ) -> None:
@@ -124,6 +127,7 @@ def test_record_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
         journal.answered(journal.asked((3, 4), 1), example)
     with closing(SweepJournal(path)) as journal:
         assert journal.settings() == {"seed": 7}
+        assert journal.count() == 1
         assert journal.recall((3, 4), 1) == example
         assert journal.recall((3, 4), 0) is None
     with closing(SweepJournal(path, "outside")) as journal:

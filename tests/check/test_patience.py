@@ -1,0 +1,81 @@
+"""How the time limit of a check follows those before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from shrinkfx.check.oracle import Compiler, InductorOracle, Limits
+from shrinkfx.check.patience import Patience, time_limit
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.program.messages import Ending, Request
+from shrinkfx.testing import PLANTED, chain, whole
+
+
+def verdict(seconds: float, unresolved: str = "", invalid: str = "") -> Verdict:
+    seen = Observation(seconds=seconds, unresolved=unresolved, invalid=invalid)
+    return Verdict(Outcome.PASSED, seen)
+
+
+def after(*verdicts: Verdict, timeout_s: float = 500.0) -> float:
+    patience = Patience(timeout_s)
+    for each in verdicts:
+        patience.learn(each)
+    return patience.timeout_s
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit"), [(1.0, 60.0), (20.0, 200.0), (90.0, 600.0)]
+)
+def test_limit_is_ten_times_what_it_took_within_bounds(
+    seconds: float, limit: float
+) -> None:
+    assert time_limit(seconds) == limit
+
+
+def test_limit_falls_to_ten_times_the_longest_of_the_last_ten() -> None:
+    assert after(*[verdict(9.0)] * 9) == 500.0
+    assert after(*[verdict(9.0)] * 10) == 90.0
+    assert after(verdict(40.0), *[verdict(9.0)] * 9) == 400.0
+    assert after(verdict(40.0), *[verdict(9.0)] * 10) == 90.0
+
+
+def test_limit_never_rises() -> None:
+    assert after(*[verdict(9.0)] * 10, *[verdict(30.0)] * 10) == 90.0
+
+
+def test_checks_that_did_not_end_tell_nothing() -> None:
+    silent = [verdict(500.0, unresolved="timeout"), verdict(0.1, invalid="no program")]
+    assert after(*[verdict(9.0)] * 9, *silent) == 500.0
+    assert after(*[verdict(9.0)] * 9, *silent, verdict(9.0)) == 90.0
+
+
+class Worker:
+    """Takes 9 s for whatever it is asked, and keeps how long it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[float] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.given.append(request.timeout_s)
+        return Ending("exit", stage="done", seconds=9.0)
+
+
+def limits_given(patience: Patience | None, recalled: Sequence[Verdict]) -> list[float]:
+    worker = Worker()
+    compiler = Compiler(worker, Limits(500.0, 1 << 30), patience=patience)
+    oracle = InductorOracle(compiler, PLANTED)
+    for each in recalled:
+        oracle.learn(each)
+    for _ in range(11):
+        oracle.check(whole(chain("x", "relu")))
+    compiler.built_stock().candidate(whole(chain("x", "relu")))
+    return worker.given
+
+
+def test_oracle_goes_by_its_answers_and_those_of_the_journal() -> None:
+    assert limits_given(Patience(500.0), []) == [500.0] * 10 + [90.0, 500.0]
+    recalled = [verdict(9.0)] * 8
+    assert limits_given(Patience(500.0), recalled) == [500.0] * 2 + [90.0] * 9 + [500.0]
+    assert limits_given(None, []) == [500.0] * 12
