@@ -41,6 +41,9 @@ def require_program(path: Path) -> None:
     if names is None:
         reason = "is no .pt2: that is a zip archive"
         raise LoadError(str(path), reason, _SAVE)
+    if "serialized_exported_program.json" in names:
+        reason = "has the format of torch 2.7 and before"
+        raise LoadError(str(path), reason, f"torch.export.load it, and {_SAVE}")
     if wrong := _not_a_program({name.partition("/")[2] for name in names}):
         raise LoadError(str(path), *wrong)
 

@@ -31,6 +31,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.errors import LoadError
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 _FUNCTIONS = frozenset({"abs", "bool", "float", "int", "max", "min", "pow", "round"})
 """Builtins that an expression of sizes may call; others are sympy's and torch's."""
 
@@ -79,7 +80,7 @@ def disarmed() -> Iterator[None]:
     """Let no pickle look up more than ``weights_only`` and the preloads allow."""
     global _reading
     _install_hook()
-    before = os.environ.get(_FORCE)
+    before = {name: os.environ.pop(name, None) for name in (_FORCE, _FORCE_NOT)}
     os.environ[_FORCE] = "1"
     registered: list[Any] = [t for t in pytree.SUPPORTED_NODES if isinstance(t, type)]
     _reading = True
@@ -89,8 +90,7 @@ def disarmed() -> Iterator[None]:
     finally:
         _reading = False
         os.environ.pop(_FORCE)
-        if before is not None:
-            os.environ[_FORCE] = before
+        os.environ.update({k: v for k, v in before.items() if v is not None})
 
 
 _reading = False
@@ -112,7 +112,13 @@ def _refuse_pickle(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _require_harmless(path: str) -> None:
-    """Look through torch's own reader: another one might see another archive."""
+    """Look through torch's own reader: another one might see another archive.
+
+    Torch tries ``zipfile`` where its own fails, for a format that it wrote up to 2.7.
+    """
+    with zipfile.ZipFile(path) as older:
+        if "version" in older.namelist():
+            raise ValueError("the format of torch 2.7 and before")
     archive = PT2ArchiveReader(path)
     names = archive.get_file_names()
     if any(name.startswith("data/aotinductor/") for name in names):

@@ -188,6 +188,20 @@ def armed_programs(good: bytes, save: Callable[[Any], bytes], canary: str) -> Ma
         yield f"size-{number}", archive(sized)
 
 
+def armed_before_2_8(good: bytes, save: Callable[[Any], bytes], canary: str) -> Made:
+    """Write the format that torch falls back to, with what runs code in it."""
+    parts = members(good)
+    for name, blob in armed_pickles(save, canary):
+        old = {
+            "version": b"8.20",
+            "serialized_exported_program.json": parts[_GRAPH],
+            "serialized_state_dict.pt": blob,
+            "serialized_constants.pt": save({}),
+            "serialized_example_inputs.pt": save(((), {})),
+        }
+        yield f"before-2.8-{name}", archive(old)
+
+
 def scripted(good: bytes, save: Callable[[Any], bytes], canary: str) -> Made:
     """Hide the same where torch has an unpickler of its own, for scripted classes."""
     parts = members(good)

@@ -73,7 +73,8 @@ def good_inputs() -> bytes:
 
 
 def armed_programs(canary: str) -> damage.Made:
-    return damage.armed_programs(good_program(), save, canary)
+    yield from damage.armed_programs(good_program(), save, canary)
+    yield from damage.armed_before_2_8(good_program(), save, canary)
 
 
 def armed_inputs(canary: str) -> damage.Made:
@@ -91,6 +92,7 @@ def programs(canary: str) -> damage.Made:
     yield from damage.wrong_kinds(rng)
     yield "tensors", good_inputs()
     yield from damage.armed_programs(good, save, canary)
+    yield from damage.armed_before_2_8(good, save, canary)
     yield from damage.scripted(good, save, canary)
 
 
@@ -204,7 +206,7 @@ def test_armed_files_would_run_code_if_torch_read_them_alone(tmp_path: Path) -> 
         names = [name for name, _ in made("unused")]
         for name in names:
             canary = tmp_path / f"executed-{number}-{name}"
-            data = dict(made(str(canary)))[name]
+            data = dict(made(str(canary)))[name]  # it holds the canary's path
             path = tmp_path / f"{number}-{name}{suffix}"
             path.write_bytes(data)
             canaries[path] = canary

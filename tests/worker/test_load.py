@@ -222,6 +222,15 @@ def test_example_inputs_of_a_class_load_if_it_is_registered(tmp_path: Path) -> N
     assert isinstance(load(given).example.args[0], Pair)
 
 
+def test_setting_that_lets_pickles_run_code_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    load(setup(tmp_path))
+    assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == "1"
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+
+
 def test_example_inputs_of_an_unknown_class_are_not_read(tmp_path: Path) -> None:
     given = setup(tmp_path)
     path = Path(str(given.model))
