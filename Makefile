@@ -1,6 +1,6 @@
 # make demo   install, build a failing model, reduce it, show the repro failing
 # make test   install, lint, type-check, test; two real AOTInductor reductions, four of
-#             CUDA programs without a GPU, a sweep over sizes, and more
+#             CUDA programs without a GPU, a sweep over sizes, the tutorial, and more
 # make test-all   the same with every case of repros/ and of tests/planted/, and 500
 #                 random programs (an hour and a half)
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
@@ -38,7 +38,7 @@ lint: .venv/installed
 test: lint
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -m aoti \
-		-k "test_run or equal_in_both_builds or by_a_sweep and size_33 or minimum and ( \
+		-k "test_run or test_tutorial or equal_in_both_builds or by_a_sweep and size_33 or minimum and ( \
 		assert_roll_bound or compile_lowering_raises or \
 		cuda_ima_unmasked_kernel or cuda_ima_lying_operator or \
 		cuda_ima_benchmark_only or cuda_assert_bad_index)"

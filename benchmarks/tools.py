@@ -196,8 +196,9 @@ def _ended(ran: Ran, last: str) -> str:
 
 
 _WITH_PRELOADS = """
-import runpy, sys
+import os, runpy, sys
 for preload in sys.argv[1:-1]:
+    sys.path.append(os.path.dirname(preload))
     runpy.run_path(preload)
 script, sys.argv = sys.argv[-1], sys.argv[:1]
 runpy.run_path(script, run_name="__main__")

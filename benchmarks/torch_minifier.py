@@ -27,6 +27,7 @@ from shrinkfx.worker.describe import count_operators, dynamic_dims
 def main(job: dict[str, Any]) -> None:
     folder = Path(job["folder"])
     for preload in job["preloads"]:
+        sys.path.append(str(Path(preload).parent))  # for modules beside it
         runpy.run_path(preload)
     if job["count"]:
         _count(folder)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from shrinkfx.check.command import Command
 from shrinkfx.check.files import (
+    require_command,
     require_compiler,
     require_inputs,
     require_preloads,
@@ -32,7 +33,7 @@ from shrinkfx.run.session import refuse_if_begun, resumed
 from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
-from shrinkfx.search.events import Begun, Caught, Listener, ignore
+from shrinkfx.search.events import Begun, Listener, ignore
 from shrinkfx.search.strategy import choose
 
 __all__ = [
@@ -156,7 +157,8 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
     _check_files(options)
-    return _in_its_folder("reduce", _reduce, options, listener)
+    options = _with_what_shows_it(options)
+    return _in_its_folder("reduce", run, options, listener)
 
 
 def sweep(options: Options, listener: Listener = ignore) -> Swept:
@@ -184,6 +186,7 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         if value is not None and value <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
     _check_files(options)
+    options = _with_what_shows_it(options)
     return _in_its_folder("sweep", run_sweep, options, listener)
 
 
@@ -206,13 +209,6 @@ def _in_its_folder(
         remove_if_empty(folder)
 
 
-def _reduce(options: Options, folder: Path, listener: Listener) -> Reduction:
-    reduction = run(options, folder, listener)
-    for caught in reduction.summary["by_catch"]:
-        listener(Caught(**caught))
-    return reduction
-
-
 def reduce_found(
     options: Options, swept: Swept, listener: Listener = ignore
 ) -> Reduction:
@@ -233,7 +229,7 @@ def reduce_found(
     if swept.target is None:
         raise UsageError("the sweep has found nothing to reduce")
     options = replace(options, inputs=swept.target.failing, sweeping=None)
-    return _reduce(_with_what_shows_it(options), swept.folder, listener)
+    return run(_with_what_shows_it(options), swept.folder, listener)
 
 
 def resume(
@@ -269,7 +265,7 @@ def resume(
     task = "sweep" if options.sweeping else "reduce"
     listener(Begun(task, str(options.model), str(folder)))
     if not options.sweeping:
-        return _reduce(options, Path(folder), listener)
+        return run(options, Path(folder), listener)
     swept = run_sweep(options, Path(folder), listener)
     return reduce_found(options, swept, listener) if swept.goes_on else swept
 
@@ -362,6 +358,8 @@ def _check_files(options: Options) -> None:
         require_inputs(options.inputs)
     require_preloads(options.preload)
     require_compiler(options.environment)
+    if options.check is not None:
+        require_command(options.check, options.environment)
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

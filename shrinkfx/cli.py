@@ -143,7 +143,7 @@ def _print_candidate(retrieved: api.Retrieved) -> Ended:
 
 def _print_confirmed(confirmed: api.Confirmed) -> Ended:
     if confirmed.expected:
-        print(f"expected: {confirmed.expected}")
+        print(f"expected: {confirmed.expected}".removesuffix(": "))
     print(f"seen:     {confirmed.seen}")
     said = " as its header states" if confirmed.expected else ""
     print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def test_check_inputs_has_inputs_checked(
     asked: list[Options] = []
     monkeypatch.setattr(api, "run", lambda options, *_: asked.append(options))
     model = tmp_path / "model.pt2"
-    model.touch()
+    with zipfile.ZipFile(model, "w") as archive:  # nobody will load it
+        archive.writestr("model/models/model.json", "{}")
     more: dict[str, Any] = {"until": until, "environment": environment}
     shrinkfx.minify(model, out=tmp_path / "out", **more)
     wanted = environment if expected is None else expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from shrinkfx import api
 from shrinkfx.cli import main
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.progress import NAMES, Json
+from shrinkfx.report.summary import ByCatch
 from shrinkfx.search.events import (
     Begun,
     Caught,
@@ -77,6 +79,11 @@ def test_what_is_for_people_is_no_line() -> None:
         Json(stream)(event)
     assert stream.getvalue() == ""
     assert {Noted, Started} == set(get_args(Event)) - NAMES.keys()
+
+
+def test_by_catch_is_told_as_the_summary_has_it() -> None:
+    told = {field.name for field in fields(Caught)}
+    assert told == {field.name for field in fields(ByCatch)}
 
 
 def test_search_is_told_check_by_check() -> None:

@@ -85,6 +85,14 @@ def test_module_imports_only_what_its_room_may(path: Path) -> None:
             assert rest[0] in ALLOWED[here] | {here}, f"{path} imports {name}"
 
 
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_nothing_is_unpickled_outside_of_the_worker(path: Path) -> None:
+    """What comes from a file of somebody else's is read where it may do harm."""
+    unpicklers = {"pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"}
+    used = {name.split(".")[0] for name in imports(path)}
+    assert not used & unpicklers
+
+
 def test_every_room_is_listed() -> None:
     assert {room(p) for p in modules()} == set(ALLOWED)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import shutil
 import struct
 import zipfile
@@ -113,6 +114,19 @@ def require_compiler(settings: Mapping[str, str]) -> None:
     if shutil.which(name, path=both.get("PATH")) is None:
         advice = "install g++, or set CXX to the path of a compiler"
         raise LoadError(name, "no such C++ compiler", advice)
+
+
+def require_command(text: str, settings: Mapping[str, str]) -> None:
+    """Refuse a command line whose command cannot be run.
+
+    Raises:
+        LoadError: naming the command.
+    """
+    name = shlex.split(text)[0]
+    path = {**os.environ, **settings}.get("PATH")
+    if "{" not in name and shutil.which(name, path=path) is None:
+        advice = "is it in the PATH, and executable (chmod +x)?"
+        raise LoadError(f"--check {text!r}", f"no such command as {name}", advice)
 
 
 def _names(path: Path, where: str, how: str) -> list[str] | None:

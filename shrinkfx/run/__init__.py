@@ -23,7 +23,7 @@ from shrinkfx.run.remembering import recall_subject
 from shrinkfx.run.result import Result, Verified, conclude, sum_up, verify, write
 from shrinkfx.run.session import at_work, finish
 from shrinkfx.run.subject import Subject, find_subject
-from shrinkfx.search.events import Listener, Seen
+from shrinkfx.search.events import Caught, Listener, Seen
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
@@ -58,6 +58,8 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         if found.stopped:
             said = found.stopped
         finish(job, reduction.status, said, reduction.exit_code)
+    for caught in reduction.summary["by_catch"]:
+        listener(Caught(**caught))
     return reduction
 
 

@@ -46,8 +46,7 @@ class Rebuilt:
 
     Attributes:
         stale: sizes that depended on data come from inputs now, or strides are
-            other ones, so the metadata is of another program: it must be exported
-            again, as source.
+            other ones, so the metadata is of another program: export it again.
         outputs: what it returns, by the names of the original's values.
         passing: near inputs on which it must pass before it may fail, or None.
         settled: how its inputs' sizes are to be declared, if not as they were.
@@ -116,9 +115,13 @@ class _Builder:
         return self._finish(outputs)
 
     def _feeds_in_order(self) -> list[str]:
-        """Weights first, as every exported program has them, then inputs."""
-        feeds = [n for n in self._candidate.feeds if not self._symbols.take_literal(n)]
+        """Weights first, as every exported program has them, then inputs.
+
+        What carries a size stands before values that were cut, as it did: compiled
+        code reads symbols off the first input that has them.
+        """
         skeleton = self._candidate.skeleton
+        feeds = [n for n in self._candidate.feeds if not self._symbols.take_literal(n)]
         inputs = [n for n in feeds if skeleton.node(n).role not in _WEIGHTS]
         for name in inputs:
             if reason := self._values.why_not(name):
@@ -126,7 +129,7 @@ class _Builder:
         weights = [
             n for role in _WEIGHTS for n in feeds if skeleton.node(n).role is role
         ]
-        inputs += self._symbols.carriers(inputs)
+        inputs = skeleton.in_order([*inputs, *self._symbols.carriers(inputs)])
         return weights + sorted(inputs, key=self._symbols.is_computed)
 
     def _feed(self, name: str) -> None:

@@ -263,3 +263,13 @@ def test_settled_programs_compute_what_they_did(batches: Case) -> None:
         assert {d for dims in dynamic(built) for d in dims} <= {0, 1}
         assert all(high - low == 1 for low, high in ranges(built))
     assert tried >= 8
+
+
+def test_input_that_carries_a_size_stands_where_it_did(tmp_path: Path) -> None:
+    # Compiled code works s0 out of 3*s0 + 1 where that comes first, and gets it wrong.
+    t = Dim("t", min=3, max=100)
+    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
+    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
+    for target in ("cos", "slice"):
+        built = rebuild(made.program, made.keeping(target), made.values)
+        assert [tuple(a.shape) for a in built.failing.args] == [(4, 2), (13, 2)]
