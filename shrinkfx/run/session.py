@@ -50,7 +50,7 @@ def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
         StorageError: the disk is full, or the journal damaged.
     """
     clear_leftovers()
-    with _locked(out), _told(out):
+    with _told(out), _locked(out):
         _remove_drafts(out)
         with closing(Journal(out / JOURNAL)) as journal:
             journal.once("run", lambda: _described(options))
@@ -108,7 +108,7 @@ def resumed(out: Path, given: Options) -> Options:
     """
     if not (out / JOURNAL).is_file():
         raise UsageError(f"--resume {out} holds no run")
-    with _locked(out), closing(Journal(out / JOURNAL)) as journal:
+    with _told(out), _locked(out), closing(Journal(out / JOURNAL)) as journal:
         run = journal.fact("run")
         if run is None:
             raise UsageError(f"--resume {out}: it was killed before it began")
@@ -126,7 +126,7 @@ def resumed(out: Path, given: Options) -> Options:
         _check_unchanged(out, run, options)
         stopped = journal.fact("stopped")
         if stopped and stopped["budget"] and options.budget == before.budget:
-            raise BudgetExhausted(f"{out}: {stopped['said']}; {_more(out)}")
+            raise BudgetExhausted(f"{out}: {stopped['said']}")
         journal.note("run", {**run, "options": options.to_json()})
         return options
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.errors import StorageError, WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -139,3 +140,58 @@ def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT digest, build FROM checks ORDER BY number").fetchall()
     assert rows == [(digest, build) for digest, build, _ in asked]
+
+
+def damage(path: Path) -> None:
+    """Take the journal's table away from under it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("DROP TABLE checks")
+
+
+def overwrite(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.write_bytes(b"noise" * 20_000)
+
+
+@pytest.mark.parametrize("ruin", [damage, overwrite])
+def test_journal_that_fails_ends_the_search_with_the_best_so_far(
+    tmp_path: Path, ruin: Callable[[Path], None]
+) -> None:
+    path, asked = tmp_path / "journal.sqlite", []
+
+    def fails(candidate: Candidate, calls: int) -> bool:
+        asked.append(candidate)
+        if len(asked) == 4:
+            ruin(path)
+        return has("cos")(candidate)
+
+    worker = Worker(fails, Ending("exit", stage="run", answer=RAISED))
+    compiler = Compiler(worker, Limits(10.0, 1 << 30), {})
+    job = Job(Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path))
+    found = reduce(job, Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0))
+    assert str(path) in found.stopped
+    assert not job.out_of_budget
+    failing = [c for c in asked[:4] if has("cos")(c)]
+    assert found.reducer.best.cost <= min(c.cost for c in failing[:-1])
+    assert found.reducer.best.cost < WHOLE.cost
+    assert len(asked) == 4
+
+
+@pytest.mark.parametrize(
+    "reason", [WorkerError("died"), StorageError("/tmp", "full", ""), OSError(28, "x")]
+)
+def test_whatever_ends_the_search_leaves_the_best_so_far(
+    tmp_path: Path, reason: Exception
+) -> None:
+    asked = []
+
+    def fails(candidate: Candidate, calls: int) -> bool:
+        asked.append(candidate)
+        if len(asked) == 4:
+            raise reason
+        return has("cos")(candidate)
+
+    found, _ = reduced(tmp_path, fails, RAISES)
+    assert found.stopped == str(reason)
+    failing = [c for c in asked[:3] if has("cos")(c)]
+    assert found.reducer.best == failing[-1]

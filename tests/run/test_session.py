@@ -175,8 +175,9 @@ def test_interrupted_run_goes_on_and_a_spent_one_with_more(
     end(options, "stopped", "interrupted", 4)
     assert resumed(out, NOTHING_NEW)
     end(options, "stopped", "5 checks are spent", 4)
-    with pytest.raises(BudgetExhausted, match="5 checks are spent; with more"):
+    with pytest.raises(BudgetExhausted, match="5 checks are spent") as caught:
         resumed(out, NOTHING_NEW)
+    assert caught.value.__notes__[0].startswith("with more: shrinkfx --resume")
     assert resumed(out, Options(Path(), max_checks=6)).max_checks == 6
 
 
