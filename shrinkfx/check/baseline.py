@@ -12,6 +12,7 @@ from shrinkfx.check.oracle import (
     Compiler,
     runs_to_be_sure,
 )
+from shrinkfx.check.sanity import other_cause
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
@@ -135,7 +136,7 @@ def _settled(
         if target.detail == MEMORY and "guard_pages" not in compiler.options:
             note("guard pages may have it fail in every run: --until ima")
     others = compiler.with_options(build=build)
-    warning = _check_sanity(others, runs) if _may_be_the_inputs(target) else ""
+    warning = other_cause(others, target, runs.have_shown)
     if warning:
         note(f"careful: {warning}")
     seconds = max(s.seconds for s in runs.seen)
@@ -252,32 +253,6 @@ def _go_on(
     silent = [s.unresolved for s in runs.seen if s.unresolved]
     if len(silent) >= _PATIENCE:
         note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
-
-
-def _may_be_the_inputs(target: Signature) -> bool:
-    ran = target.stage in (Stage.RUN, Stage.COMPARE)
-    return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
-
-
-def _check_sanity(compiler: Compiler, runs: _Runs) -> str:
-    """Say if the inputs break the program's own guards: the guide's first step.
-
-    Whatever else comes to light under the guards is said as well.
-    """
-    seen = compiler.with_options(sanity=True).original()[0]
-    shown = seen.signature
-    if seen.unresolved or shown is None or runs.have_shown(shown):
-        return ""
-    if shown.kind is Kind.CHECK_INPUTS:
-        return (
-            "with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
-            f"({shown.text}); the failure may be theirs. Other inputs: "
-            "--inputs FILE; to reduce the refusal itself: --until check-inputs"
-        )
-    return (
-        "with AOTI_RUNTIME_CHECK_INPUTS=1 and nan_asserts it fails otherwise: "
-        f"{shown}; that may be the cause"
-    )
 
 
 def describe(seen: Observation) -> str:

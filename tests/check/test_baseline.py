@@ -117,6 +117,14 @@ def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
     assert any("refuses its inputs" in note for note in notes)
 
 
+def test_refusal_of_inputs_that_pass_too_is_no_cause() -> None:
+    passing = dataclasses.replace(REFUSES, stage="passing")
+    server = FakeServer(*[CRASHES] * ENOUGH, passing)
+    _, notes = found(server)
+    assert server.asked[-1].arguments["sanity"]
+    assert not any("careful" in note for note in notes)
+
+
 def test_flaky_failure_has_its_inputs_checked_too() -> None:
     some = [PASSES, CRASHES, PASSES, *[CRASHES] * (ENOUGH - 1)]
     server = FakeServer(*some, REFUSES)

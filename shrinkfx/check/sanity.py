@@ -1,0 +1,44 @@
+"""Whether a failure has another cause than it seems: the guide's first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.failure.signature import Kind, Signature, Stage
+
+
+def other_cause(
+    compiler: Compiler, target: Signature, is_known: Callable[[Signature], bool]
+) -> str:
+    """Run the program with its guards checked and each kernel's values watched.
+
+    Args:
+        is_known: tells whether it fails so without that, too.
+
+    Returns:
+        What may be the cause, or ''. Not what comes to light where it passes, too.
+    """
+    if not _may_be_the_inputs(target):
+        return ""
+    seen = compiler.with_options(sanity=True).original()[0]
+    shown = seen.signature
+    if seen.unresolved or shown is None or is_known(shown):
+        return ""
+    if shown.stage is Stage.PASSING:
+        return ""
+    if shown.kind is Kind.CHECK_INPUTS:
+        return (
+            "with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
+            f"({shown.text}); the failure may be theirs. Other inputs: "
+            "--inputs FILE; to reduce the refusal itself: --until check-inputs"
+        )
+    return (
+        "with AOTI_RUNTIME_CHECK_INPUTS=1 and nan_asserts it fails otherwise: "
+        f"{shown}; that may be the cause"
+    )
+
+
+def _may_be_the_inputs(target: Signature) -> bool:
+    ran = target.stage in (Stage.RUN, Stage.COMPARE)
+    return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
