@@ -93,6 +93,7 @@ def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+ENDED = "ended before"
 TOOL = [sys.executable, "-m", "shrinkfx"]
 
 
@@ -195,7 +196,7 @@ def kill_and_resume(
     assert outcome(out) == outcome(run.whole)
     assert text_of_repro(out) == text_of_repro(run.whole)
     assert not list(out.glob(f"{DRAFT}*"))
-    return "ended" if ended else f"{len(before)} answered"
+    return ENDED if ended else f"{len(before)} answered"
 
 
 def test_finished_run_says_so_and_changes_nothing(
@@ -218,11 +219,15 @@ def test_finished_run_says_so_and_changes_nothing(
 def kill_at_random(
     run: Run, times: int, folder: Path, marked: Callable[[], list[int]]
 ) -> None:
-    draw = random.Random(times)
-    for number in range(times):
-        moment = draw.uniform(0.0, run.seconds)
-        found = kill_and_resume(run, folder / f"out{number}", moment, marked)
-        print(f"killed after {moment:.1f} of {run.seconds:.1f} s: {found}")
+    """Kill so many runs; one that ended before tells how long they take at most."""
+    draw, longest, killed = random.Random(times), run.seconds, 0
+    while killed < times:
+        moment = draw.uniform(0.0, longest)
+        out = folder / f"out-{moment:.6f}"
+        found = kill_and_resume(run, out, moment, marked)
+        print(f"killed after {moment:.1f} of {longest:.1f} s: {found}")
+        killed += found != ENDED
+        longest = moment if found == ENDED else longest
 
 
 @pytest.mark.parametrize(

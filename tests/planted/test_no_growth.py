@@ -79,9 +79,13 @@ def test_neither_memory_nor_files_grow_over_thousands_of_checks(
     with at_work(options, out, look) as job, job.server() as server:
         check_all(job, find_subject(job, server))
     assert len(used) == CHECKS // EVERY
-    first, last = used[0], used[-1]
-    assert last.parent_bytes - first.parent_bytes < 20 << 20
-    assert last.server_bytes - first.server_bytes < 4 << 20
+    first, half, last = used[0], used[len(used) // 2], used[-1]
+    # Allocators take what they need in steps; what leaks would go on doing so.
+    assert last.server_bytes - first.server_bytes < 16 << 20
+    assert last.server_bytes - half.server_bytes < 1 << 20
+    # A question and its answer are kept, so as not to be asked again: 2 KiB.
+    assert last.parent_bytes - first.parent_bytes < 16 << 20
+    assert last.parent_bytes - half.parent_bytes < 4 << 20
     assert last.output_files == first.output_files
     assert max(u.temporary_files for u in used) <= first.temporary_files
 
