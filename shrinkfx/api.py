@@ -229,6 +229,9 @@ def reduce_found(
     if swept.target is None:
         raise UsageError("the sweep has found nothing to reduce")
     options = replace(options, inputs=swept.target.failing, sweeping=None)
+    if swept.target.found.missing_guard:  # where the program was told to look at them
+        environment = {**options.environment, **_SHOWN_BY[Kind.CHECK_INPUTS]}
+        options = replace(options, environment=environment)
     return run(_with_what_shows_it(options), swept.folder, listener)
 
 

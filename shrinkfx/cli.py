@@ -14,7 +14,7 @@ from typing import Any
 
 from shrinkfx import api
 from shrinkfx.arguments import make_parser, options_of, refuse_beside_resume
-from shrinkfx.errors import ShrinkfxError
+from shrinkfx.errors import Finished, ShrinkfxError
 from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.search.events import Ended, Event, Listener
 from shrinkfx.search.strategy import available
@@ -65,6 +65,9 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
         with contextlib.closing(shown):
             finish = _do(arguments, command, listener)
         return finish()
+    except Finished as error:
+        print(f"shrinkfx: {error}", file=sys.stderr)
+        return Ended("finished", error.exit_code, result={"folder": error.folder})
     except ShrinkfxError as error:
         if arguments.verbose:
             traceback.print_exc()

@@ -54,10 +54,9 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
                 _sum_up_unverified(job, server, subject, found, reason)
                 raise
         before, after = reduction.operators
-        said = f"{reduction.status}: {before} -> {after} operators"
-        if found.stopped:
-            said = found.stopped
-        finish(job, reduction.status, said, reduction.exit_code)
+        status = "stopped" if found.stopped else reduction.status
+        said = found.stopped or f"{status}: {before} -> {after} operators"
+        finish(job, status, said, reduction.exit_code)
     for caught in reduction.summary["by_catch"]:
         listener(Caught(**caught))
     return reduction

@@ -53,12 +53,13 @@ def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
     with _told(out), _locked(out):
         _remove_drafts(out)
         with closing(Journal(out / JOURNAL)) as journal:
+            is_new = journal.fact("run") is None
             journal.once("run", lambda: _described(options))
             journal.tick()
             try:
                 yield Job(options, out, listener, journal)
             except (UsageError, LoadError, NotReproducible):
-                if journal.is_empty():
+                if is_new and journal.is_empty():
                     _discard(out)
                 raise
 
@@ -128,6 +129,7 @@ def resumed(out: Path, given: Options) -> Options:
         if stopped and stopped["budget"] and options.budget == before.budget:
             raise BudgetExhausted(f"{out}: {stopped['said']}")
         journal.note("run", {**run, "options": options.to_json()})
+        journal.note("stopped", None)  # from here on it goes on
         return options
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from shrinkfx.errors import BudgetExhausted, StorageError
+from shrinkfx.errors import ShrinkfxError, StorageError, WorkerError
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.sizes import Sizes
@@ -158,7 +158,9 @@ class Examples:
         number = self._record.asked(sizes, attempt)
         try:
             example = self._run(sizes)
-        except (BudgetExhausted, StorageError, KeyboardInterrupt):
+        except WorkerError:
+            raise  # which these sizes may have killed
+        except (ShrinkfxError, OSError, KeyboardInterrupt):
             with suppress(StorageError):  # it is not these sizes that end the sweep
                 self._record.withdrawn(number)
             raise

@@ -148,7 +148,7 @@ class Journal:
             verdict = check(candidate)
         except WorkerError:
             raise  # which the candidate may have killed
-        except (KeyboardInterrupt, ShrinkfxError):
+        except (KeyboardInterrupt, ShrinkfxError, OSError):
             with suppress(StorageError):
                 self._db.write("DELETE FROM checks WHERE number=?", (number,))
             raise

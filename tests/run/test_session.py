@@ -181,6 +181,23 @@ def test_interrupted_run_goes_on_and_a_spent_one_with_more(
     assert resumed(out, Options(Path(), max_checks=6)).max_checks == 6
 
 
+def test_run_that_was_given_more_may_be_killed(options: Options, out: Path) -> None:
+    end(options, "stopped", "5 checks are spent", 4)
+    resumed(out, Options(Path(), max_checks=600))
+    begin(options)
+    assert resumed(out, NOTHING_NEW).max_checks == 600
+
+
+def test_run_is_not_forgotten_for_what_is_missing_today(
+    options: Options, out: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_by(KeyboardInterrupt(), options, know_nothing)
+    with pytest.raises(LoadError):
+        interrupted_by(LoadError("operators.py", "raises"), options, know_nothing)
+    assert resumed(out, NOTHING_NEW)
+
+
 def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
     with at_work(options, out, ignore) as job:
         with pytest.raises(UsageError, match="at work"):

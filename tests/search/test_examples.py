@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from shrinkfx.errors import BudgetExhausted, StorageError
+from shrinkfx.errors import (
+    BudgetExhausted,
+    NotReproducible,
+    StorageError,
+    WorkerError,
+)
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.sizes import Sizes, Space, Symbol
@@ -102,7 +108,13 @@ def test_sizes_that_end_the_sweep_twice_are_left_alone(tmp_path: Path) -> None:
     assert eleventh.sizes[-1] not in rest.sizes
 
 
-ENDS = [BudgetExhausted("spent"), KeyboardInterrupt(), StorageError("/", "full", "")]
+ENDS = [
+    BudgetExhausted("spent"),
+    KeyboardInterrupt(),
+    StorageError("/", "full", ""),
+    NotReproducible("any", 1, [], ""),
+    OSError(errno.ENOSPC, "No space"),
+]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -117,6 +129,19 @@ def test_sizes_are_not_to_blame_for_what_the_user_ends(
             with pytest.raises(type(end)):
                 Examples(run, record).ask((3, 4))
         assert record.recall((3, 4), 0) is None
+
+
+def test_sizes_may_be_to_blame_for_a_dead_worker(tmp_path: Path) -> None:
+    def run(sizes: Sizes) -> Example:
+        raise WorkerError("died")
+
+    with closing(SweepJournal(tmp_path / "journal.sqlite")) as record:
+        for _ in range(2):
+            with pytest.raises(WorkerError):
+                Examples(run, record).ask((3, 4))
+        known = record.recall((3, 4), 0)
+    assert known is not None
+    assert known.answer is Answer.UNRESOLVED
 
 
 def test_record_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
