@@ -20,7 +20,7 @@ RANGES = ("declared", "beyond")
 
 @dataclass(frozen=True)
 class Sweeping:
-    """How to sweep over sizes; None takes what a resumed sweep had, or the default.
+    """How to sweep over sizes; None takes the default.
 
     Attributes:
         examples: sizes to draw.

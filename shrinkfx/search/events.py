@@ -67,7 +67,7 @@ class Checked:
 
     Attributes:
         operators: of the smallest program so far.
-        seconds: since the search began.
+        seconds: since the run began, its earlier sessions included.
         strategy: who wanted to know.
         asked: operators of the candidate.
         failure: what that did, if it failed.
