@@ -54,8 +54,8 @@ def rows(journal: Path) -> list[tuple[str, int, bool]]:
         ]
 
 
-def kill_after(lines: int, arguments: Sequence[str]) -> None:
-    """Start a sweep, and kill it once it has told of so many examples."""
+def kill_after(lines: int, told: str, arguments: Sequence[str]) -> None:
+    """Start a sweep, and kill it once it has told so often of what matches."""
     started = subprocess.Popen(
         arguments,
         cwd=ROOT,
@@ -65,7 +65,7 @@ def kill_after(lines: int, arguments: Sequence[str]) -> None:
     )
     assert started.stderr is not None
     for line in started.stderr:
-        lines -= ": passes" in line or ": fails" in line
+        lines -= bool(re.search(told, line))
         if not lines:
             break
     os.kill(started.pid, signal.SIGKILL)
@@ -84,9 +84,8 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
     whole = run(command(model, *settings, "--out", str(tmp_path / "whole")))
     assert whole.returncode == 6, whole.stderr
     out = tmp_path / "out"
-    kill_after(
-        random.randrange(1, 45), command(model, *settings, "-v", "--out", str(out))
-    )
+    told = random.randrange(1, 45), ": (passes|fails)"
+    kill_after(*told, command(model, *settings, "-v", "--out", str(out)))
     before = rows(out / "journal.sqlite")
     assert before
     assert not (out / "sweep.json").exists()
@@ -109,6 +108,44 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
     other = run([*again, str(out), "--seed", "6"])
     assert other.returncode == 2
     assert "leave --seed out" in other.stderr
+
+
+def test_sweep_that_is_killed_in_its_reduction_is_resumed_there(
+    model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    settings = ["--examples", "40", "--seed", "5", "--until", "mismatch"]
+    kill_after(1, " -> .* operators", command(model, *settings, "--out", str(out)))
+    before = rows(out / "journal.sqlite"), answers(out / "journal.sqlite")
+    assert before[1]
+    resumed = run([sys.executable, "-m", "shrinkfx", "--resume", str(out)])
+    assert resumed.returncode == 0, resumed.stderr
+    assert rows(out / "journal.sqlite") == before[0]
+    after = answers(out / "journal.sqlite")
+    assert after[: len(before[1])] == before[1]
+    assert len(after) == len(set(after))
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["checks"]["total"] == len(after)
+
+
+def answers(journal: Path) -> list[tuple[str, str, str]]:
+    """List the checks that came to their end."""
+    ask = "SELECT digest, form, build FROM checks WHERE outcome IS NOT NULL"
+    with closing(sqlite3.connect(journal)) as db:
+        return [(*row,) for row in db.execute(f"{ask} ORDER BY number")]
+
+
+def test_sweep_that_runs_out_of_minutes_keeps_what_it_found(
+    model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    minutes = ["--max-minutes", "1", "--examples", "100000"]
+    done = run(command(model, *minutes, "--out", str(out)))
+    assert done.returncode == 4, done.stderr
+    report = json.loads((out / "sweep.json").read_text())
+    assert report["status"] == "stopped"
+    for found in report["findings"]:
+        assert (out / found["failing_inputs"]).exists()
 
 
 def test_sweep_for_another_kind_says_what_it_found(model: Path, tmp_path: Path) -> None:
