@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import zipfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -173,6 +175,26 @@ def test_files_that_cannot_work_are_told_before_torch_is_imported(
     assert "executed" not in said
     after = sorted(p for p in tmp_path.rglob("*") if "shrinkfx-out" not in p.name)
     assert after == before
+
+
+@pytest.mark.parametrize(
+    ("denied", "words"), [("is_file", "cannot be read"), ("iterdir", "no such file")]
+)
+def test_folder_that_may_not_be_looked_into_is_told(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    denied: str,
+    words: str,
+) -> None:
+    def deny(*_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, denied, deny)
+    code, said = answer(capsys, str(tmp_path / "nowhere.pt2"))
+    assert code == 2
+    assert f"nowhere.pt2: {words}" in said
+    assert "give the path of a .pt2" in said
 
 
 def test_verbose_run_shows_where_an_error_comes_from(

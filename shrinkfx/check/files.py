@@ -6,6 +6,7 @@ work is told at once, and a worker is started only for what may.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import shlex
@@ -148,8 +149,7 @@ def _names(path: Path, where: str, how: str) -> list[str] | None:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except OSError as error:
-        reason = f"cannot be read: {error.strerror or error}"
-        raise LoadError(subject, reason, where) from error
+        raise LoadError(subject, _unreadable(error), where) from error
     except _DAMAGED as error:
         raise LoadError(subject, f"is a damaged archive: {error}", _AGAIN) from error
     if begins == _ARCHIVE and entries and min(e.header_offset for e in entries) > 0:
@@ -174,15 +174,22 @@ _DAMAGED = (
 
 
 def _require_file(path: Path, where: str) -> None:
-    if path.is_file():
-        return
+    try:
+        if path.is_file():
+            return
+    except OSError as error:  # of a folder that may not be looked into, say
+        raise LoadError(str(path), _unreadable(error), where) from error
     if path.is_dir():
         raise LoadError(str(path), "is a folder", where)
     if path.exists():
         raise LoadError(str(path), "is no regular file", where)
     advice = where
-    if path.parent.is_dir():
+    with contextlib.suppress(OSError):  # it may not be listed
         beside = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
         near = difflib.get_close_matches(path.name, sorted(beside), n=3)
         advice += f"; did you mean {', '.join(near)}?" if near else ""
     raise LoadError(str(path), "no such file", advice)
+
+
+def _unreadable(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.server import Server
-from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
+from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
 from shrinkfx.program.messages import Ending, Request, Task
 
 LIVES = 6
@@ -98,6 +98,8 @@ class LastingServer(Server):
             self.start()
         except OSError as failed:
             raise StorageError(*_cannot_write(failed, self.directory)) from failed
+        except LoadError as failed:  # what it has loaded before
+            raise WorkerError(f"it could not be started again: {failed}") from failed
         if self._described is not None:
             super().ask(self._described)
 

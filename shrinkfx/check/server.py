@@ -31,8 +31,7 @@ from shrinkfx.program.messages import (
 )
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_GRACE_S = 30.0
-_GLANCE_S = 0.1
+_GRACE_S, _GLANCE_S = 30.0, 0.1
 _LOG = "server.log"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
@@ -183,8 +182,9 @@ class Server:
 
     def _write(self, line: str, timeout_s: float) -> None:
         assert self._process.stdin is not None
-        descriptor = self._process.stdin.fileno()
-        data = line.encode()
+        if self._process.stdin.closed:
+            raise WorkerError("the worker is closed")
+        descriptor, data = self._process.stdin.fileno(), line.encode()
         while data:
             if not _ready(descriptor, select.POLLOUT, timeout_s):
                 raise WorkerError("the worker does not listen", self.log)

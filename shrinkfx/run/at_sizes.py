@@ -9,7 +9,7 @@ from typing import Any
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import Server
-from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.errors import NotReproducible, UsageError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
@@ -122,34 +122,46 @@ class Runner:
 
     def _run(self, sizes: Sizes, compiler: Compiler) -> Example:
         self.job.budget.spend()
-        self._compile_once()
         named = self.space.named(sizes)
         for _ in range(_TRIES):
-            seen = observe(compiler.ask(Task.SIZES, sizes=named))
-            if not _is_speechless(seen):
+            self._compile_once()
+            ending = compiler.ask(Task.SIZES, sizes=named)
+            seen = observe(ending)
+            compiled_in_vain = ending.how == "timeout" and not self._is_compiled()
+            if not compiled_in_vain and not _is_speechless(seen):
                 break
         else:
             seen = replace(seen, signature=None, unresolved=_UNSAID)
         return judge_example(sizes, seen, self._until)
 
     def _compile_once(self) -> None:
-        """Compile when the first example needs it.
+        """Compile when the first example needs it, and the package has not gone.
+
+        What a server has written goes with it when it dies and begins anew.
 
         Raises:
             NotReproducible: it fails there already.
+            WorkerError: it did not when it was compiled before.
         """
-        if self.compiles or self._interprets:
+        if self._is_compiled():
             return
-        self.compiles = 1
-        self.job.note("compiling the program, once")
+        self.compiles += 1
+        again = self.compiles > 1
+        self.job.note(f"compiling the program, {'again' if again else 'once'}")
         limits = self.job.limits(BASELINE_TIMEOUT_S)
         compiler = self._compiler.with_limits(limits, self.job.meters["baseline"])
         seen = observe(compiler.ask(Task.COMPILE))
+        said = str(seen.signature or seen.invalid or seen.unresolved)
+        if again and said:
+            raise WorkerError(f"the program compiled before, and now: {said}")
         if failure := seen.signature:
             advice = f"to reduce that: --until {failure.kind}, without --dynamic-sweep"
             raise NotReproducible(self._until, 1, [str(failure)], advice)
-        if said := seen.invalid or seen.unresolved:
+        if said:
             raise NotReproducible(self._until, 1, [said], "a longer --timeout?")
+
+    def _is_compiled(self) -> bool:
+        return self._interprets or Path(self._package).exists()
 
     def save(self, sizes: Sizes, path: Path, passing: Sizes | None = None) -> Path:
         """Write inputs of these sizes where ``--inputs`` can read them.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from shrinkfx.check.leftovers import clear_leftovers
 from shrinkfx.check.server import tuning
@@ -80,8 +80,11 @@ def refuse_if_begun(options: Options) -> None:
     """
     assert options.out is not None
     out = options.out
-    if not (out / JOURNAL).is_file():
-        return
+    try:
+        if not (out / JOURNAL).is_file():
+            return
+    except PermissionError as error:
+        raise UsageError(f"--out {out}: {error.strerror}") from error
     here = f"--out {out} holds another run: --resume {out} goes on with that, or name "
     here += "an empty folder"
     try:
@@ -192,7 +195,7 @@ def content_of(options: Options) -> str:
 def _locked(folder: Path) -> Iterator[None]:
     """Keep other processes out; the kernel opens the lock again if this one dies."""
     path = folder / _LOCK
-    with path.open("w") as file:
+    with _opened(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -201,6 +204,14 @@ def _locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+def _opened(lock: Path) -> IO[str]:
+    try:
+        return lock.open("w")
+    except PermissionError as error:
+        reason = f"{lock.parent} cannot be written to: {error.strerror}"
+        raise UsageError(reason) from error
 
 
 @contextlib.contextmanager

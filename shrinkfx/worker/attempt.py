@@ -124,7 +124,11 @@ class _Before:
 
 
 def attempt_outside(
-    run: Rebuilt, arguments: Mapping[str, Any], note: Note, folder: Path
+    setup: Setup,
+    run: Rebuilt,
+    arguments: Mapping[str, Any],
+    note: Note,
+    folder: Path,
 ) -> dict[str, Any]:
     """Run a compiled package at sizes that its program does not declare.
 
@@ -141,7 +145,7 @@ def attempt_outside(
     except Exception as error:  # noqa: BLE001 - what the compiled program must do, too
         raised = f"{type(error).__name__}: {first_line(str(error))}"
     note(Stage.LOAD)
-    package = aoti.build_once(run.exported, folder, {}, arguments)
+    package = aoti.build_once(run.exported, folder, setup.inductor, arguments)
     compiled = aoti.load(package)
     try:
         answer = {} if raised else reference.judge(compiled, note)

@@ -239,7 +239,7 @@ class Worker:
     ) -> dict[str, Any]:
         run = self._made(arguments)
         if arguments.get("outside"):
-            return attempt_outside(run, arguments, note, folder)
+            return attempt_outside(self.setup, run, arguments, note, folder)
         return attempt(self.setup, run, arguments, note, folder)
 
     def _save_inputs(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,6 +98,38 @@ def test_next_process_describes_the_program_as_the_last_one_did(
     server.ask(request("count_calls", task=Task.DESCRIBE, calls=str(calls)))
     server.ask(request("kill_server", deaths=str(deaths(1))))
     assert calls.read_text().count("call") == 2
+
+
+@pytest.mark.parametrize(
+    ("manner", "said"), [("--refuses", "m.pt2: not a zip"), ("--dies", "status 1")]
+)
+def test_server_that_does_not_load_again_is_an_error_until_it_does(
+    vices: Path, tmp_path: Path, deaths: Callable[[int], Path], manner: str, said: str
+) -> None:
+    broken = tmp_path / "broken"
+    serve = shlex.join([sys.executable, str(vices)])
+    starter = f"if [ -e {broken} ]; then exec {serve} {manner}; fi; exec {serve}"
+    asked = request("kill_server", deaths=str(deaths(1)))
+    with LastingServer(command=["sh", "-c", starter]) as server:
+        broken.touch()
+        for _ in range(2):  # whoever sums up asks again
+            with pytest.raises(WorkerError, match=said):
+                server.ask(asked)
+        broken.unlink()
+        assert server.ask(asked).answer == {"echo": "survived"}
+
+
+def test_server_that_finds_no_space_to_begin_anew_says_so_each_time(
+    start: Start, deaths: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    server, asked = start(), request("kill_server", deaths=str(deaths(1)))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="No space"):
+            server.ask(asked)
 
 
 def test_no_check_outlasts_the_run(start: Start) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -206,6 +207,27 @@ def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
             resumed(out, NOTHING_NEW)
         job.journal.note("baseline", {})
     assert resumed(out, NOTHING_NEW)
+
+
+def deny(*_: object, **__: object) -> NoReturn:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_folder_that_may_not_be_written_to_is_no_bug(
+    options: Options, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(options)
+    monkeypatch.setattr(Path, "open", deny)
+    with pytest.raises(UsageError, match="cannot be written to: Permission denied"):
+        resumed(out, NOTHING_NEW)
+
+
+def test_folder_that_may_not_be_looked_into_is_no_bug(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_file", deny)
+    with pytest.raises(UsageError, match=r"--out .*out: Permission denied"):
+        refuse_if_begun(options)
 
 
 def interrupted_by(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
+from shrinkfx.program.messages import Setup
 from shrinkfx.worker.attempt import attempt_outside
 from shrinkfx.worker.backends import aoti
 from shrinkfx.worker.load import Inputs
@@ -29,6 +30,16 @@ class Halves(nn.Module):
 
 EXAMPLE = Inputs((torch.randn(4, 2),), {})
 HALVES = export(Halves(), EXAMPLE.args, dynamic_shapes=({0: 2 * Dim("n", min=2)},))
+
+
+SETUP = Setup(directory="", inductor={"max_autotune": True})
+
+
+def build_once(
+    exported: object, folder: Path, options: Mapping[str, object], arguments: object
+) -> str:
+    assert options == SETUP.inductor  # the package may have gone
+    return "package"
 
 
 def refuse(x: Tensor) -> Tensor:
@@ -89,10 +100,10 @@ def _outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outside:
     """Run what stands for a compiled program."""
 
     def run(rows: int, compiled: Callable[..., Any]) -> dict[str, Any]:
-        monkeypatch.setattr(aoti, "build_once", lambda *_: "package")
+        monkeypatch.setattr(aoti, "build_once", build_once)
         monkeypatch.setattr(aoti, "load", lambda package: compiled)
         made = Rebuilt(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
         arguments = {"package": "package"}
-        return attempt_outside(made, arguments, lambda stage: None, tmp_path)
+        return attempt_outside(SETUP, made, arguments, lambda stage: None, tmp_path)
 
     return run

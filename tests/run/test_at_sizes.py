@@ -1,0 +1,114 @@
+"""Runs at sizes, on a package that goes with the server that has compiled it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from shrinkfx.check.server import Server
+from shrinkfx.errors import NotReproducible, WorkerError
+from shrinkfx.options import Options
+from shrinkfx.program.messages import Ending, Ready, Request, Task
+from shrinkfx.program.sizes import Space, Symbol
+from shrinkfx.run.at_sizes import Runner
+from shrinkfx.run.job import Job
+from shrinkfx.search.events import ignore
+from shrinkfx.search.examples import Answer
+
+SPACE = Space((Symbol("n", 2, 4096, 6),))
+SETTINGS = {"until": "any", "seed": 0, "guard_pages": False, "ranges": "inside"}
+
+PASSES = Ending("exit", stage="done")
+TIMEOUT = Ending("timeout", stage="compile")
+DIED = Ending("server", log="killed")
+
+
+class Worker:
+    """Compiles into a file; a run without that compiles too, and for too long."""
+
+    ready = Ready()
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.package = directory / "sweep.pt2"
+        self.asked: list[str] = []
+        self.compiled = PASSES
+        self.dies: Callable[[], Ending | None] = lambda: None
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request.task)
+        if request.task == Task.COMPILE:
+            if self.compiled is PASSES:
+                self.package.touch()
+            return self.compiled
+        if ending := self.dies():
+            return ending
+        return PASSES if self.package.exists() else TIMEOUT
+
+
+@pytest.fixture(name="worker")
+def _worker(tmp_path: Path) -> Worker:
+    return Worker(tmp_path)
+
+
+@pytest.fixture(name="runner")
+def _runner(worker: Worker) -> Runner:
+    job = Job(Options(Path()), worker.directory, ignore)
+    return Runner(job, cast(Server, worker), SPACE, SETTINGS)
+
+
+def test_program_is_compiled_once(runner: Runner, worker: Worker) -> None:
+    assert runner.inside((3,)).answer is Answer.PASSES
+    assert runner.outside((1,)).answer is Answer.PASSES
+    assert worker.asked == [Task.COMPILE, Task.SIZES, Task.SIZES]
+    assert runner.compiles == 1
+
+
+def test_package_that_went_with_its_server_is_compiled_again(
+    runner: Runner, worker: Worker
+) -> None:
+    runner.inside((3,))
+    worker.package.unlink()
+    assert runner.inside((4,)).answer is Answer.PASSES
+    assert worker.asked == [Task.COMPILE, Task.SIZES] * 2
+    assert runner.compiles == 2
+
+
+def test_run_that_had_to_compile_for_itself_and_did_not_get_there_is_repeated(
+    runner: Runner, worker: Worker
+) -> None:
+    """The server died of it and was asked again, when there was no package."""
+    deaths = [lambda: worker.package.unlink()]
+    worker.dies = lambda: deaths.pop()() if deaths else None
+    assert runner.inside((3,)).answer is Answer.PASSES
+    assert worker.asked == [Task.COMPILE, Task.SIZES] * 2
+
+
+@pytest.mark.parametrize("ending", [DIED, Ending("timeout", stage="run")])
+def test_run_without_an_answer_is_not_repeated(
+    runner: Runner, worker: Worker, ending: Ending
+) -> None:
+    worker.dies = lambda: ending
+    assert runner.inside((3,)).answer is Answer.UNRESOLVED
+    assert worker.asked == [Task.COMPILE, Task.SIZES]
+
+
+def test_program_that_does_not_compile_any_more_is_no_finding(
+    runner: Runner, worker: Worker
+) -> None:
+    runner.inside((3,))
+    worker.package.unlink()
+    worker.compiled = TIMEOUT
+    with pytest.raises(WorkerError, match="compiled before, and now"):
+        runner.inside((4,))
+
+
+def test_program_that_does_not_compile_at_first_is_named(
+    runner: Runner, worker: Worker
+) -> None:
+    worker.compiled = DIED
+    with pytest.raises(NotReproducible, match="a longer --timeout"):
+        runner.inside((3,))
