@@ -241,6 +241,7 @@ def resume(
     model: str | Path | None = None,
     max_checks: int | None = None,
     max_minutes: float | None = None,
+    swept: Callable[[Swept], None] | None = None,
     listener: Listener = ignore,
 ) -> Reduction | Swept:
     """Go on with a run that was killed, stopped or interrupted, at any moment.
@@ -253,6 +254,7 @@ def resume(
         model: where the program is now, if it has been moved.
         max_checks: in all, instead of what the run was told.
         max_minutes: in all, instead of what the run was told.
+        swept: told of a sweep that is over, before what it has found is reduced.
 
     Raises:
         Finished: there is nothing left to do.
@@ -269,8 +271,12 @@ def resume(
     listener(Begun(task, str(options.model), str(folder)))
     if not options.sweeping:
         return run(options, Path(folder), listener)
-    swept = run_sweep(options, Path(folder), listener)
-    return reduce_found(options, swept, listener) if swept.goes_on else swept
+    over = run_sweep(options, Path(folder), listener)
+    if not over.goes_on:
+        return over
+    if swept:
+        swept(over)
+    return reduce_found(options, over, listener)
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:

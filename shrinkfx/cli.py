@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
 
     try:
         with contextlib.closing(shown):
-            finish = _do(arguments, command, listener)
+            finish = _do(arguments, command, listener, partial(_sum_up, shown))
         return finish()
     except Finished as error:
         print(f"shrinkfx: {error}", file=sys.stderr)
@@ -89,11 +89,18 @@ def _print_error(said: str, error: BaseException) -> None:
 
 
 def _do(
-    arguments: argparse.Namespace, command: str, listener: Listener
+    arguments: argparse.Namespace,
+    command: str,
+    listener: Listener,
+    sum_up: Callable[[api.Swept], None],
 ) -> Callable[[], Ended]:
-    """Return what prints the result, for when the bar is gone."""
+    """Return what prints the result, for when the bar is gone.
+
+    Args:
+        sum_up: prints a sweep that a reduction follows.
+    """
     if arguments.resume:
-        return _resume(arguments, listener)
+        return _resume(arguments, listener, sum_up)
     options = options_of(arguments, command)
     if arguments.verify:
         return partial(_print_confirmed, api.verify(options, listener))
@@ -104,18 +111,23 @@ def _do(
         swept = api.sweep(options, listener)
         if not swept.goes_on:
             return partial(_print_swept, swept)
-        _print_swept(swept)
+        sum_up(swept)
         return partial(_print_result, api.reduce_found(options, swept, listener))
     return partial(_print_result, api.reduce(options, listener))
 
 
-def _resume(arguments: argparse.Namespace, listener: Listener) -> Callable[[], Ended]:
+def _resume(
+    arguments: argparse.Namespace,
+    listener: Listener,
+    sum_up: Callable[[api.Swept], None],
+) -> Callable[[], Ended]:
     refuse_beside_resume(arguments)
     came = api.resume(
         arguments.resume,
         model=arguments.model,
         max_checks=arguments.max_checks,
         max_minutes=arguments.max_minutes,
+        swept=sum_up,
         listener=listener,
     )
     if isinstance(came, api.Swept):
@@ -154,6 +166,12 @@ def _print_confirmed(confirmed: api.Confirmed) -> Ended:
     if confirmed.fails:
         return Ended("fails", 0, result=result)
     return Ended("passes", 3, result=result)
+
+
+def _sum_up(shown: Quiet, swept: api.Swept) -> None:
+    """Print a sweep that a reduction follows, below the bar of its examples."""
+    shown.close()
+    _print_swept(swept)
 
 
 def _print_swept(swept: api.Swept) -> Ended:

@@ -120,6 +120,7 @@ class Progress(Quiet):
                 tqdm.write(line(event), file=self._stream)
 
     def _begin(self, total: int | None, unit: str) -> None:
+        self.close()
         form = _BAR if total is None else _BAR_WITH_TOTAL
         self._bar = tqdm(
             total=total,

@@ -11,10 +11,11 @@ from typing import NoReturn
 
 import pytest
 
-from shrinkfx import api
+from shrinkfx import api, cli
 from shrinkfx.cli import main
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options import Options, Reduction
+from shrinkfx.options import Options, Reduction, Sweeping
+from shrinkfx.progress import Quiet
 from shrinkfx.run.swept import Finding, Swept
 from shrinkfx.search.examples import Found
 from shrinkfx.testing import PLANTED, chain, whole
@@ -260,6 +261,22 @@ def swept(status: str, target: Finding | None, folder: Path) -> Swept:
     return Swept(status, found, target, "", folder, report)
 
 
+def reduction(out: Path) -> Reduction:
+    return Reduction(
+        "unverified",
+        whole(chain("x", "relu")),
+        PLANTED,
+        PLANTED,
+        minimal=True,
+        operators=(2, 1),
+        checks=3,
+        seconds=1.0,
+        verified=(3, 0),
+        repro=out / "repro.py",
+        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+    )
+
+
 FOUND = Finding(
     Found((33,), Signature(Kind.NAN, Stage.COMPARE), (32,), 1, 1),
     {"s0": 33},
@@ -292,19 +309,7 @@ def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
 
     def run(options: Options, out: Path, _: object) -> Reduction:
         asked.append((options, out))
-        return Reduction(
-            "unverified",
-            whole(chain("x", "relu")),
-            PLANTED,
-            PLANTED,
-            minimal=True,
-            operators=(2, 1),
-            checks=3,
-            seconds=1.0,
-            verified=(3, 0),
-            repro=out / "repro.py",
-            summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
-        )
+        return reduction(out)
 
     monkeypatch.setattr(api, "run_sweep", lambda *_: swept(status, target, tmp_path))
     monkeypatch.setattr(api, "run", run)
@@ -314,3 +319,40 @@ def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
     for options, folder in asked:
         assert (options.inputs, options.sweeping) == (Path("failing-1.pt"), None)
         assert folder == tmp_path
+
+
+@pytest.mark.parametrize("resumes", [False, True], ids=["begins", "resumes"])
+def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    model: Path,
+    *,
+    resumes: bool,
+) -> None:
+    """Where the bar shows what is tried, the terminal stays on its line."""
+    order: list[str] = []
+
+    class Bar(Quiet):
+        def close(self) -> None:
+            order.append(f"closed after {capsys.readouterr().out[:11]!r}")
+
+    def sweep(*_: object) -> Swept:
+        return swept("found", FOUND, tmp_path)
+
+    def run(options: Options, out: Path, _: object) -> Reduction:
+        order.append(f"reduces after {capsys.readouterr().out[:11]!r}")
+        return reduction(out)
+
+    options = Options(model, sweeping=Sweeping())
+    monkeypatch.setattr(cli, "Quiet", Bar)
+    monkeypatch.setattr(api, "resumed", lambda *_: options)
+    monkeypatch.setattr(api, "run_sweep", sweep)
+    monkeypatch.setattr(api, "run", run)
+    begun = [str(model), "--dynamic-sweep", "--out", str(tmp_path / "out")]
+    main([*(["--resume", str(tmp_path)] if resumes else begun), "-q"])
+    assert order == [
+        "closed after ''",
+        "reduces after '1 sizes run'",
+        "closed after ''",
+    ]

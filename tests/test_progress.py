@@ -8,7 +8,7 @@ import pytest
 
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.progress import Plain, Progress, Quiet, Verbose
-from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped
+from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped, Tried
 
 EVENTS: list[Event] = [
     Noted("baseline: it fails"),
@@ -54,6 +54,14 @@ def test_bar_shows_operators_checks_rate_and_time_left() -> None:
 def test_bar_knows_how_many_checks_are_allowed() -> None:
     events: list[Event] = [Started(9, 50), Checked(1, Outcome.PASSED, 9, 1.0, None)]
     assert "9 operators, 1 of 50 checks" in shown(Progress, events)
+
+
+def test_bar_of_a_sweep_ends_where_that_of_the_search_begins() -> None:
+    events: list[Event] = [Tried("n = 3", "passes", ""), Started(9, None)]
+    examples, search = shown(Progress, events).split("\n", 1)
+    assert "n = 3, 1 examples" in examples.rsplit("\r", 1)[-1]
+    assert "9 operators, 0 checks" in search
+    assert "examples" not in search
 
 
 @pytest.mark.parametrize("event", EVENTS)

@@ -97,10 +97,11 @@ class CommandOracle:
     command: Command
 
     def check(self, candidate: Candidate) -> Verdict:
+        compiler = self.compiler.patient_with(candidate)
         with scratch.folder("candidate") as folder:
             program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
             saved = observe(
-                self.compiler.ask(
+                compiler.ask(
                     Task.SAVE,
                     candidate=candidate.to_json(),
                     path=str(program),
@@ -112,19 +113,19 @@ class CommandOracle:
                     why = saved.invalid or "it cannot be saved"
                     saved = replace(saved, invalid=why, signature=None)
                 return Verdict(judge(saved, self.command.target), saved)
-            seen = self.command.run(self.compiler, program, inputs)
+            seen = self.command.run(compiler, program, inputs)
         seen = replace(
             seen,
             seconds=saved.seconds + seen.seconds,
             cpu_seconds=saved.cpu_seconds + seen.cpu_seconds,
         )
         verdict = Verdict(judge(seen, self.command.target), seen)
-        self.learn(verdict)
+        self.learn(candidate, verdict)
         return verdict
 
-    def learn(self, verdict: Verdict) -> None:
+    def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""
-        self.compiler.learn(verdict)
+        self.compiler.learn(candidate, verdict)
 
 
 def runs_of(

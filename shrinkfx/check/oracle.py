@@ -98,13 +98,20 @@ class Compiler:
         patient = dataclasses.replace(self, patience=None)
         return patient.without("only").with_options(build=Build.STOCK)
 
-    def learn(self, verdict: Verdict) -> None:
+    def patient_with(self, candidate: Candidate) -> Compiler:
+        """Give a candidate the time of the baseline, if it is larger than the last."""
+        if self.patience is None or self.patience.covers(candidate):
+            return self
+        return dataclasses.replace(self, patience=None)
+
+    def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""
         if self.patience is not None:
-            self.patience.learn(verdict)
+            self.patience.learn(candidate, verdict)
 
     def candidate(self, candidate: Candidate) -> Observation:
-        return observe(self.ask(Task.CANDIDATE, candidate=candidate.to_json()))
+        compiler = self.patient_with(candidate)
+        return observe(compiler.ask(Task.CANDIDATE, candidate=candidate.to_json()))
 
 
 @dataclass(frozen=True)
@@ -117,12 +124,12 @@ class InductorOracle:
     def check(self, candidate: Candidate) -> Verdict:
         seen = self.compiler.candidate(candidate)
         verdict = Verdict(judge(seen, self.target), seen)
-        self.learn(verdict)
+        self.learn(candidate, verdict)
         return verdict
 
-    def learn(self, verdict: Verdict) -> None:
+    def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""
-        self.compiler.learn(verdict)
+        self.compiler.learn(candidate, verdict)
 
 
 class RepeatedOracle:
@@ -148,10 +155,10 @@ class RepeatedOracle:
     def check(self, candidate: Candidate) -> Verdict:
         with scratch.folder("package") as folder:
             verdict = self._check(candidate, f"{folder}/model.pt2")
-        self.learn(verdict)
+        self.learn(candidate, verdict)
         return verdict
 
-    def learn(self, verdict: Verdict) -> None:
+    def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the rate follow an answer."""
         if verdict.reproduced:
             self._runs_per_failure.append(verdict.observation.runs)

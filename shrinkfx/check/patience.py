@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from shrinkfx.failure.verdict import Verdict
+from shrinkfx.program.candidate import Candidate
 
 _TIMES = 10
 _LEAST_S, _MOST_S = 60.0, 600.0
@@ -21,16 +23,23 @@ def time_limit(seconds: float) -> float:
 class Patience:
     """A time limit that falls as programs shrink, and never rises.
 
-    It goes by the longest of the last checks: what is asked about is no larger than
-    the smallest program that has failed so far, or little.
+    It goes by the longest of the last checks, and is for what a search asks about:
+    candidates no larger than the smallest program that has failed so far.
     """
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._seconds: deque[float] = deque(maxlen=_ENOUGH)
+        self._smallest = math.inf
 
-    def learn(self, verdict: Verdict) -> None:
-        """Take note of a check, unless it did not come to its end."""
+    def covers(self, candidate: Candidate) -> bool:
+        """Tell whether the limit is for a candidate of this size."""
+        return candidate.cost[0] <= self._smallest
+
+    def learn(self, candidate: Candidate, verdict: Verdict) -> None:
+        """Take note of a check; of its time only if it came to its end."""
+        if verdict.reproduced:
+            self._smallest = min(self._smallest, candidate.cost[0])
         seen = verdict.observation
         if seen.unresolved or seen.invalid:
             return

@@ -92,7 +92,11 @@ def refuse_if_begun(options: Options) -> None:
             run, finished = journal.fact("run"), journal.fact("finished")
     except StorageError as error:
         raise UsageError(f"{here}\n{error}") from error
-    if run is None or _identity(run) != _identity(_described(options)):
+    if run is None:  # killed before it began, so that nothing can go on
+        with _locked(out):
+            _discard(out)
+        return
+    if _identity(run) != _identity(_described(options)):
         raise UsageError(here)
     if finished:
         raise Finished(str(out), finished["said"], finished["exit_code"])

@@ -213,7 +213,7 @@ class Reducer:
         if verdict is not None:
             self._budget.count()
             if isinstance(self._oracle, Learner):
-                self._oracle.learn(verdict)
+                self._oracle.learn(candidate, verdict)
         return verdict
 
     def _asked(self, strategy: str, candidate: Candidate) -> Verdict:

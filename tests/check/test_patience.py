@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from shrinkfx.check.command import Command, CommandOracle
 from shrinkfx.check.oracle import Compiler, InductorOracle, Limits
 from shrinkfx.check.patience import Patience, time_limit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.messages import Ending, Request
 from shrinkfx.testing import PLANTED, chain, whole
+
+CHAIN = whole(chain("x", "relu"))
+LONGER = whole(chain("x", "relu", "tanh"))
+FAILED = Verdict(Outcome.REPRODUCED, Observation(PLANTED, seconds=9.0))
 
 
 def verdict(seconds: float, unresolved: str = "", invalid: str = "") -> Verdict:
@@ -21,7 +26,7 @@ def verdict(seconds: float, unresolved: str = "", invalid: str = "") -> Verdict:
 def after(*verdicts: Verdict, timeout_s: float = 500.0) -> float:
     patience = Patience(timeout_s)
     for each in verdicts:
-        patience.learn(each)
+        patience.learn(CHAIN, each)
     return patience.timeout_s
 
 
@@ -67,10 +72,10 @@ def limits_given(patience: Patience | None, recalled: Sequence[Verdict]) -> list
     compiler = Compiler(worker, Limits(500.0, 1 << 30), patience=patience)
     oracle = InductorOracle(compiler, PLANTED)
     for each in recalled:
-        oracle.learn(each)
+        oracle.learn(CHAIN, each)
     for _ in range(11):
-        oracle.check(whole(chain("x", "relu")))
-    compiler.built_stock().candidate(whole(chain("x", "relu")))
+        oracle.check(CHAIN)
+    compiler.built_stock().candidate(CHAIN)
     return worker.given
 
 
@@ -79,3 +84,36 @@ def test_oracle_goes_by_its_answers_and_those_of_the_journal() -> None:
     recalled = [verdict(9.0)] * 8
     assert limits_given(Patience(500.0), recalled) == [500.0] * 2 + [90.0] * 9 + [500.0]
     assert limits_given(None, []) == [500.0] * 12
+
+
+def limits_after_failures(
+    make: Callable[[Compiler], InductorOracle | CommandOracle],
+) -> list[float]:
+    """Ask about a chain that has failed ten times, and about a longer one."""
+    worker = Worker()
+    compiler = Compiler(worker, Limits(500.0, 1 << 30), patience=Patience(500.0))
+    oracle = make(compiler)
+    for _ in range(10):
+        oracle.learn(CHAIN, FAILED)
+    oracle.check(CHAIN)
+    oracle.check(LONGER)
+    return worker.given
+
+
+def test_what_is_larger_than_what_has_failed_has_the_time_of_the_baseline() -> None:
+    given = limits_after_failures(lambda compiler: InductorOracle(compiler, PLANTED))
+    assert given == [90.0, 500.0]
+    command = Command("true {}")
+    given = limits_after_failures(lambda compiler: CommandOracle(compiler, command))
+    assert given == [90.0, 500.0]  # nothing was saved that it could run on
+
+
+def test_limit_is_for_programs_up_to_the_smallest_that_has_failed() -> None:
+    patience = Patience(500.0)
+    patience.learn(CHAIN, verdict(9.0))
+    assert patience.covers(LONGER)
+    patience.learn(LONGER, FAILED)
+    assert patience.covers(LONGER)
+    patience.learn(CHAIN, FAILED)
+    assert patience.covers(CHAIN)
+    assert not patience.covers(LONGER)

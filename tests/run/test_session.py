@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
@@ -142,6 +143,21 @@ def test_folder_without_a_run_is_named(out: Path) -> None:
         pass
     with pytest.raises(UsageError, match="killed before it began"):
         resumed(out, NOTHING_NEW)
+
+
+def test_folder_of_a_run_that_was_killed_before_it_began_is_as_good_as_empty(
+    options: Options, out: Path
+) -> None:
+    with closing(Journal(out / "journal.sqlite")):
+        pass
+    with (out / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # or is it about to begin?
+        with pytest.raises(UsageError, match="at work"):
+            refuse_if_begun(options)
+    refuse_if_begun(options)
+    assert not list(out.iterdir())
+    begin(options)
+    assert resumed(out, NOTHING_NEW)
 
 
 def test_damaged_journal_says_what_to_do(options: Options, out: Path) -> None:

@@ -175,15 +175,15 @@ def test_answer_is_recalled_only_for_the_same_form_and_build(path: Path) -> None
 class LearningOracle(FakeOracle):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self.learnt: list[Verdict] = []
+        self.learnt: list[tuple[Candidate, Verdict]] = []
 
     def check(self, candidate: Candidate) -> Verdict:
         verdict = super().check(candidate)
-        self.learn(verdict)
+        self.learn(candidate, verdict)
         return verdict
 
-    def learn(self, verdict: Verdict) -> None:
-        self.learnt.append(verdict)
+    def learn(self, candidate: Candidate, verdict: Verdict) -> None:
+        self.learnt.append((candidate, verdict))
 
 
 def test_oracle_that_learns_is_told_what_it_was_not_asked(path: Path) -> None:
