@@ -187,7 +187,21 @@ def _parsed(text: str) -> ast.Expression:
             raise ValueError(f"a call in a size: {text}")
         if isinstance(node, ast.Constant) and not isinstance(node.value, int):
             raise ValueError(f"{node.value!r} in a size: {text}")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            _check_power(node, text)
     return tree
+
+
+def _check_power(power: ast.BinOp, text: str) -> None:
+    """Refuse what would take hours to work out, such as a tower of powers."""
+    exponent = getattr(power.right, "value", None)
+    small = isinstance(exponent, int) and exponent <= _MOST_TIMES
+    if not small or any(isinstance(node, ast.Pow) for node in ast.walk(power.left)):
+        raise ValueError(f"a large power in a size: {text}")
+
+
+_MOST_TIMES = 16
+"""The largest exponent of a size."""
 
 
 def names_in(text: str) -> set[str]:
@@ -199,6 +213,11 @@ def names_in(text: str) -> set[str]:
 def evaluate(text: str, sizes: Mapping[str, int]) -> int:
     """Work out an expression over symbols."""
     return int(_value(_compiled(text), sizes))
+
+
+def holds(condition: str, sizes: Mapping[str, int]) -> bool:
+    """Tell whether a condition on symbols is met."""
+    return _holds(_compiled(condition), sizes)
 
 
 def _compiled(text: str) -> CodeType:

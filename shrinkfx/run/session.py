@@ -80,11 +80,8 @@ def refuse_if_begun(options: Options) -> None:
     """
     assert options.out is not None
     out = options.out
-    try:
-        if not (out / JOURNAL).is_file():
-            return
-    except PermissionError as error:
-        raise UsageError(f"--out {out}: {error.strerror}") from error
+    if not _holds_journal(out, "--out"):
+        return
     here = f"--out {out} holds another run: --resume {out} goes on with that, or name "
     here += "an empty folder"
     try:
@@ -114,7 +111,7 @@ def resumed(out: Path, given: Options) -> Options:
         Finished: there is nothing left to do.
         BudgetExhausted: it was stopped by its budget, and there is no other.
     """
-    if not (out / JOURNAL).is_file():
+    if not _holds_journal(out, "--resume"):
         raise UsageError(f"--resume {out} holds no run")
     with _told(out), _locked(out), closing(Journal(out / JOURNAL)) as journal:
         run = journal.fact("run")
@@ -138,6 +135,13 @@ def resumed(out: Path, given: Options) -> Options:
         journal.note("run", {**run, "options": options.to_json()})
         journal.note("stopped", None)  # from here on it goes on
         return options
+
+
+def _holds_journal(out: Path, option: str) -> bool:
+    try:
+        return (out / JOURNAL).is_file()
+    except PermissionError as error:
+        raise UsageError(f"{option} {out}: {error.strerror}") from error
 
 
 def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:

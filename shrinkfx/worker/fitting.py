@@ -11,7 +11,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.sizes import evaluate, names_in
+from shrinkfx.program.sizes import holds, names_in
 from shrinkfx.worker.given import Inputs
 from shrinkfx.worker.space import find_space, user_placeholders
 
@@ -40,7 +40,7 @@ def require_declared_sizes(
     named = {str(symbol): int(size) for symbol, size in bound.items()}
     conditions = find_space(program, example).conditions if named else ()
     for condition in conditions:
-        if names_in(condition) <= set(named) and not evaluate(condition, named):
+        if names_in(condition) <= set(named) and not holds(condition, named):
             where = ", ".join(f"{name}={size}" for name, size in named.items())
             wrong = f"the program declares {condition}"
             raise LoadError(subject, f"its sizes are {where}", f"{wrong}{_TO_TEST}")
@@ -69,7 +69,9 @@ def _outside(program: ExportedProgram, declared: Any, size: Any) -> str:
     bounds = program.range_constraints.get(declared)
     if bounds is None:
         return ""
-    if type(size) is int and bounds.lower <= size <= bounds.upper:
+    # As torch.export.export has it: up to 2 means that no lower bound was asked for.
+    low = bounds.lower if bounds.lower > 2 else 0
+    if type(size) is int and low <= size <= bounds.upper:
         return ""
     return f"the program declares {declared}, from {bounds.lower} to {bounds.upper}"
 

@@ -239,11 +239,13 @@ def test_folder_that_may_not_be_written_to_is_no_bug(
 
 
 def test_folder_that_may_not_be_looked_into_is_no_bug(
-    options: Options, monkeypatch: pytest.MonkeyPatch
+    options: Options, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "is_file", deny)
     with pytest.raises(UsageError, match=r"--out .*out: Permission denied"):
         refuse_if_begun(options)
+    with pytest.raises(UsageError, match=r"--resume .*out: Permission denied"):
+        resumed(out, NOTHING_NEW)
 
 
 def interrupted_by(

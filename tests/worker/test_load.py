@@ -79,7 +79,7 @@ class Sized(nn.Module):
 
 
 def sized(folder: Path, *inputs: object) -> Setup:
-    n = Dim("n", min=2, max=64)
+    n = Dim("n", min=3, max=64)
     shapes = ({0: n}, {0: n}, {0: 2 * n}, None)
     example = (torch.ones(4, 3), torch.ones(4, 3), torch.ones(8, 1), 3)
     exported = torch.export.export(Sized(), example, dynamic_shapes=shapes)
@@ -94,8 +94,8 @@ def of_size(x: int, y: int, z: int, width: int = 3) -> tuple[Tensor, Tensor, Ten
 
 
 WRONG_SIZES = [
-    ((*of_size(65, 65, 130), 3), "dim 0 of x is 65", "from 2 to 64"),
-    ((*of_size(1, 1, 2), 3), "dim 0 of x is 1", "from 2 to 64"),
+    ((*of_size(65, 65, 130), 3), "dim 0 of x is 65", "from 3 to 64"),
+    ((*of_size(2, 2, 4), 3), "dim 0 of x is 2", "from 3 to 64"),
     ((*of_size(5, 6, 10), 3), "dim 0 of y is 6", "which is 5"),
     ((*of_size(5, 5, 11), 3), "dim 0 of z is 11", "which is 10"),
     ((*of_size(5, 5, 10, 4), 3), "dim 1 of x is 4", "exported for 3 only"),
@@ -139,10 +139,21 @@ def test_sizes_that_a_guard_excludes_are_said_with_the_guard(tmp_path: Path) -> 
 def test_declared_sizes_are_taken_and_others_where_they_are_to_be_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for smallest in (2, 64):
+    for smallest in (3, 64):
         load(sized(tmp_path, *of_size(smallest, smallest, 2 * smallest), 3))
     monkeypatch.setenv("AOTI_RUNTIME_CHECK_INPUTS", "1")
     load(sized(tmp_path, *of_size(65, 65, 130), 3))
+
+
+def test_batch_of_one_is_declared_where_no_least_size_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    shapes, example = ({0: Dim.AUTO}, {0: Dim.AUTO}), (torch.ones(4), torch.ones(4))
+    exported = torch.export.export(Guarded(), example, dynamic_shapes=shapes)
+    torch.export.save(exported, tmp_path / "model.pt2")
+    torch.save((torch.ones(1), torch.ones(1)), tmp_path / "inputs.pt")
+    model, given = str(tmp_path / "model.pt2"), str(tmp_path / "inputs.pt")
+    assert load(Setup(str(tmp_path), model=model, inputs=given)).failing.args
 
 
 def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> Setup:
