@@ -1,7 +1,8 @@
 """shrinkfx beside PyTorch's own AOTI minifier, on the same failing programs.
 
 Both reduce the same programs one after the other, each in its own process tree with
-its own caches. The peer is helped: its process has the custom operators, and starts
+its own caches, which last from case to case as they do on a user's machine: the first
+case fills them. The peer is helped: its process has the custom operators, and starts
 from the failing inputs. CPU-seconds are those of the whole tree.
 
     python benchmarks/peers.py --out DIR                  # the CPU cases of repros/

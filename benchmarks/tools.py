@@ -83,12 +83,16 @@ def run(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> Ran:
-    """Run a command in a folder, with caches of its own, and measure its tree."""
+    """Run a command in a tool's folder of a case, and measure its tree.
+
+    Its caches are those that the tool has for all cases, beside the cases' folders.
+    """
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    caches = folder.parents[1] / f"caches_of_{folder.name}"
     own = {
         "TMPDIR": str(folder / "tmp"),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "XDG_CACHE_HOME": str(folder / "cache"),
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "XDG_CACHE_HOME": str(caches),
     }
     log = folder / "log"
     start = time.monotonic()
