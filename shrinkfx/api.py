@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from shrinkfx.check.command import Command
-from shrinkfx.check.files import (
-    require_command,
-    require_compiler,
-    require_inputs,
-    require_preloads,
-    require_program,
-    require_script,
-)
+from shrinkfx.check.files import require_script
 from shrinkfx.errors import UsageError
-from shrinkfx.failure.signature import UNTIL, Kind
-from shrinkfx.options import GUARD_PAGES, RANGES, Options, Reduction, Sweeping
-from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
-from shrinkfx.report.output import (
-    output_folder,
-    remove_if_empty,
-)
+from shrinkfx.failure.signature import Kind
+from shrinkfx.options import Options, Reduction, Sweeping
+from shrinkfx.program.messages import ARCHS, Backend, Build
+from shrinkfx.report.output import output_folder, remove_if_empty
 from shrinkfx.run import run
 from shrinkfx.run.retrieval import Retrieved
 from shrinkfx.run.retrieval import retrieve as retrieve_from
@@ -34,7 +21,12 @@ from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
 from shrinkfx.search.events import Begun, Listener, ignore
-from shrinkfx.search.strategy import choose
+from shrinkfx.validation import (
+    require_budget,
+    require_files,
+    require_sense,
+    require_sense_of_sweep,
+)
 
 __all__ = [
     "Confirmed",
@@ -153,10 +145,10 @@ def minify(
 
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     """Do what ``minify`` does, with its arguments in one record."""
-    _check(options)
+    require_sense(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
-    _check_files(options)
+    require_files(options)
     options = _with_what_shows_it(options)
     return _in_its_folder("reduce", run, options, listener)
 
@@ -176,16 +168,9 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         StorageError: the disk is full; ``resume`` goes on from there.
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
-    _check(options)
-    how = options.sweeping or Sweeping()
-    if options.check is not None:
-        raise UsageError("--dynamic-sweep runs AOTInductor: leave --check out")
-    _check_one_of("ranges", how.ranges, RANGES)
-    for name in ("examples", "max_elements"):
-        value = getattr(how, name)
-        if value is not None and value <= 0:
-            raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
-    _check_files(options)
+    require_sense(options)
+    require_sense_of_sweep(options)
+    require_files(options)
     options = _with_what_shows_it(options)
     return _in_its_folder("sweep", run_sweep, options, listener)
 
@@ -265,7 +250,7 @@ def resume(
     """
     where = Path(model) if model else Path()
     given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
-    _check_budget(given)
+    require_budget(given)
     options = resumed(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"
     listener(Begun(task, str(options.model), str(folder)))
@@ -291,13 +276,13 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
         UsageError: there is no such candidate, or the program is another one.
         LoadError: the program, its inputs or a preload could not be read.
     """
-    _check(options)
+    require_sense(options)
     options = _with_what_shows_it(options)
     if options.check is not None:
         raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
-    _check_files(options)
+    require_files(options)
     listener(Begun("candidate", str(options.model), str(options.out)))
     return retrieve_from(options, digest, options.out, listener)
 
@@ -313,7 +298,7 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
         LoadError: it cannot be read.
         WorkerError: the process that holds torch died.
     """
-    _check(options)
+    require_sense(options)
     require_script(options.model)
     listener(Begun("verify", str(options.model)))
     return confirm(options, listener)
@@ -322,64 +307,3 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
 def _with_what_shows_it(options: Options) -> Options:
     variables = _SHOWN_BY.get(options.until, {})
     return replace(options, environment={**variables, **options.environment})
-
-
-def _check(options: Options) -> None:
-    """Refuse what cannot work before anything is started."""
-    if options.until is not None and options.until not in UNTIL:
-        near = get_close_matches(options.until, UNTIL, n=3)
-        meant = f"did you mean {', '.join(near)}? all: " if near else "one of "
-        raise UsageError(f"no kind '{options.until}': {meant}{', '.join(UNTIL)}")
-    try:
-        re.compile(options.match)
-    except re.error as error:
-        raise UsageError(f"--match {options.match!r}: {error}") from error
-    if options.guard_pages not in GUARD_PAGES:
-        words = ", ".join(GUARD_PAGES)
-        raise UsageError(f"no --guard-pages '{options.guard_pages}': one of {words}")
-    if options.check is not None:
-        _check_command(Command.parse(options.check), options)
-    if options.device and not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
-        raise UsageError(f"--device {options.device}: cpu, cuda or cuda:N")
-    _check_one_of("backend", options.backend, tuple(Backend))
-    _check_one_of("arch", options.arch, ARCHS)
-    _check_one_of("build", options.build, tuple(Build))
-    if options.probe is not None:
-        _check_one_of("probe", options.probe, tuple(Probe))
-    if options.until == Kind.HANG and options.timeout_s is None:
-        raise UsageError("--until hang needs --timeout: how long is a hang?")
-    _check_budget(options)
-    choose(options.strategies)
-
-
-def _check_budget(options: Options) -> None:
-    for name in ("timeout_s", "max_checks", "max_minutes", "baseline_runs"):
-        value = getattr(options, name)
-        if value is not None and value <= 0:
-            option = name.removesuffix("_s").replace("_", "-")
-            raise UsageError(f"--{option} must be above 0, not {value}")
-
-
-def _check_files(options: Options) -> None:
-    """Refuse what no worker could load, before one is started."""
-    require_program(options.model)
-    if options.inputs:
-        require_inputs(options.inputs)
-    require_preloads(options.preload)
-    require_compiler(options.environment)
-    if options.check is not None:
-        require_command(options.check, options.environment)
-
-
-def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
-
-
-def _check_command(command: Command, options: Options) -> None:
-    if options.until or options.match:
-        raise UsageError("--check takes the place of --until and --match: not both")
-    if options.guard_pages == "on":
-        raise UsageError("--guard-pages on: not for a command of yours (--check)")
-    if command.takes_inputs and not options.inputs:
-        raise UsageError("--check with {inputs} needs --inputs FILE")
