@@ -61,7 +61,6 @@ def _with_aoti(
     note: Note,
     folder: Path,
 ) -> dict[str, Any]:
-    """With ``runs`` above 1 it runs again while it passes, and for ``_AGAIN_S``."""
     if "guard_pages" in arguments:
         # What was loaded before lies elsewhere.
         moved = copy.deepcopy((run.failing, run.passing))
@@ -71,14 +70,7 @@ def _with_aoti(
     reference.run_eager()
     before.run_eager()
     note(Stage.COMPILE)
-    options = {**setup.inductor, **arguments.get("inductor", {})}
-    if arguments.get("sanity"):
-        os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
-        options["nan_asserts"] = True
-    if arguments.get("fallback_random"):
-        options["fallback_random"] = True
-    if arguments.get("sanitize"):
-        options = {**sanitizer.OPTIONS, **options}
+    options = _inductor_options(setup, arguments)
     try:
         package = aoti.build_once(run.exported, folder, options, arguments)
     except Stopped:
@@ -90,16 +82,36 @@ def _with_aoti(
     if run.passing and mutates(run.exported):
         compiled = aoti.load(package)  # with the buffers that it had at first
     runs = 1 if mutates(run.exported) else int(arguments.get("runs", 1))
+    answer = _run_until_it_fails(reference, compiled, runs, note)
+    # A corrupt heap may only show when what was allocated is freed.
+    del compiled
+    gc.collect()
+    note(Stage.DONE)
+    return answer
+
+
+def _inductor_options(setup: Setup, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    options = {**setup.inductor, **arguments.get("inductor", {})}
+    if arguments.get("sanity"):
+        os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+        options["nan_asserts"] = True
+    if arguments.get("fallback_random"):
+        options["fallback_random"] = True
+    if arguments.get("sanitize"):
+        options = {**sanitizer.OPTIONS, **options}
+    return options
+
+
+def _run_until_it_fails(
+    reference: Reference, compiled: Callable[..., Any], runs: int, note: Note
+) -> dict[str, Any]:
+    """Run again what passes, ``runs`` times at most and for ``_AGAIN_S``."""
     stop = time.monotonic() + _AGAIN_S
     for left in reversed(range(runs)):
         answer = reference.judge(compiled, note)
         failed = answer.keys() & {"difference", "invalid"}
         if failed or not left or time.monotonic() > stop:
             break
-    # A corrupt heap may only show when what was allocated is freed.
-    del compiled
-    gc.collect()
-    note(Stage.DONE)
     return answer
 
 
