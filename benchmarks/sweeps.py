@@ -81,7 +81,8 @@ def measure_case(case: Path, seeds: int, count: int) -> None:
         model = Path(folder) / "model.pt2"
         export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
         subprocess.run([*export, case.name, str(model)], check=True)
-        with compiled(model, str(case / expected["preload"])) as (space, run):
+        planted = expected["preload"]
+        with compiled(model, str(case / planted) if planted else "") as (space, run):
             firsts, exact, ran = [], 0, []
             for seed in range(1, seeds + 1):
                 examples = Examples(run)

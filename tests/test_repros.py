@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,11 +96,15 @@ def made(case: Path, folder: Path) -> list[str]:
     words = [str(model), "--until", expected["kind"], *expected["options"]]
     if expected["device"] == "cuda":
         words += ["--device", "cuda", "--backend", "interpreter"]
-    if expected["preload"]:
-        words += ["--preload", str(case / expected["preload"])]
+    words += preloading(case, expected)
     if (inputs := model.with_suffix(".inputs.pt")).exists():
         words += ["--inputs", str(inputs)]
     return words
+
+
+def preloading(case: Path, expected: Mapping[str, Any]) -> list[str]:
+    preload = expected["preload"]
+    return ["--preload", str(case / preload)] if preload else []
 
 
 @pytest.mark.aoti
@@ -107,7 +113,7 @@ def test_case_is_found_by_a_sweep(case: Path, tmp_path: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
     model, out = tmp_path / "model.pt2", tmp_path / "out"
     export(case, model)
-    preload = ["--preload", str(case / expected["preload"])]
+    preload = preloading(case, expected)
     options = ["--dynamic-sweep", "--seed", "7", "--out", str(out), *preload]
     run("-m", "shrinkfx", str(model), *options, code=6)
     swept = json.loads((out / "sweep.json").read_text())

@@ -192,7 +192,8 @@ def test_swept_case_is_reduced_with_the_dims_that_it_needs(
     export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
     subprocess.run([*export, case.name, str(model)], check=True, timeout=300)
     start = [sys.executable, "-m", "shrinkfx", str(model), "--dynamic-sweep"]
-    preload = ["--preload", str(case / expected["preload"])]
+    planted = expected["preload"]
+    preload = ["--preload", str(case / planted)] if planted else []
     options = ["--until", expected["kind"], "--seed", "7", "--out", str(out)]
     done = run([*start, *preload, *options])
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.worker.settled import Settled
-from shrinkfx.worker.sizes import sizes_of, tells
+from shrinkfx.worker.sizes import tells
 
 _AUTO = "torch.export.Dim.AUTO"
 
@@ -19,8 +19,8 @@ _AUTO = "torch.export.Dim.AUTO"
 def dynamic_shapes(
     exported: ExportedProgram, settled: Settled | None
 ) -> tuple[list[str], str]:
-    """State the dynamic dims: those that are plain by name, those computed from one as
-    such. Others are left to export.
+    """State the dynamic dims: those that are plain by name, those that are linear in
+    a symbol as such, also where no other dim shows it. Others are left to export.
 
     Returns:
         Statements that declare dims, and an expression for ``dynamic_shapes``.
@@ -51,11 +51,6 @@ class _Dims:
         self._ranges = exported.range_constraints
         self._settled = settled or Settled.nothing()
         self.statements: dict[str, str] = {}
-        tensors = (n.meta.get("val") for n in _user_inputs(exported))
-        sizes = (s for t in tensors if isinstance(t, torch.Tensor) for s in sizes_of(t))
-        self._plain = {
-            size.node.expr for size in sizes if isinstance(size.node.expr, sympy.Symbol)
-        }
 
     def of(self, node: fx.Node) -> str:
         """Write the dynamic dims of an input."""
@@ -74,7 +69,7 @@ class _Dims:
             return _AUTO
         if isinstance(expression, sympy.Symbol):
             return self._symbol(expression)
-        for symbol in expression.free_symbols & self._plain:
+        for symbol in expression.free_symbols:
             if tells(expression, symbol) and expression.diff(symbol) > 0:
                 return str(expression).replace(str(symbol), self._symbol(symbol))
         return _AUTO

@@ -34,6 +34,11 @@ class Derived(nn.Module):
         return waves[1:] + torch.tanh(coarse).repeat_interleave(3, 0)
 
 
+class Alone(nn.Module):
+    def forward(self, fine: Tensor) -> Tensor:
+        return torch.cos(fine)
+
+
 class Filled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.ones(x.shape[0] + 1) + x.sum()
@@ -234,6 +239,20 @@ def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> Non
         assert span in ranges(again)
 
 
+def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
+    tmp_path: Path,
+) -> None:
+    t = Dim("t", min=3, max=100)
+    made = case(tmp_path, Alone(), ([(16, 2)], [(10, 2)], [(13, 2)]), [{0: 3 * t + 1}])
+    (symbol,) = (size for size in made.skeleton.sizes if size.isidentifier())
+    for edits, span in (([], (3, 100)), ([Specialise(symbol, Sizing.NARROW)], (3, 4))):
+        whole = Candidate.whole(made.skeleton).edit(edits)
+        built = rebuild(made.program, whole, made.values)
+        again = built.exported_again(run_source(print_program(built), built))
+        assert dynamic(again) == [[0]]
+        assert span in ranges(again)
+
+
 def settled_in_all(candidate: Candidate) -> Candidate:
     """Settle whatever can be."""
     while open_sizes := sizings(candidate):
@@ -266,7 +285,8 @@ def test_settled_programs_compute_what_they_did(batches: Case) -> None:
 
 
 def test_input_that_carries_a_size_stands_where_it_did(tmp_path: Path) -> None:
-    # Compiled code works s0 out of 3*s0 + 1 where that comes first, and gets it wrong.
+    # Compiled code works s0 out of 3*s0 + 1 where that comes first, and gets it wrong:
+    # repros/sweep_size_from_derived_dim.
     t = Dim("t", min=3, max=100)
     runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
     made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
