@@ -87,10 +87,11 @@ def run(
 
     Its caches are those that the tool has for all cases, beside the cases' folders.
     """
-    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     caches = folder.parents[1] / f"caches_of_{folder.name}"
+    (caches / "tmp").mkdir(parents=True, exist_ok=True)
     own = {
-        "TMPDIR": str(folder / "tmp"),
+        "TMPDIR": str(caches / "tmp"),  # where Inductor puts precompiled headers
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "XDG_CACHE_HOME": str(caches),
     }
