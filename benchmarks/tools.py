@@ -22,8 +22,9 @@ sys.path.insert(0, str(ROOT))
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
 from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
+from shrinkfx.failure.signature import Kind  # noqa: E402
 
-COMPARING = ("mismatch", "nan")
+COMPARING = (Kind.MISMATCH, Kind.NAN)
 
 
 @dataclass(frozen=True)
@@ -163,13 +164,13 @@ def with_pytorch(case: Case, folder: Path, limit: float) -> Result:
         "inputs": str(case.inputs or ""),
         "preloads": case.preloads,
         "compares": case.until in COMPARING,
-        "says": case.message if _LITERAL.fullmatch(case.message) else "",
+        "says": _told(case),
         "folder": str(folder),
     }
     folder.mkdir()
     minifier = [sys.executable, "-W", "ignore", str(HERE / "torch_minifier.py")]
     job.write_text(json.dumps({**about, "count": False}))
-    ran = run([*minifier, str(job)], folder, limit)
+    ran = run([*minifier, str(job)], folder, limit, _environment(case))
     job.write_text(json.dumps({**about, "count": True}))
     run([*minifier, str(job)], folder, limit)
     answer: dict[str, int] = {}
@@ -194,6 +195,17 @@ _LITERAL = re.compile(r"[\w :;,'<=-]+")
 """A pattern that stands for itself, and that the peer can thus be told."""
 
 
+def _told(case: Case) -> str:
+    """Say what the peer is to look for: of a compiled program it sees no message."""
+    seen = case.until == Kind.COMPILE_ERROR and _LITERAL.fullmatch(case.message)
+    return case.message if seen else ""
+
+
+def _environment(case: Case) -> dict[str, str]:
+    checks = case.until == Kind.CHECK_INPUTS
+    return {"AOTI_RUNTIME_CHECK_INPUTS": "1"} if checks else {}
+
+
 def _ended(ran: Ran, last: str) -> str:
     if ran.code < 0:
         return f"died of {signal.Signals(-ran.code).name}"
@@ -213,7 +225,8 @@ runpy.run_path(script, run_name="__main__")
 def _refails(case: Case, folder: Path, limit: float) -> bool:
     command = [sys.executable, "-W", "ignore", "-c", _WITH_PRELOADS]
     command += [*case.preloads, str(folder / "repro.py")]
-    return _is_the_failure(case, run(command, folder / "again", limit))
+    again = run(command, folder / "again", limit, _environment(case))
+    return _is_the_failure(case, again)
 
 
 def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
@@ -224,7 +237,8 @@ def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
     hidden = folder.rename(folder.with_name("hidden"))
     try:
         command = [sys.executable, "-W", "ignore", "repro.py"]
-        return _is_the_failure(case, run(command, alone, limit))
+        ran = run(command, alone, limit, _environment(case))
+        return _is_the_failure(case, ran)
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # the repro may make it anew
         hidden.rename(folder)
@@ -233,7 +247,7 @@ def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
 def _is_the_failure(case: Case, ran: Ran) -> bool:
     if case.until in COMPARING:
         return ran.code != 0 and "accuracy" in ran.said.lower()
-    if case.until in ("ima", "crash") and ran.code < 0:
+    if case.until in (Kind.IMA, Kind.CRASH) and ran.code < 0:
         return True
     return ran.code != 0 and re.search(case.message, ran.said) is not None
 
@@ -253,7 +267,12 @@ def floor(case: Case, out: Path, operators: int) -> float:
 def _check(case: Case, model: Path, inputs: Path | None, build: str) -> float:
     """Measure a check in a warm child: the second one."""
     try:
-        with Server(model=model, inputs=inputs, preloads=case.preloads) as server:
+        with Server(
+            model=model,
+            inputs=inputs,
+            preloads=case.preloads,
+            environment=_environment(case),
+        ) as server:
             compiler = Compiler(server, Limits(600.0, 8 << 30), {"build": build})
             compiler.original()
             return compiler.original()[1].cpu_seconds

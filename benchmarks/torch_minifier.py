@@ -3,9 +3,9 @@
 The job names model, inputs, preloads, a folder, whether results are compared, and what
 the failure says.
 It is given what its own launcher does not give: the custom operators are registered,
-it starts from the failing inputs, and it knows what the failure says.
-``queries`` in the folder grows by a line with
-each compilation; ``answer.json`` holds what is left.
+it starts from the failing inputs, and it knows what a failing compiler says.
+``queries`` in the folder grows by a line with each compilation; ``answer.json`` holds
+what is left.
 """
 
 from __future__ import annotations
