@@ -162,12 +162,14 @@ def _work(worker: Any, request: Request) -> Work:
         return {}
 
     def script(note: Note, folder: Path) -> dict[str, Any]:
+        from shrinkfx.worker.backends import aoti
+
         os.chdir(request.arguments["cwd"])
         note("run")
         # What the server needed and a stranger does not have.
         for name in ("PYTHONPATH", *OWN_VARIABLES):
             os.environ.pop(name, None)
-        environment = dict(os.environ)
+        environment = {**os.environ, **aoti.temporary_below(folder)}
         side = request.arguments.get("guard_pages", Guard.OFF)
         if side != Guard.OFF:
             environment = guard_pages.environment_with(environment, library, side)

@@ -259,6 +259,7 @@ class Worker:
     ) -> dict[str, Any]:
         path, home = arguments["path"], arguments["cwd"]
         os.chdir(home)
+        os.environ.update(aoti.temporary_below(folder))
         note(Stage.RUN)
         if self.setup.backend == Backend.INTERPRETER:
             stand_in_for_cuda(Path(path), self.setup, Probe(arguments["probe"]))

@@ -83,6 +83,28 @@ def test_script_that_passes_does_not_fail_as_stated(tmp_path: Path) -> None:
     assert "passes" in confirmed.seen
 
 
+LEAVES = """
+import os, pathlib
+folder = pathlib.Path(os.environ["TMPDIR"])
+(folder / "left").touch()
+linked = [str(path.resolve()) for path in folder.iterdir() if path.is_symlink()]
+pathlib.Path({told!r}).write_text("\\n".join([str(folder), *linked]))
+"""
+
+
+def test_what_a_script_unpacks_goes_with_it_and_precompiled_headers_stay(
+    tmp_path: Path,
+) -> None:
+    path, told = script(tmp_path, BOUNDS, "index out of bounds"), tmp_path / "told"
+    path.write_text(LEAVES.format(told=str(told)) + path.read_text())
+    for _ in range(2):
+        api.verify(Options(path))
+        folder, headers = told.read_text().splitlines()
+        assert not Path(folder).exists()
+        assert Path(headers).name.startswith("torchinductor_")
+        assert Path(headers).is_dir()
+
+
 def test_what_is_no_script_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "model.pt2"
     program.touch()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
@@ -96,6 +97,21 @@ def build_once(
         shutil.copy(built, f"{kept}.part")
         os.replace(f"{kept}.part", kept)
     return built
+
+
+def temporary_below(folder: Path) -> dict[str, str]:
+    """Have a script unpack its package below a folder, which goes after the check.
+
+    AOTInductor's loader clears nothing away where the process dies. Precompiled
+    headers would be there as well, but serve all programs: they stay where they are.
+
+    Returns:
+        Environment variables.
+    """
+    caches = Path(default_cache_dir())
+    caches.mkdir(parents=True, exist_ok=True)
+    (folder / caches.name).symlink_to(caches)
+    return {"TMPDIR": str(folder)}
 
 
 def load(package: str) -> Callable[..., Any]:
