@@ -1,7 +1,8 @@
 """Export a generated haystack: ``python haystacks.py FAMILY NODES NEEDLES FILE.pt2``.
 
 FAMILY is transformer, cnn or dlrm; NODES about how many nodes its graph has; NEEDLES
-how many operators in a row (1, 3 or 8) ``planted_chain.py`` needs to fail.
+which chain of ``planted_chain.py`` is in it: 1, 3 or 8 operators that cannot be
+lowered, or 3-wrong, whose result is wrong.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ FAMILIES: dict[str, Callable[..., Any]] = {
 }
 
 
-def export(family: str, nodes: int, needles: int) -> torch.export.ExportedProgram:
+def export(family: str, nodes: int, needles: str) -> torch.export.ExportedProgram:
     """Export the largest program of a family that has at most ``nodes`` nodes."""
     make, size = FAMILIES[family], 1
     needle = Chain(CHAINS[needles])
@@ -72,6 +73,6 @@ def _export(module: nn.Module, args: tuple[Any, ...]) -> torch.export.ExportedPr
 
 if __name__ == "__main__":
     family, nodes, needles, file = sys.argv[1:]
-    program = export(family, int(nodes), int(needles))
+    program = export(family, int(nodes), needles)
     torch.export.save(program, file)
     print(len(program.graph.nodes))

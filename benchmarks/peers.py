@@ -28,6 +28,8 @@ from pathlib import Path
 import torch
 from tools import HERE, ROOT, Case, Result, floor, with_pytorch, with_shrinkfx
 
+from shrinkfx.failure.signature import Kind
+
 
 @dataclass(frozen=True)
 class Row:
@@ -100,7 +102,10 @@ def _haystack(spec: str, folder: Path) -> Case:
     export = [sys.executable, "-W", "ignore", str(HERE / "haystacks.py")]
     subprocess.run([*export, family, nodes, needles, str(model)], check=True)
     preload = (str(HERE / "planted_chain.py"),)
-    return Case(model.stem, model, "compile-error", "planted: cannot lower", preload)
+    if needles.endswith("wrong"):
+        return Case(model.stem, model, Kind.MISMATCH, preloads=preload)
+    told = "planted: cannot lower"
+    return Case(model.stem, model, Kind.COMPILE_ERROR, told, preload)
 
 
 def show(row: Row) -> str:

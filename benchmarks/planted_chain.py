@@ -1,7 +1,8 @@
-"""Planted: Inductor refuses a chain of elementwise operators, and nothing less of it.
+"""Planted: Inductor refuses a chain of operators, or adds one to its result.
 
-The chains of ``CHAINS`` need 1, 3 and 8 operators, each on the result of the one
-before. Importing this twice is harmless; eager never sees it.
+The chains of ``CHAINS`` need 1, 3 or 8 elementwise operators, each on the result of the
+one before, and nothing less of it fails. Importing this twice is harmless; eager never
+sees it.
 """
 
 import functools
@@ -10,12 +11,15 @@ from typing import Any
 
 import torch
 from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import lowerings
 
 CHAINS = {
-    1: ("erfinv",),
-    3: ("erf", "atan", "sinh"),
-    8: ("atan", "tan", "asinh", "sinh", "cos", "sin", "tanh", "erf"),
+    "1": ("erfinv",),
+    "3": ("erf", "atan", "sinh"),
+    "8": ("atan", "tan", "asinh", "sinh", "cos", "sin", "tanh", "erf"),
+    "3-wrong": ("sinh", "atan", "erf"),
 }
+"""By name. Those that end in ``wrong`` are compiled, and give a wrong result."""
 
 
 def ends_chain(node: torch.fx.Node, names: tuple[str, ...]) -> bool:
@@ -28,14 +32,17 @@ def ends_chain(node: torch.fx.Node, names: tuple[str, ...]) -> bool:
     return True
 
 
-def refuse_chains(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the lowering of a node so that it raises at the end of a chain."""
+def with_planted_chains(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the lowering of a node so that it goes wrong at the end of a chain."""
 
     @functools.wraps(lower)
     def run_node(self: GraphLowering, node: torch.fx.Node) -> Any:
-        for names in CHAINS.values():
-            if ends_chain(node, names):
-                raise NotImplementedError(f"planted: cannot lower {'-'.join(names)}")
+        ends = [name for name, chain in CHAINS.items() if ends_chain(node, chain)]
+        if any(name.endswith("wrong") for name in ends):
+            return lowerings[torch.ops.aten.add.Tensor](lower(self, node), 1.0)
+        if ends:
+            operators = "-".join(CHAINS[ends[0]])
+            raise NotImplementedError(f"planted: cannot lower {operators}")
         return lower(self, node)
 
     run_node.planted = True  # type: ignore[attr-defined]
@@ -43,4 +50,4 @@ def refuse_chains(lower: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if not hasattr(GraphLowering.run_node, "planted"):
-    GraphLowering.run_node = refuse_chains(GraphLowering.run_node)  # type: ignore[method-assign]
+    GraphLowering.run_node = with_planted_chains(GraphLowering.run_node)  # type: ignore[method-assign]
