@@ -1,4 +1,4 @@
-"""Planted: Inductor refuses a chain of operators, or adds one to its result.
+"""Planted: Inductor refuses a chain of operators, or makes its result larger.
 
 The chains of ``CHAINS`` need 1, 3 or 8 elementwise operators, each on the result of the
 one before, and nothing less of it fails. Importing this twice is harmless; eager never
@@ -39,7 +39,7 @@ def with_planted_chains(lower: Callable[..., Any]) -> Callable[..., Any]:
     def run_node(self: GraphLowering, node: torch.fx.Node) -> Any:
         ends = [name for name, chain in CHAINS.items() if ends_chain(node, chain)]
         if any(name.endswith("wrong") for name in ends):
-            return lowerings[torch.ops.aten.add.Tensor](lower(self, node), 1.0)
+            return lowerings[torch.ops.aten.mul.Tensor](lower(self, node), 1.5)
         if ends:
             operators = "-".join(CHAINS[ends[0]])
             raise NotImplementedError(f"planted: cannot lower {operators}")
