@@ -17,7 +17,7 @@ import pytest
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.failure.signature import Kind, asked_for
+from shrinkfx.failure.signature import Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
@@ -89,7 +89,8 @@ def assert_alike(stock: Observation, fast: Observation) -> None:
     assert fast.signature == stock.signature
     assert fast.invalid == stock.invalid
     assert stock.unresolved == fast.unresolved == ""
-    if stock.signature and fast.signature:
+    # A compiler's words are the same to the letter; a wrong value may be any.
+    if stock.signature and fast.signature and stock.signature.stage is Stage.COMPILE:
         assert fast.signature.text.strip() == stock.signature.text.strip()
 
 
@@ -115,7 +116,7 @@ def ready_to_compile(name: str, folder: Path) -> Iterator[Compiler]:
         environment=checked if case["kind"] == Kind.CHECK_INPUTS else {},
         command=GUARDED_WORKER if guarded else WORKER,
     ) as server:
-        timeout_s = 60.0 if case["kind"] == Kind.HANG else 600.0
+        timeout_s = 120.0 if case["kind"] == Kind.HANG else 600.0
         compiler = Compiler(server, Limits(timeout_s, 16 << 30), OPTIONS.get(name, {}))
         if guarded:
             compiler = compiler.with_options(guard_pages=Guard.AFTER)
