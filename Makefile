@@ -36,7 +36,7 @@ lint: .venv/installed
 	$(BIN)/mypy shrinkfx tests
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 	$(BIN)/python -m pytest -m aoti \
 		-k "test_run or test_tutorial or equal_in_both_builds or by_a_sweep and size_33 or minimum and ( \
 		assert_roll_bound or compile_lowering_raises or \
