@@ -66,6 +66,7 @@ def _count(folder: Path) -> None:
         return
     program = torch.export.load(found[-1])
     answer = {
+        "program": str(found[-1]),
         "operators": count_operators(program.graph_module),
         "dynamic_dims": dynamic_dims(program),
     }
