@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,8 +68,9 @@ def _as_number(actual: Any, expected: Any) -> Any:
 def _same_number(actual: float, expected: float) -> bool:
     if not isinstance(expected, float):
         return actual == expected
-    wide = (torch.tensor(number, dtype=torch.float64) for number in (actual, expected))
-    return bool(torch.isclose(*wide, equal_nan=True))
+    rtol, atol = tolerance(torch.float32)  # which it may have been read from
+    near = math.isclose(actual, expected, rel_tol=rtol, abs_tol=atol)
+    return near or (math.isnan(actual) and math.isnan(expected))
 
 
 def _metadata_differs(actual: Any, expected: Any) -> str:
