@@ -210,6 +210,8 @@ def _print_result(reduction: api.Reduction) -> Ended:
             f"({caught['operators']} operators, --candidate {caught['candidate']})"
         )
     print(f"repro:    {reduction.repro}")
+    if reduction.to_go_on:
+        print(f"to go on: {reduction.to_go_on}")
     result = {
         "operators": [before, after],
         "minimal": reduction.minimal,

@@ -165,6 +165,15 @@ def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
             raise UsageError(f"--resume {out}: {name} was another then: {how}")
 
 
+def how_to_go_on(job: Job) -> str:
+    """Give the command that goes on with a search which was stopped."""
+    more = ""
+    if job.out_of_budget:
+        more += " --max-checks N" if job.options.max_checks else ""
+        more += " --max-minutes M" if job.options.max_minutes else ""
+    return f"shrinkfx --resume {job.out}{more}"
+
+
 def _more(out: Path) -> str:
     return f"with more: shrinkfx --resume {out} --max-checks N --max-minutes M"
 
