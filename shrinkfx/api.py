@@ -104,7 +104,7 @@ def minify(
         max_checks: stop after so many.
         max_minutes: stop after so many.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
-        strategies: names, in order; None means all.
+        strategies: one name, or several in order; None means all.
         command: how the run was started, for the repro's header.
         listener: told of every check and step (``shrinkfx.search.events``).
 
@@ -117,6 +117,7 @@ def minify(
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     names = [preload] if isinstance(preload, (str, Path)) else preload
+    chosen = [strategies] if isinstance(strategies, str) else strategies
     options = Options(
         model=Path(path),
         until=until,
@@ -137,7 +138,7 @@ def minify(
         max_checks=max_checks,
         max_minutes=max_minutes,
         out=Path(out) if out else None,
-        strategies=tuple(strategies) if strategies else None,
+        strategies=None if chosen is None else tuple(chosen),
         command=command,
     )
     return reduce(options, listener)

@@ -318,7 +318,6 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
 
 
 def options_of(arguments: argparse.Namespace, command: str) -> Options:
-    names = arguments.strategies
     return Options(
         model=Path(arguments.model),
         until=arguments.until,
@@ -339,10 +338,14 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         max_checks=arguments.max_checks,
         max_minutes=arguments.max_minutes,
         out=Path(arguments.out) if arguments.out else None,
-        strategies=tuple(names.split(",")) if names else None,
+        strategies=_names(arguments.strategies),
         command=command,
         sweeping=_sweeping(arguments),
     )
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(filter(None, text.split(",")))
 
 
 def _setting(text: str) -> tuple[str, object]:

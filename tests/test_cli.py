@@ -62,6 +62,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--max-minutes", "-1"], "--max-minutes must be above 0"),
         (["--max-checks", "many"], "--max-checks"),
         (["--strategies", "drop_node"], "did you mean drop_nodes"),
+        (["--strategies", ""], "--list-strategies"),
+        (["--strategies", ","], "--list-strategies"),
         (["--unti", "assert"], "unrecognized arguments"),
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
