@@ -89,8 +89,8 @@ def minify(
         backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
             ``auto``, the interpreter for a CUDA program where there is no GPU.
         arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
-        probe: what the interpreter looks at: ``real``, ``hints`` or ``contract``;
-            None means whichever shows the failure.
+        probe: what the interpreter looks at: ``real``, ``hints``, ``contract`` or
+            ``compile``; None means whichever shows the failure.
         inductor: Inductor options of the failing run.
         environment: environment variables of the failing run; ``until``
             ``check-inputs`` adds the one that has inputs checked.
@@ -110,6 +110,7 @@ def minify(
 
     Raises:
         UsageError: an option makes no sense.
+        StrategyError: a strategy is unknown, or no strategy at all.
         LoadError: the program, its inputs or a preload could not be read.
         NotReproducible: the program does not fail as asked.
         Finished: ``out`` holds this very run.
