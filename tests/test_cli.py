@@ -46,8 +46,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--until", "ism"], "no kind 'ism'"),
         (["--until", "asert"], "did you mean assert"),
         (["--until", "hang"], "--timeout"),
-        (["--env", "NOVALUE"], "KEY=VALUE"),
-        (["--inductor-config", "=1"], "KEY=VALUE"),
+        (["--env", "NOVALUE"], "--env takes KEY=VALUE"),
+        (["--inductor-config", "=1"], "--inductor-config takes KEY=VALUE"),
         (["--device", "gpu"], "--device gpu"),
         (["--match", "(unclosed"], "--match"),
         (["--check", "./fails.sh"], "no {} where"),
@@ -68,7 +68,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
         (["--beyond-ranges"], "--beyond-ranges is for a sweep"),
-        (["--resume", "nowhere"], "--resume nowhere holds no run"),
+        (["--resume", "nowhere"], "--resume nowhere: there is no such folder"),
         (["--resume", "nowhere", "--seed", "1"], "leave --seed out"),
         (["--resume", "nowhere", "--max-checks", "0"], "--max-checks must be above 0"),
         (["--dynamic-sweep", "--examples", "0"], "--examples must be above 0"),
@@ -224,6 +224,7 @@ def test_folder_that_cannot_be_made_is_named(
     code, said = answer(capsys, str(model), "--out", f"{model}/out")
     assert code == 2
     assert f"--out {model}/out" in said
+    assert "name a folder that can be written to" in said
 
 
 def test_file_that_is_no_program_is_told_and_leaves_no_folder(

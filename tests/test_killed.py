@@ -187,7 +187,8 @@ def kill_and_resume(
     assert not marked(), "the server outlived its parent"
 
     resumed = run.call("--resume", str(out))
-    if "holds no run" in resumed.stderr or "before it began" in resumed.stderr:
+    nothing = "no such folder", "holds no run", "before it began"
+    if any(words in resumed.stderr for words in nothing):
         return "not begun"
     assert resumed.returncode == 0, resumed.stderr
     after = answers(out)
