@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -278,6 +279,22 @@ def reduction(out: Path) -> Reduction:
         repro=out / "repro.py",
         summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
     )
+
+
+def test_long_by_catch_is_cut(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    model: Path,
+) -> None:
+    facts = {"kind": "nan", "stage": "run", "operators": 2, "candidate": "1a2b"}
+    caught = [{**facts, "text": text} for text in ("x" * 81, "y" * 80 + "\nlog")]
+    came = reduction(tmp_path)
+    came = replace(came, summary={**came.summary, "by_catch": caught})
+    monkeypatch.setattr(api, "run", lambda *_: came)
+    main([str(model), "--out", str(tmp_path / "out"), "-q"])
+    shown = [s for s in capsys.readouterr().out.splitlines() if "by-catch" in s]
+    assert [line.split()[4] for line in shown] == ["x" * 77 + "...", "y" * 80]
 
 
 FOUND = Finding(
