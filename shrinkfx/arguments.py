@@ -17,7 +17,8 @@ EXIT_CODES = {
     1: "internal error",
     2: "bad usage or input",
     3: "the program does not fail as asked; says what it does instead",
-    4: "stopped early by budget or Ctrl-C; the best so far is written and verified",
+    4: "stopped early by budget or Ctrl-C; the best so far is written, and verified if "
+    "there was time",
     5: "reduced, but the repro could not be verified",
     6: "a sweep without --until has found sizes that fail (0: it found none)",
 }

@@ -20,7 +20,7 @@ from shrinkfx.run.job import INTERRUPTED, Job, server_for
 from shrinkfx.run.memory import examine, wants_guard_pages
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.remembering import recall_subject
-from shrinkfx.run.result import Result, Verified, conclude, sum_up, verify, write
+from shrinkfx.run.result import RUNS, Result, Verified, conclude, sum_up, verify, write
 from shrinkfx.run.session import at_work, finish, how_to_go_on
 from shrinkfx.run.subject import Subject, find_subject
 from shrinkfx.search.events import Caught, Listener, Seen
@@ -97,6 +97,8 @@ def _sum_up_unverified(
 ) -> None:
     """Leave a summary of the smallest program, although its repro was not verified."""
     found.stopped = found.stopped or str(reason) or INTERRUPTED
+    if (repro := job.out / "repro.py").exists():
+        reason.add_note(f"written, and not yet run {RUNS} times: {repro}")
     best = found.reducer.best
     after = Sizes(best.cost[0])
     verified = Verified(Written((), "none: it was not verified"), 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,10 +37,14 @@ def compare(
     if len(actual) != len(expected):
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
         return {"what": "metadata", "text": text}
+    actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
         if text := _metadata_differs(a, e):
             return {"what": "metadata", "text": f"output {position}: {text}"}
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
+        if isinstance(e, _NUMBER) and _same_number(e, r) and not _same_number(a, e):
+            text = f"output {position}: {a}, eager gives {e}"
+            return {"what": "values", "text": text}
         if not isinstance(e, torch.Tensor) or e.numel() == 0 or not _stable(e, r):
             continue
         reference = exact() if _differs(a, e, None).any() else None
@@ -50,7 +55,27 @@ def compare(
     return {}
 
 
+_NUMBER = (bool, int, float)
+
+
+def _as_number(actual: Any, expected: Any) -> Any:
+    """Take the number out of the tensor that AOTInductor hands it back in."""
+    if isinstance(expected, _NUMBER) and isinstance(actual, torch.Tensor):
+        return actual.item() if actual.dim() == 0 else actual
+    return actual
+
+
+def _same_number(actual: float, expected: float) -> bool:
+    if not isinstance(expected, float):
+        return actual == expected
+    rtol, atol = tolerance(torch.float32)  # which it may have been read from
+    near = math.isclose(actual, expected, rel_tol=rtol, abs_tol=atol)
+    return near or (math.isnan(actual) and math.isnan(expected))
+
+
 def _metadata_differs(actual: Any, expected: Any) -> str:
+    if isinstance(expected, _NUMBER) and isinstance(actual, _NUMBER):
+        return ""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(expected)
         return "" if same else f"{type(actual).__name__}, not {type(expected).__name__}"

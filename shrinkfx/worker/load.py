@@ -130,17 +130,12 @@ def load(setup: Setup) -> Program:
     assert setup.model is not None
     _require_known_options(setup.inductor)
     given = _given(setup)
-    original = _read(setup.model, setup)
+    original = _with_example(_read(setup.model, setup), setup, given)
     functional = without_writes(original)
     if functional is None:
         # The attempt may have fixed sizes in what both share.
-        original = functional = _read(setup.model, setup)
-    if not original.example_inputs:
-        raise LoadError(
-            setup.model,
-            "holds no example inputs",
-            "export it again with torch.export.export(module, args) and save that",
-        )
+        original = functional = _with_example(_read(setup.model, setup), setup, given)
+    assert original.example_inputs is not None
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
     )
@@ -153,6 +148,30 @@ def load(setup: Setup) -> Program:
         failing=_fitted(setup, program, failing),
         passing=_fitted(setup, program, passing) if passing else None,
     )
+
+
+def _with_example(
+    program: ExportedProgram, setup: Setup, given: tuple[Inputs, Inputs | None] | None
+) -> ExportedProgram:
+    """Have the failing inputs serve as example where the program was saved without."""
+    if program.example_inputs:
+        return program
+    if given is None:
+        raise LoadError(
+            str(setup.model),
+            "holds no example inputs",
+            "name some with --inputs FILE, or export it again with "
+            "torch.export.export(module, args) and save that",
+        )
+    example = _moved(setup, given[0])
+    try:
+        program._graph_module_flat_inputs(example.args, example.kwargs)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        advice = "the program holds no example inputs: these must be all that it takes"
+        raise LoadError(str(setup.inputs), reason, advice) from error
+    program.example_inputs = example.args, example.kwargs
+    return program
 
 
 def _given(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
@@ -171,12 +190,7 @@ def _fitted(setup: Setup, program: Program, given: Inputs) -> Inputs:
         LoadError: the program does not take them.
     """
     assert setup.inputs
-    if setup.device and setup.backend != Backend.INTERPRETER:
-        args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda t: t.to(setup.device), (given.args, given.kwargs)
-        )
-        given = Inputs(args, kwargs)
-    given = in_order_of(program.example, given)
+    given = in_order_of(program.example, _moved(setup, given))
     names = _names(program.original)
     require_same_structure(setup.inputs, program.example, given, names)
     if os.environ.get(_CHECKS_INPUTS) != "1":
@@ -194,6 +208,15 @@ def _names(program: ExportedProgram) -> list[str]:
     return []
 
 
+def _moved(setup: Setup, given: Inputs) -> Inputs:
+    if not setup.device or setup.backend == Backend.INTERPRETER:
+        return given
+    args, kwargs = pytree.tree_map_only(
+        torch.Tensor, lambda t: t.to(setup.device), (given.args, given.kwargs)
+    )
+    return Inputs(args, kwargs)
+
+
 def _read(model: str, setup: Setup) -> ExportedProgram:
     if setup.backend != Backend.INTERPRETER:
         original = read_program(model, model)
@@ -207,13 +230,21 @@ def _require_known_options(options: Mapping[str, Any]) -> None:
     from torch._inductor import config
 
     known = config.get_config_copy()
-    for name in options:
+    for name, value in options.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             raise LoadError(
                 f"--inductor-config {name}",
                 "torch._inductor.config has no such option",
                 f"did you mean {', '.join(near)}?" if near else "",
+            )
+        default = known[name]
+        if isinstance(default, (bool, int, float)) and isinstance(value, str):
+            kind = type(default).__name__
+            raise LoadError(
+                f"--inductor-config {name}={value}",
+                f"{value!r} is no {kind}",
+                f"such as {default}",
             )
 
 

@@ -43,6 +43,23 @@ def test_integers_are_compared_exactly() -> None:
     assert difference(large + 1, large) == "values"
 
 
+@pytest.mark.parametrize("number", [3, True, 0.5, float("nan")])
+def test_number_may_come_back_as_a_tensor_of_no_dims(number: float) -> None:
+    assert compare([torch.tensor(number)], [number], [number], lambda: None) == {}
+    assert compare([torch.tensor([number])], [number], [number], lambda: None)
+
+
+@pytest.mark.parametrize(("actual", "expected"), [(2**60 + 1, 2**60), (0.25, 0.5)])
+def test_wrong_number_is_a_difference(actual: float, expected: float) -> None:
+    found = compare([torch.tensor(actual)], [expected], [expected], lambda: None)
+    assert found["what"] == "values"
+    assert found["text"] == f"output 0: {actual}, eager gives {expected}"
+
+
+def test_random_number_is_none() -> None:
+    assert compare([torch.tensor(1)], [2], [3], lambda: None) == {}
+
+
 def test_wrong_bool_is_a_difference() -> None:
     assert difference(torch.tensor([True]), torch.tensor([False])) == "values"
 

@@ -235,6 +235,21 @@ def test_program_without_example_inputs_is_told(tmp_path: Path) -> None:
     exported.example_inputs = None
     torch.export.save(exported, str(given.model))
     assert "holds no example inputs" in reason_for(given)
+    assert "--inputs FILE" in reason_for(given)
+
+
+def test_failing_inputs_stand_in_for_an_example(tmp_path: Path) -> None:
+    given = setup(tmp_path, inputs=(torch.full((3, 4), 2.0),))
+    exported = torch.export.load(str(given.model))
+    exported.example_inputs = None
+    torch.export.save(exported, str(given.model))
+    program = load(given)
+    assert program.example.args[0].sum() == program.failing.args[0].sum() == 24
+    torch.save((), str(given.inputs))
+    with pytest.raises(LoadError) as caught:
+        load(given)
+    assert caught.value.subject == given.inputs
+    assert "all that it takes" in caught.value.advice
 
 
 @dataclass
@@ -329,6 +344,18 @@ def test_preload_that_does_not_load_is_told(
     assert caught.value.subject == name
     assert words in caught.value.reason
     assert caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_autotune", "Tru"), ("cpp.threads", "all")]
+)
+def test_inductor_option_of_another_type_is_refused(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    given = setup(tmp_path)
+    with pytest.raises(LoadError) as caught:
+        load(Setup(str(tmp_path), model=given.model, inductor={name: value}))
+    assert f"{name}={value}" in caught.value.subject
 
 
 def test_unknown_inductor_option_is_told_with_its_neighbours(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.codecache  # settles where precompiled headers lie
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
@@ -58,9 +60,10 @@ def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -
     """Compile into a package below ``folder``, caches included.
 
     A cache of its own makes a check independent of the ones before it, and its
-    disk space goes with the folder.
+    disk space goes with the folder. So does what compilers leave when they are killed.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     path = torch._inductor.aoti_compile_and_package(
         exported,
         package_path=str(folder / "model.pt2"),
@@ -116,8 +119,6 @@ def temporary_below(folder: Path) -> dict[str, str]:
 
 def load(package: str) -> Callable[..., Any]:
     """Load a package into this process."""
-    # The C++ loader unpacks below TMPDIR; Python's tempfile has already chosen
-    # its own, where the precompiled headers are and must stay.
-    os.environ["TMPDIR"] = str(Path(package).parent)
+    os.environ["TMPDIR"] = str(Path(package).parent)  # where it is unpacked
     loaded: Callable[..., Any] = torch._inductor.aoti_load_package(package)
     return loaded
