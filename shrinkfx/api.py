@@ -89,8 +89,8 @@ def minify(
         backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
             ``auto``, the interpreter for a CUDA program where there is no GPU.
         arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
-        probe: what the interpreter looks at: ``real``, ``hints`` or ``contract``;
-            None means whichever shows the failure.
+        probe: what the interpreter looks at: ``real``, ``hints``, ``contract`` or
+            ``compile``; None means whichever shows the failure.
         inductor: Inductor options of the failing run.
         environment: environment variables of the failing run; ``until``
             ``check-inputs`` adds the one that has inputs checked.
@@ -104,12 +104,13 @@ def minify(
         max_checks: stop after so many.
         max_minutes: stop after so many.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
-        strategies: names, in order; None means all.
+        strategies: one name, or several in order; None means all.
         command: how the run was started, for the repro's header.
         listener: told of every check and step (``shrinkfx.search.events``).
 
     Raises:
         UsageError: an option makes no sense.
+        StrategyError: a strategy is unknown, or no strategy at all.
         LoadError: the program, its inputs or a preload could not be read.
         NotReproducible: the program does not fail as asked.
         Finished: ``out`` holds this very run.
@@ -117,6 +118,7 @@ def minify(
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     names = [preload] if isinstance(preload, (str, Path)) else preload
+    chosen = [strategies] if isinstance(strategies, str) else strategies
     options = Options(
         model=Path(path),
         until=until,
@@ -137,7 +139,7 @@ def minify(
         max_checks=max_checks,
         max_minutes=max_minutes,
         out=Path(out) if out else None,
-        strategies=tuple(strategies) if strategies else None,
+        strategies=None if chosen is None else tuple(chosen),
         command=command,
     )
     return reduce(options, listener)

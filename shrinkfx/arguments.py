@@ -319,7 +319,6 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
 
 
 def options_of(arguments: argparse.Namespace, command: str) -> Options:
-    names = arguments.strategies
     return Options(
         model=Path(arguments.model),
         until=arguments.until,
@@ -333,30 +332,34 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         arch=arguments.arch,
         probe=arguments.probe,
         inductor=dict(map(_setting, arguments.inductor_config)),
-        environment=dict(map(_variable, arguments.env)),
+        environment=dict(_variable("--env", text) for text in arguments.env),
         build=arguments.build,
         guard_pages=arguments.guard_pages,
         timeout_s=arguments.timeout,
         max_checks=arguments.max_checks,
         max_minutes=arguments.max_minutes,
         out=Path(arguments.out) if arguments.out else None,
-        strategies=tuple(names.split(",")) if names else None,
+        strategies=_names(arguments.strategies),
         command=command,
         sweeping=_sweeping(arguments),
     )
 
 
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(filter(None, text.split(",")))
+
+
 def _setting(text: str) -> tuple[str, object]:
     """Read ``max_autotune=True``; what is no Python literal is a string."""
-    name, value = _variable(text)
+    name, value = _variable("--inductor-config", text)
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return name, value
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _variable(option: str, text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise UsageError(f"expected KEY=VALUE, not '{text}'")
+        raise UsageError(f"{option} takes KEY=VALUE, not '{text}'")
     return name, value

@@ -22,6 +22,9 @@ from shrinkfx.search.strategy import available
 _SHOWN = 3
 """By-catch that is printed; ``summary.json`` has all."""
 
+_WIDTH = 80
+"""Characters of its text."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
@@ -206,10 +209,12 @@ def _print_result(reduction: api.Reduction) -> Ended:
     for caught in reduction.summary["by_catch"][:_SHOWN]:
         text = caught["text"].partition("\n")[0]
         print(
-            f"by-catch: {caught['kind']} in {caught['stage']}: {text:.80} "
+            f"by-catch: {caught['kind']} in {caught['stage']}: {_cut(text)} "
             f"({caught['operators']} operators, --candidate {caught['candidate']})"
         )
     print(f"repro:    {reduction.repro}")
+    if reduction.to_go_on:
+        print(f"to go on: {reduction.to_go_on}")
     result = {
         "operators": [before, after],
         "minimal": reduction.minimal,
@@ -220,6 +225,10 @@ def _print_result(reduction: api.Reduction) -> Ended:
         "repro": str(reduction.repro),
     }
     return Ended(reduction.status, reduction.exit_code, result=result)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def _listener(options: argparse.Namespace) -> Quiet:

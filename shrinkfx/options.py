@@ -133,6 +133,7 @@ class Reduction:
         verified: how often the repro was run, and how often it failed.
         repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
         summary: what ``summary.json`` holds.
+        to_go_on: the command that goes on where the search was stopped, or ''.
     """
 
     status: str
@@ -146,6 +147,7 @@ class Reduction:
     verified: tuple[int, int]
     repro: Path
     summary: Mapping[str, Any] = field(repr=False)
+    to_go_on: str = ""
 
     @property
     def exit_code(self) -> int:

@@ -50,6 +50,8 @@ def require_sense(options: Options) -> None:
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     require_budget(options)
+    if options.strategies == ():
+        raise UsageError("--strategies names none; all: shrinkfx --list-strategies")
     choose(options.strategies)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,51 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
+from shrinkfx.errors import UsageError
 from shrinkfx.options import Options
 
 CHECKED = {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
+
+
+@pytest.fixture(name="model")
+def _model(tmp_path: Path) -> Path:
+    """What looks like a program; nobody will load it."""
+    model = tmp_path / "model.pt2"
+    with zipfile.ZipFile(model, "w") as archive:
+        archive.writestr("model/models/model.json", "{}")
+    return model
+
+
+@pytest.fixture(name="asked")
+def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """Collect what runs are asked for instead of doing it."""
+    asked: list[Options] = []
+    monkeypatch.setattr(api, "run", lambda options, *_: asked.append(options))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("strategies", "expected"),
+    [
+        (None, None),
+        ("drop_nodes", ("drop_nodes",)),
+        (["cut_suffix", "drop_nodes"], ("cut_suffix", "drop_nodes")),
+    ],
+)
+def test_one_strategy_may_be_named_alone(
+    asked: list[Options],
+    model: Path,
+    tmp_path: Path,
+    strategies: Sequence[str] | None,
+    expected: Sequence[str] | None,
+) -> None:
+    shrinkfx.minify(model, out=tmp_path / "out", strategies=strategies)
+    assert asked[0].strategies == expected
+
+
+def test_no_strategies_at_all_are_refused(model: Path) -> None:
+    with pytest.raises(UsageError, match="--list-strategies"):
+        shrinkfx.minify(model, strategies=[])
 
 
 @pytest.mark.parametrize(
@@ -26,17 +68,13 @@ CHECKED = {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
     ],
 )
 def test_check_inputs_has_inputs_checked(
-    monkeypatch: pytest.MonkeyPatch,
+    asked: list[Options],
+    model: Path,
     tmp_path: Path,
     until: str | None,
     environment: Mapping[str, str],
     expected: Mapping[str, str] | None,
 ) -> None:
-    asked: list[Options] = []
-    monkeypatch.setattr(api, "run", lambda options, *_: asked.append(options))
-    model = tmp_path / "model.pt2"
-    with zipfile.ZipFile(model, "w") as archive:  # nobody will load it
-        archive.writestr("model/models/model.json", "{}")
     more: dict[str, Any] = {"until": until, "environment": environment}
     shrinkfx.minify(model, out=tmp_path / "out", **more)
     wanted = environment if expected is None else expected

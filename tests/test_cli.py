@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -46,8 +47,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--until", "ism"], "no kind 'ism'"),
         (["--until", "asert"], "did you mean assert"),
         (["--until", "hang"], "--timeout"),
-        (["--env", "NOVALUE"], "KEY=VALUE"),
-        (["--inductor-config", "=1"], "KEY=VALUE"),
+        (["--env", "NOVALUE"], "--env takes KEY=VALUE"),
+        (["--inductor-config", "=1"], "--inductor-config takes KEY=VALUE"),
         (["--device", "gpu"], "--device gpu"),
         (["--match", "(unclosed"], "--match"),
         (["--check", "./fails.sh"], "no {} where"),
@@ -62,11 +63,13 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--max-minutes", "-1"], "--max-minutes must be above 0"),
         (["--max-checks", "many"], "--max-checks"),
         (["--strategies", "drop_node"], "did you mean drop_nodes"),
+        (["--strategies", ""], "--list-strategies"),
+        (["--strategies", ","], "--list-strategies"),
         (["--unti", "assert"], "unrecognized arguments"),
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
         (["--beyond-ranges"], "--beyond-ranges is for a sweep"),
-        (["--resume", "nowhere"], "--resume nowhere holds no run"),
+        (["--resume", "nowhere"], "--resume nowhere: there is no such folder"),
         (["--resume", "nowhere", "--seed", "1"], "leave --seed out"),
         (["--resume", "nowhere", "--max-checks", "0"], "--max-checks must be above 0"),
         (["--dynamic-sweep", "--examples", "0"], "--examples must be above 0"),
@@ -222,6 +225,7 @@ def test_folder_that_cannot_be_made_is_named(
     code, said = answer(capsys, str(model), "--out", f"{model}/out")
     assert code == 2
     assert f"--out {model}/out" in said
+    assert "name a folder that can be written to" in said
 
 
 def test_file_that_is_no_program_is_told_and_leaves_no_folder(
@@ -275,6 +279,22 @@ def reduction(out: Path) -> Reduction:
         repro=out / "repro.py",
         summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
     )
+
+
+def test_long_by_catch_is_cut(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    model: Path,
+) -> None:
+    facts = {"kind": "nan", "stage": "run", "operators": 2, "candidate": "1a2b"}
+    caught = [{**facts, "text": text} for text in ("x" * 81, "y" * 80 + "\nlog")]
+    came = reduction(tmp_path)
+    came = replace(came, summary={**came.summary, "by_catch": caught})
+    monkeypatch.setattr(api, "run", lambda *_: came)
+    main([str(model), "--out", str(tmp_path / "out"), "-q"])
+    shown = [s for s in capsys.readouterr().out.splitlines() if "by-catch" in s]
+    assert [line.split()[4] for line in shown] == ["x" * 77 + "...", "y" * 80]
 
 
 FOUND = Finding(

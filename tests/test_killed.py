@@ -187,7 +187,8 @@ def kill_and_resume(
     assert not marked(), "the server outlived its parent"
 
     resumed = run.call("--resume", str(out))
-    if "holds no run" in resumed.stderr or "before it began" in resumed.stderr:
+    nothing = "no such folder", "holds no run", "before it began"
+    if any(words in resumed.stderr for words in nothing):
         return "not begun"
     assert resumed.returncode == 0, resumed.stderr
     after = answers(out)
@@ -305,6 +306,22 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
     assert summary["verified"] == {"runs": 0, "failed": 0}
     assert summary["operators"]["after"] < summary["operators"]["before"]
     check_resumed(torchless, out)
+
+
+def test_spent_budget_is_told_with_the_way_on_and_in_the_repro(
+    torchless: Run, tmp_path: Path
+) -> None:
+    out, early = tmp_path / "out", "# The search was stopped early (3 checks are spent)"
+    stopped = [*torchless.options, "--out", str(out), "--max-checks", "3"]
+    done = torchless.call(*stopped)
+    assert done.returncode == 4, done.stderr
+    way_on = f"to go on: shrinkfx --resume {out} --max-checks N"
+    assert done.stdout.splitlines()[-1] == way_on
+    assert early in (out / "repro.py").read_text()
+    resumed = torchless.call("--resume", str(out), "--max-checks", "9999")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "to go on" not in resumed.stdout
+    assert early not in (out / "repro.py").read_text()
 
 
 def test_interrupt_while_verifying_sums_up_and_ends(

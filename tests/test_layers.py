@@ -35,9 +35,11 @@ ALLOWED = {
         "check",
         "report",
     },
+    "validation": {"errors", "options", "program", "failure", "search", "check"},
     "api": {
         "errors",
         "options",
+        "validation",
         "program",
         "failure",
         "search",

@@ -34,6 +34,7 @@ class About:
         plain: what it does without them, or ''.
         memory: what AddressSanitizer says of it.
         warnings: what else may be the cause.
+        stopped: what ended the search early, or ''.
         inputs: the file that a user's command takes beside the program, or ''.
     """
 
@@ -57,6 +58,7 @@ class About:
     memory: MemoryReport | None = None
     inputs: str = ""
     warnings: tuple[str, ...] = ()
+    stopped: str = ""
 
     @property
     def guarded(self) -> bool:
@@ -86,6 +88,7 @@ def header(about: About, *remarks: str) -> str:
     stage = "--check" if by_command else signature.stage
     lines = [
         f"{name} ({stage}): reduced from {before} operators to {after}.",
+        *_stopped(about),
         "",
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
@@ -107,6 +110,15 @@ def header(about: About, *remarks: str) -> str:
     ]
     rows = "\n".join(lines).splitlines()
     return "\n".join(f"# {row}".rstrip() for row in rows)
+
+
+def _stopped(about: About) -> list[str]:
+    """Say that nobody has looked for anything smaller than this."""
+    if not about.stopped:
+        return []
+    why = about.stopped.partition("\n")[0]
+    said = f"The search was stopped early ({why}): fewer operators may fail, too."
+    return textwrap.wrap(_without_folders(said), 84)
 
 
 _GUARDED = " | guard pages "

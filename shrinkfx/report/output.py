@@ -73,7 +73,8 @@ def output_folder(chosen: Path | None, model: Path) -> Path:
         (chosen / ".writable").touch()
         (chosen / ".writable").unlink()
     except OSError as error:
-        raise UsageError(f"--out {chosen}: {error.strerror}") from error
+        reason = f"--out {chosen}: {error.strerror}"
+        raise UsageError(f"{reason}: name a folder that can be written to") from error
     return chosen
 
 

@@ -37,7 +37,7 @@ class Point:
 def table(rows: Sequence[Row]) -> str:
     """Set the failures out, a line each."""
     head = Row("sizes", "kind", "failure", "nearest pass")
-    lines = [(r.sizes, r.kind, r.failure[:_WIDTH], r.nearest) for r in (head, *rows)]
+    lines = [(r.sizes, r.kind, _cut(r.failure), r.nearest) for r in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = [
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
@@ -47,6 +47,10 @@ def table(rows: Sequence[Row]) -> str:
 
 
 _WIDTH = 60
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def write_sweep(folder: Path, data: Mapping[str, Any]) -> None:

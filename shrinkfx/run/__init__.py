@@ -21,7 +21,7 @@ from shrinkfx.run.memory import examine, wants_guard_pages
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.remembering import recall_subject
 from shrinkfx.run.result import RUNS, Result, Verified, conclude, sum_up, verify, write
-from shrinkfx.run.session import at_work, finish
+from shrinkfx.run.session import at_work, finish, how_to_go_on
 from shrinkfx.run.subject import Subject, find_subject
 from shrinkfx.search.events import Caught, Listener, Seen
 
@@ -57,6 +57,8 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"
         finish(job, status, said, reduction.exit_code)
+        if found.stopped:
+            reduction = replace(reduction, to_go_on=how_to_go_on(job))
     for caught in reduction.summary["by_catch"]:
         listener(Caught(**caught))
     return reduction
@@ -86,6 +88,7 @@ def _result(subject: Subject, found: Found) -> Result:
         seen=reducer.seen or subject.target,
         printable=found.search.printable,
         rate=found.rate,
+        stopped=found.stopped,
     )
 
 

@@ -55,6 +55,7 @@ class Result:
         printable: its printed source is not known to pass.
         rate: the part of its runs that fail.
         memory: what is known of it where it is a memory error.
+        stopped: what ended the search for it early, or ''.
     """
 
     candidate: Candidate
@@ -63,6 +64,7 @@ class Result:
     printable: bool = True
     rate: float = 1.0
     memory: Memory = field(default_factory=Memory)
+    stopped: str = ""
 
 
 def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
@@ -171,6 +173,7 @@ def about(
         guard=result.memory.guard,
         plain=result.memory.plain,
         memory=result.memory.report,
+        stopped=result.stopped,
     )
 
 

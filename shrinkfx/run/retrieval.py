@@ -135,8 +135,30 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, A
     with closing(Journal(path)) as journal:
         found, run = journal.find(digest), journal.fact("run")
         baseline = journal.fact("baseline")
-    digests = {asked.digest for asked in found}
-    if len(digests) != 1:
-        what = f"{len(digests)} candidates begin so" if digests else "none begins so"
-        raise UsageError(f"--candidate {digest}: {what} in {path}")
+        digests = {asked.digest for asked in found}
+        if not digests:
+            there = _by_catch(journal, baseline)
+            raise UsageError(f"--candidate {digest}: none begins so in {path}; {there}")
+    if len(digests) > 1:
+        what = f"{len(digests)} candidates begin so in {path}: give more digits"
+        raise UsageError(f"--candidate {digest}: {what}")
     return found[-1], run["options"], baseline
+
+
+def _by_catch(journal: Journal, baseline: dict[str, Any] | None) -> str:
+    """Say what a user may have meant: the last candidates that failed otherwise."""
+    others: dict[str, str] = {}
+    if baseline is not None:
+        target = Signature.from_json(baseline["target"])
+        others = {
+            str(asked.failure): asked.digest[:DIGITS]
+            for asked in journal.find("")
+            if asked.failure and not target.admits(asked.failure)
+        }
+    if not others:
+        return "that run has met no other failure"
+    return f"other failures that it met: {', '.join([*others.values()][-_SHOWN:])}"
+
+
+_SHOWN = 5
+"""Digests that are named; ``summary.json`` has all."""

@@ -112,7 +112,9 @@ def resumed(out: Path, given: Options) -> Options:
         BudgetExhausted: it was stopped by its budget, and there is no other.
     """
     if not _holds_journal(out, "--resume"):
-        raise UsageError(f"--resume {out} holds no run")
+        what = "this folder holds no run" if out.exists() else "there is no such folder"
+        where = "a run's is its --out, or shrinkfx-out/<model>-<number>"
+        raise UsageError(f"--resume {out}: {what}; {where}")
     with _told(out), _locked(out), closing(Journal(out / JOURNAL)) as journal:
         run = journal.fact("run")
         if run is None:
@@ -141,7 +143,8 @@ def _holds_journal(out: Path, option: str) -> bool:
     try:
         return (out / JOURNAL).is_file()
     except PermissionError as error:
-        raise UsageError(f"{option} {out}: {error.strerror}") from error
+        reason = f"{option} {out}: {error.strerror}"
+        raise UsageError(f"{reason}: name one that can be written to") from error
 
 
 def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
@@ -163,6 +166,15 @@ def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
         if now.get(name) != was:
             how = f"unset {name}" if was is None else f"export {name}={was}"
             raise UsageError(f"--resume {out}: {name} was another then: {how}")
+
+
+def how_to_go_on(job: Job) -> str:
+    """Give the command that goes on with a search which was stopped."""
+    more = ""
+    if job.out_of_budget:
+        more += " --max-checks N" if job.options.max_checks else ""
+        more += " --max-minutes M" if job.options.max_minutes else ""
+    return f"shrinkfx --resume {job.out}{more}"
 
 
 def _more(out: Path) -> str:
@@ -219,7 +231,7 @@ def _opened(lock: Path) -> IO[str]:
         return lock.open("w")
     except PermissionError as error:
         reason = f"{lock.parent} cannot be written to: {error.strerror}"
-        raise UsageError(reason) from error
+        raise UsageError(f"{reason}: run anew with another --out") from error
 
 
 @contextlib.contextmanager

@@ -101,6 +101,7 @@ class FormSearch:
         return self._in_program.cached + self._in_source.cached
 
     def _fails_as_source(self, candidate: Candidate) -> bool:
+        self._in_source.restart(self.reducer.best)  # what it tells as the best so far
         return self._in_source.ask("source", candidate).reproduced
 
     def _last_that_fails_as_source(self) -> Candidate | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,12 +71,18 @@ def in_order_of(example: Inputs, given: Inputs) -> Inputs:
     return replace(given, kwargs={name: given.kwargs[name] for name in example.kwargs})
 
 
-def require_same_structure(subject: str, example: Inputs, given: Inputs) -> None:
+def require_same_structure(
+    subject: str, example: Inputs, given: Inputs, names: Sequence[str] = ()
+) -> None:
     """Refuse inputs of another number, nesting, dtype, dimension or device.
+
+    Args:
+        names: the program's own of its positional inputs, as far as they are known.
 
     Raises:
         LoadError: which, what it is, and what the program expects.
     """
+    _require_same_number(subject, example, given, names)
     expected, spec = pytree.tree_flatten((example.args, example.kwargs))
     leaves, given_spec = pytree.tree_flatten((given.args, given.kwargs))
     if spec != given_spec:
@@ -93,6 +100,31 @@ def require_same_structure(subject: str, example: Inputs, given: Inputs) -> None
                 f"input {position} is {_describe(b)}",
                 f"the program expects {_describe(a)}",
             )
+
+
+def _require_same_number(
+    subject: str, example: Inputs, given: Inputs, names: Sequence[str]
+) -> None:
+    count, expected = len(given.args), len(example.args)
+    if count == expected and set(given.kwargs) == set(example.kwargs):
+        return
+    named = [*names[:expected], *(f"input{n}" for n in range(len(names), expected))]
+    which = f" ({', '.join(named)})" if named else ""
+    there = f"{count} positional input{'' if count == 1 else 's'}"
+    takes = f"the program takes {expected}{which}{_by_keyword(example)}"
+    call = f"({named[0]},)" if expected == 1 else f"({', '.join(named)})"
+    if example.kwargs:
+        keywords = ", ".join(f"{name!r}: {name}" for name in example.kwargs)
+        call = f"{{'args': {call}, 'kwargs': {{{keywords}}}}}"
+    raise LoadError(
+        subject,
+        f"{there}{_by_keyword(given)}, {takes}",
+        f"the program expects what torch.save({call}, file) writes",
+    )
+
+
+def _by_keyword(inputs: Inputs) -> str:
+    return f" and by keyword {', '.join(inputs.kwargs)}" if inputs.kwargs else ""
 
 
 def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int, str]:

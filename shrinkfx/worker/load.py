@@ -191,12 +191,21 @@ def _fitted(setup: Setup, program: Program, given: Inputs) -> Inputs:
     """
     assert setup.inputs
     given = in_order_of(program.example, _moved(setup, given))
-    require_same_structure(setup.inputs, program.example, given)
+    names = _names(program.original)
+    require_same_structure(setup.inputs, program.example, given, names)
     if os.environ.get(_CHECKS_INPUTS) != "1":
         from shrinkfx.worker.fitting import require_declared_sizes
 
         require_declared_sizes(setup.inputs, program.original, program.example, given)
     return given
+
+
+def _names(program: ExportedProgram) -> list[str]:
+    """List what ``forward`` calls its inputs, if the program still tells."""
+    for entry in program.module_call_graph[:1]:
+        if entry.signature is not None:
+            return entry.signature.forward_arg_names or []
+    return []
 
 
 def _moved(setup: Setup, given: Inputs) -> Inputs:

@@ -89,6 +89,13 @@ def test_header_is_a_comment_that_says_what_and_how() -> None:
     assert "shrinkfx model.pt2" in head
 
 
+def test_header_says_that_the_search_was_stopped() -> None:
+    assert "stopped early" not in script()
+    head = script(stopped="/home/me/x: No space left on device\nlog")
+    said = "# The search was stopped early (x: No space left on device): fewer "
+    assert said in head.partition("import torch")[0]
+
+
 def test_environment_is_set_before_torch_is_imported() -> None:
     text = script(environment={"CUDA_LAUNCH_BLOCKING": "1"})
     assert text.index('os.environ["CUDA_LAUNCH_BLOCKING"]') < text.index("import torch")

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
 
 from shrinkfx.check.oracle import Compiler, Limits, runs_to_be_sure
+from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.options import Options
 from shrinkfx.program.messages import Ending, Request
-from shrinkfx.run.retrieval import see_again
+from shrinkfx.run.retrieval import retrieve, see_again
+from shrinkfx.run.session import JOURNAL
+from shrinkfx.search.events import ignore
+from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))
@@ -58,6 +69,42 @@ def test_candidate_that_only_fails_otherwise_shows_how() -> None:
     assert seen.signature is not None
     assert seen.signature.kind is Kind.MISMATCH
     assert rate == 0.5
+
+
+def noted(folder: Path, failures: Sequence[Signature]) -> list[str]:
+    """Leave the journal of a run behind that saw these, and return the digests."""
+    digests = []
+    with closing(Journal(folder / JOURNAL)) as journal:
+        journal.note("run", {"options": {}})
+        journal.note("baseline", {"target": asdict(CRASH)})
+        for number, failure in enumerate(failures, 1):
+            candidate = whole(chain("x", *["relu"] * number))
+            outcome = Outcome.REPRODUCED if failure == CRASH else Outcome.DIFFERENT
+            verdict = Verdict(outcome, Observation(failure))
+            journal.answered(journal.asked("s", "program", candidate), verdict)
+            digests.append(candidate.digest)
+    return digests
+
+
+def refusal(folder: Path, digest: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        retrieve(Options(Path("model.pt2")), digest, folder, ignore)
+    return str(caught.value)
+
+
+def test_unknown_candidate_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    nan = Signature(Kind.NAN, Stage.COMPARE, "output 0")
+    target, caught = noted(tmp_path, [CRASH, nan])
+    said = refusal(tmp_path, "bogus")
+    assert f"other failures that it met: {caught[:12]}" in said
+    assert target[:12] not in said
+    assert "2 candidates begin so" in refusal(tmp_path, "")
+    assert "give more digits" in refusal(tmp_path, "")
+
+
+def test_unknown_candidate_of_a_run_without_by_catch(tmp_path: Path) -> None:
+    noted(tmp_path, [CRASH])
+    assert "has met no other failure" in refusal(tmp_path, "bogus")
 
 
 def test_candidate_of_a_steady_failure_is_run_once() -> None:

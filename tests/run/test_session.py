@@ -24,7 +24,13 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.options import Options, Sweeping
-from shrinkfx.run.session import at_work, finish, refuse_if_begun, resumed
+from shrinkfx.run.session import (
+    at_work,
+    finish,
+    how_to_go_on,
+    refuse_if_begun,
+    resumed,
+)
 from shrinkfx.search.events import ignore
 from shrinkfx.search.journal import Journal
 
@@ -196,6 +202,22 @@ def test_interrupted_run_goes_on_and_a_spent_one_with_more(
         resumed(out, NOTHING_NEW)
     assert caught.value.__notes__[0].startswith("with more: shrinkfx --resume")
     assert resumed(out, Options(Path(), max_checks=6)).max_checks == 6
+
+
+@pytest.mark.parametrize(
+    ("spent", "minutes", "more"),
+    [
+        (False, None, ""),
+        (True, None, " --max-checks N"),
+        (True, 2.0, " --max-checks N --max-minutes M"),
+    ],
+)
+def test_way_on_asks_for_more_of_what_is_spent(
+    options: Options, out: Path, *, spent: bool, minutes: float | None, more: str
+) -> None:
+    with at_work(replace(options, max_minutes=minutes), out, ignore) as job:
+        job.out_of_budget = spent
+        assert how_to_go_on(job) == f"shrinkfx --resume {out}{more}"
 
 
 def test_run_that_was_given_more_may_be_killed(options: Options, out: Path) -> None:

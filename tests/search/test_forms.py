@@ -8,6 +8,7 @@ import pytest
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.search.budget import Budget
+from shrinkfx.search.events import Checked, Event, Listener, Stepped, ignore
 from shrinkfx.search.forms import READABLE, FormSearch, MakeReducer
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import Strategy, choose
@@ -22,9 +23,11 @@ class DropsOneByOne(DropNodes):
     combines = False
 
 
-def makes(strategies: Sequence[Strategy], budget: Budget) -> MakeReducer:
+def makes(
+    strategies: Sequence[Strategy], budget: Budget, listener: Listener = ignore
+) -> MakeReducer:
     return lambda start, oracle, form: Reducer(
-        start, oracle, strategies, budget=budget, form=form
+        start, oracle, strategies, budget=budget, form=form, listener=listener
     )
 
 
@@ -45,6 +48,24 @@ def test_forms_ask_about_source_early_and_at_the_end() -> None:
     early, late = source.asked
     assert 1 < early.cost[0] < READABLE
     assert late == search.reducer.best
+
+
+def test_forms_tell_the_smallest_program_so_far_beside_each_question() -> None:
+    told: list[Event] = []
+    make = makes(BUILT_IN, Budget(), told.append)
+    oracles = FakeOracle(needs("n7")), FakeOracle(needs("n7"))
+    FormSearch(START, *oracles, make).run()
+    best = START.cost[0]
+    for event in told:
+        match event:
+            case Stepped(before, after):
+                assert before == best
+                best = after
+            case Checked():
+                assert event.operators == best
+    sources = [e for e in told if isinstance(e, Checked) and e.strategy == "source"]
+    assert [event.operators for event in sources][-1] == 1
+    assert len(sources) == 2
 
 
 def test_forms_ask_once_where_early_is_the_end() -> None:

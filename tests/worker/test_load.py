@@ -41,7 +41,13 @@ def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:
         ((torch.zeros(3, 4, dtype=torch.int64),), "torch.int64 of shape (3, 4)"),
         ((torch.zeros(4),), "of shape (4,)"),
         ((3,), "input 0 is int"),
-        ((torch.zeros(3, 4),) * 2, "the inputs are nested as"),
+        ((torch.zeros(3, 4),) * 2, "2 positional inputs, the program takes 1 (x)"),
+        ((), "0 positional inputs, the program takes 1 (x)"),
+        (
+            {"args": (), "kwargs": {"x": torch.zeros(3, 4)}},
+            "0 positional inputs and by keyword x, the program takes 1 (x)",
+        ),
+        (([torch.zeros(3, 4)],), "the inputs are nested as"),
     ],
 )
 def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
@@ -52,6 +58,26 @@ def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
     assert words in str(caught.value)
     assert "the program expects" in str(caught.value)
     assert "inputs.pt" in caught.value.subject
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor, *more: Tensor, by: Tensor) -> Tensor:
+        return x * by + sum(more)
+
+
+def test_number_of_inputs_is_said_with_the_keywords_and_how_to_save_them(
+    tmp_path: Path,
+) -> None:
+    one = torch.ones(2)
+    exported = torch.export.export(Scaled(), (one, one), {"by": one})
+    torch.export.save(exported, tmp_path / "model.pt2")
+    torch.save((one, one, one), tmp_path / "inputs.pt")
+    model, given = str(tmp_path / "model.pt2"), str(tmp_path / "inputs.pt")
+    with pytest.raises(LoadError) as caught:
+        load(Setup(str(tmp_path), model=model, inputs=given))
+    assert caught.value.reason.startswith("3 positional inputs, the program takes 2 (x")
+    assert caught.value.reason.endswith(") and by keyword by")
+    assert "'kwargs': {'by': by}}, file)" in caught.value.advice
 
 
 def test_inputs_may_come_with_near_ones_that_pass(tmp_path: Path) -> None:
