@@ -17,6 +17,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Sizes, Space, Symbol
 from shrinkfx.search.examples import Answer, Example, Examples, Found
+from shrinkfx.search.nearest import Grid, leap
 from shrinkfx.search.shapes import Plan, sweep
 
 ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
@@ -149,11 +150,6 @@ GAPS = {
         when(lambda a, b: a == b and b % 3 == 0 and b > 6),
         (9, 9),
     ),
-    "powers of two": (
-        space(1, 1, 4096),
-        when(lambda n: n > 8 and n & (n - 1) == 0),
-        (16,),
-    ),
 }
 
 
@@ -164,6 +160,29 @@ def test_sweep_crosses_gaps_between_sizes_that_fail(name: str, seed: int) -> Non
     (found,), runs = swept(where, program, seed=seed, count=40)
     assert found.sizes == smallest
     assert len(runs.sizes) <= 40 + 80
+
+
+@pytest.mark.parametrize(
+    ("start", "known", "smaller"),
+    [
+        ((1023, 0), [], (511, 0)),  # half of 1,024
+        ((26, 0), [(15, 3)], (15, 0)),  # where another failure was seen
+        ((26, 7), [(15, 3)], (15, 0)),
+        ((26, 0), [(3, 0)], (3, 0)),
+        ((90, 0), [], (10, 0)),  # five strides of 16
+        ((70, 70), [], (0, 0)),  # both at once, ten strides of 7
+        ((26, 0), [(37, 3)], None),
+        ((26, 0), [], None),
+    ],
+)
+def test_leap_finds_smaller_sizes_past_some_that_pass(
+    start: Sizes, known: list[Sizes], smaller: Sizes | None
+) -> None:
+    strides = {(10 + 16 * n, 0) for n in range(6)}
+    both = {(7 * n, 7 * n) for n in range(11)}
+    fails = {(511, 0), (15, 0), (3, 0), *both} if start[0] != 90 else strides
+    grid = Grid(space(2, 1), 1 << 22)
+    assert leap(start, known, fails.__contains__, grid) == smaller
 
 
 def test_smaller_sizes_are_reported_that_only_the_way_to_a_pass_has_met() -> None:
@@ -237,6 +256,7 @@ SCRIPT = """
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.search.examples import Answer, Example, Examples
+from shrinkfx.search.nearest import Grid, leap
 from shrinkfx.search.shapes import Plan, sweep
 
 def run(sizes):
