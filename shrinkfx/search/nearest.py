@@ -5,6 +5,7 @@ Positions, not sizes: each symbol counts the sizes that it may have from 0 on.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,12 @@ Test = Callable[[Sizes], bool]
 
 NEAR = 16
 """Steps in each direction that are looked at one by one."""
+
+STRIDES = (*range(2, 9), 16, 32, 64)
+"""Gaps that are crossed: a program may fail at multiples only, often of blocks."""
+
+SEEN = 8
+"""Values taken from other sizes that fail, the smallest first."""
 
 
 class Grid:
@@ -76,14 +83,86 @@ def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
         best = found
 
 
-def _lowered(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
-    away = [index for index, k in enumerate(positions) if k]
+def leap(start: Sizes, known: Sequence[Sizes], fails: Test, grid: Grid) -> Sizes | None:
+    """Find smaller sizes that fail past some that don't, or None.
+
+    Each symbol, and those that are equal at once, takes values at which others fail,
+    is divided, or is lowered in strides.
+
+    Args:
+        known: sizes that fail, wherever they are.
+    """
+
+    def still(tried: Sizes) -> bool:
+        return grid.admits(tried) and fails(tried)
+
+    found = next(filter(still, _borrowed(start, known, grid)), None)
+    if found is not None:
+        return found
+    away = [(index,) for index, k in enumerate(start) if k]
+    groups = [
+        *away,
+        *(same for same in _equal(start, grid) if all(start[i] for i in same)),
+    ]
+    divided = (_divided(start, group, by, grid) for group in groups for by in (2, 4))
+    found = next((k for k in divided if k != start and still(k)), None)
+    if found is not None:
+        return found
+    for stride, group in itertools.product(STRIDES, groups):
+        by = _strides(start, group, stride, still) * stride
+        if by:
+            return _less(start, group, by)
+    return None
+
+
+def _borrowed(start: Sizes, known: Sequence[Sizes], grid: Grid) -> list[Sizes]:
+    """List smaller sizes with one value from elsewhere, the rest as is or smallest."""
+    lowest = (0,) * len(start)
+    tried = {
+        _with(rest, index, sizes[index])
+        for sizes in known
+        for index, k in enumerate(start)
+        if 0 < sizes[index] <= k
+        for rest in (start, lowest)
+    }
+    smaller = (each for each in tried if grid.cost(each) < grid.cost(start))
+    return heapq.nsmallest(SEEN, smaller, key=grid.cost)
+
+
+def _divided(start: Sizes, group: Sequence[int], by: int, grid: Grid) -> Sizes:
+    """Divide sizes, not positions: half of a power of two is one again."""
+    sizes = enumerate(grid.sizes(start))
+    return grid.positions(tuple(s // by if i in group else s for i, s in sizes))
+
+
+def _strides(start: Sizes, group: Sequence[int], stride: int, still: Test) -> int:
+    """Find by how many strides a group can be lowered; 0 where not by a single one."""
+    many = min(start[index] for index in group) // stride
+    if not many or not still(_less(start, group, stride)):
+        return 0
+    good, bad = 1, many + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if still(_less(start, group, middle * stride)):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _equal(positions: Sizes, grid: Grid) -> list[tuple[int, ...]]:
+    """List the symbols that have the same size as others."""
     equal: dict[int, list[int]] = {}
     for index, size in enumerate(grid.sizes(positions)):
         equal.setdefault(size, []).append(index)
+    return [tuple(same) for same in equal.values() if len(same) > 1]
+
+
+def _lowered(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
+    away = [index for index, k in enumerate(positions) if k]
     groups: list[tuple[int, ...]] = [(index,) for index in away]
     groups += itertools.combinations(away, 2)
-    groups += [tuple(same) for same in equal.values() if len(same) > 2]
+    groups += [same for same in _equal(positions, grid) if len(same) > 2]
 
     def still(lowered: Sizes) -> bool:
         return grid.admits(lowered) and fails(lowered)

@@ -7,23 +7,22 @@ from dataclasses import replace
 
 from shrinkfx.program.sizes import Sizes
 from shrinkfx.search.examples import Answer, Examples, Found
-from shrinkfx.search.nearest import Grid, lower, nearest_pass
+from shrinkfx.search.nearest import Grid, leap, lower, nearest_pass
 
 CONFIRMATIONS = 2
 """Further runs of the smallest failing sizes."""
 
+LEAPS = 32
+"""Runs after which nothing is tried any more beyond what makes a local minimum."""
+
 
 def settle(grid: Grid, examples: Examples, number: int) -> Found:
-    """Finish what Hypothesis has begun: the exact minimum, confirmed, and a pass."""
-
-    def fails(positions: Sizes) -> bool:
-        return examples.ask(grid.sizes(positions)).failure == number
+    """Finish what Hypothesis has begun: a local minimum, confirmed, and a pass."""
 
     def passes(positions: Sizes) -> bool:
         return examples.ask(grid.sizes(positions)).answer is Answer.PASSES
 
-    start = grid.positions(_smallest(grid, examples, number))
-    best = lower(start, fails, grid)
+    best = _minimum(grid, examples, number)
     sizes = grid.sizes(best)
     again = [examples.again(sizes, n + 1) for n in range(CONFIRMATIONS)]
     known = [grid.positions(e.sizes) for e in examples.passing()]
@@ -34,6 +33,25 @@ def settle(grid: Grid, examples: Examples, number: int) -> Found:
         runs=1 + len(again),
         failed=1 + sum(e.failure == number for e in again),
     )
+
+
+def _minimum(grid: Grid, examples: Examples, number: int) -> Sizes:
+    """Find positions that fail with none below, by single steps nor by a leap."""
+
+    def fails(positions: Sizes) -> bool:
+        return examples.ask(grid.sizes(positions)).failure == number
+
+    def leaps(positions: Sizes) -> bool:
+        return len(examples.all()) < limit and fails(positions)
+
+    best = lower(grid.positions(_smallest(grid, examples, number)), fails, grid)
+    limit = len(examples.all()) + LEAPS
+    while True:
+        known = [grid.positions(e.sizes) for e in examples.failing(number)]
+        found = leap(best, known, leaps, grid)
+        if found is None:
+            return best
+        best = lower(found, fails, grid)
 
 
 def so_far(grid: Grid, examples: Examples) -> list[Found]:
@@ -63,6 +81,11 @@ def settle_outside(
             )
         )
     return found
+
+
+def is_smallest(found: Found, grid: Grid, examples: Examples, number: int) -> bool:
+    """Tell whether none of the sizes that were run is smaller and fails so."""
+    return found.sizes == _smallest(grid, examples, number)
 
 
 def _smallest(grid: Grid, examples: Examples, number: int) -> Sizes:

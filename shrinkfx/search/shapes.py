@@ -32,7 +32,7 @@ from shrinkfx import scratch
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.search.examples import Answer, Example, Examples, Found
 from shrinkfx.search.nearest import Grid
-from shrinkfx.search.settle import settle
+from shrinkfx.search.settle import is_smallest, settle
 
 _BLOCKS = (16, 32, 64, 128, 256, 1024)
 _PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)
@@ -127,7 +127,16 @@ def sweep(plan: Plan, examples: Examples, *, count: int, seed: int) -> list[Foun
     known: set[int] = set()
     while (number := _round(plan, examples, known, count, seed)) is not None:
         known.add(number)
-    return [settle(plan.grid, examples, number) for number in sorted(known)]
+    found: dict[int, Found] = {}
+    # Looking for a pass, or for another failure's minimum, may meet a smaller one.
+    while stale := [
+        number
+        for number in sorted(known)
+        if number not in found
+        or not is_smallest(found[number], plan.grid, examples, number)
+    ]:
+        found[stale[0]] = settle(plan.grid, examples, stale[0])
+    return [found[number] for number in sorted(known)]
 
 
 def _round(

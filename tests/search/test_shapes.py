@@ -17,6 +17,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Sizes, Space, Symbol
 from shrinkfx.search.examples import Answer, Example, Examples, Found
+from shrinkfx.search.nearest import Grid, leap
 from shrinkfx.search.shapes import Plan, sweep
 
 ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
@@ -129,7 +130,70 @@ def test_sweep_finds_the_smallest_sizes_and_the_nearest_that_pass(name: str) -> 
     assert (found.sizes, found.nearest) == (smallest, nearest)
     assert found.first <= 100
     assert (found.runs, found.failed) == (3, 3)
-    assert len(runs.sizes) <= 300
+    assert len(runs.sizes) <= 320
+
+
+GAPS = {
+    "multiples of 3 above 6": (
+        space(2, 1, 512),
+        when(lambda rows, cols: rows % 3 == 0 and rows > 6),
+        (9, 1),
+    ),
+    "multiples of 8": (space(2, 1, 512), when(lambda a, b: b % 8 == 0), (1, 8)),
+    "multiples of 8 above 200": (
+        space(2, 1, 512),
+        when(lambda a, b: b % 8 == 0 and b > 200),
+        (1, 208),
+    ),
+    "equal multiples of 3 above 6": (
+        space(2, 1, 512),
+        when(lambda a, b: a == b and b % 3 == 0 and b > 6),
+        (9, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 3, 4])
+@pytest.mark.parametrize("name", GAPS)
+def test_sweep_crosses_gaps_between_sizes_that_fail(name: str, seed: int) -> None:
+    where, program, smallest = GAPS[name]
+    (found,), runs = swept(where, program, seed=seed, count=40)
+    assert found.sizes == smallest
+    assert len(runs.sizes) <= 40 + 80
+
+
+@pytest.mark.parametrize(
+    ("start", "known", "smaller"),
+    [
+        ((1023, 0), [], (511, 0)),  # half of 1,024
+        ((26, 0), [(15, 3)], (15, 0)),  # where another failure was seen
+        ((26, 7), [(15, 3)], (15, 0)),
+        ((26, 0), [(3, 0)], (3, 0)),
+        ((90, 0), [], (10, 0)),  # five strides of 16
+        ((70, 70), [], (0, 0)),  # both at once, ten strides of 7
+        ((26, 0), [(37, 3)], None),
+        ((26, 0), [], None),
+    ],
+)
+def test_leap_finds_smaller_sizes_past_some_that_pass(
+    start: Sizes, known: list[Sizes], smaller: Sizes | None
+) -> None:
+    strides = {(10 + 16 * n, 0) for n in range(6)}
+    both = {(7 * n, 7 * n) for n in range(11)}
+    fails = {(511, 0), (15, 0), (3, 0), *both} if start[0] != 90 else strides
+    grid = Grid(space(2, 1), 1 << 22)
+    assert leap(start, known, fails.__contains__, grid) == smaller
+
+
+def test_smaller_sizes_are_reported_that_only_the_way_to_a_pass_has_met() -> None:
+    def program(n: int) -> Signature | str | None:
+        if n in (1013, 1024):
+            return ASSERTS
+        return "eager: no" if 1000 < n < 1050 else None
+
+    (found,), runs = swept(space(1), program)
+    assert runs.sizes.index((1024,)) < runs.sizes.index((1013,))
+    assert found.sizes == (1013,)
 
 
 def test_sweep_tells_failures_apart_and_shrinks_each() -> None:
@@ -192,6 +256,7 @@ SCRIPT = """
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.search.examples import Answer, Example, Examples
+from shrinkfx.search.nearest import Grid, leap
 from shrinkfx.search.shapes import Plan, sweep
 
 def run(sizes):
@@ -253,6 +318,15 @@ def predicates(draw: st.DrawFn) -> tuple[Space, Callable[..., bool]]:
     return space(count, low, high), fails
 
 
+def rank(where: Space) -> Callable[[Sizes], tuple[int, Sizes]]:
+    """Order sizes: fewest away from their smallest, then the smallest sum."""
+    low = [symbol.low for symbol in where.symbols]
+    return lambda at: (
+        sum(a > b for a, b in zip(at, low, strict=True)),
+        (sum(at), *at),
+    )
+
+
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(predicates(), st.integers(0, 1000))
 def test_shrunk_sizes_are_locally_minimal(
@@ -263,6 +337,8 @@ def test_shrunk_sizes_are_locally_minimal(
     assert bool(found) == any(fails(*sizes) for sizes in runs.sizes)
     for each in found:
         assert fails(*each.sizes)
+        costs = map(rank(where), filter(lambda at: fails(*at), runs.sizes))
+        assert rank(where)(each.sizes) == min(costs)
         for index, size in enumerate(each.sizes):
             low = where.symbols[index].low
             for smaller in {low, size - 1} if size > low else set():
