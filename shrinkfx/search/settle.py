@@ -12,7 +12,7 @@ from shrinkfx.search.nearest import Grid, leap, lower, nearest_pass
 CONFIRMATIONS = 2
 """Further runs of the smallest failing sizes."""
 
-LEAPS = 32
+LEAPS = 16
 """Runs after which nothing is tried any more beyond what makes a local minimum."""
 
 
