@@ -74,8 +74,6 @@ def _same_number(actual: float, expected: float) -> bool:
 
 
 def _metadata_differs(actual: Any, expected: Any) -> str:
-    if isinstance(expected, _NUMBER) and isinstance(actual, _NUMBER):
-        return ""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(expected)
         return "" if same else f"{type(actual).__name__}, not {type(expected).__name__}"

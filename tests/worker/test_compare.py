@@ -56,6 +56,11 @@ def test_wrong_number_is_a_difference(actual: float, expected: float) -> None:
     assert found["text"] == f"output 0: {actual}, eager gives {expected}"
 
 
+def test_number_of_another_type_is_a_difference() -> None:
+    found = compare([torch.tensor(3.0)], [3], [3], lambda: None)
+    assert found == {"what": "metadata", "text": "output 0: float, not int"}
+
+
 def test_random_number_is_none() -> None:
     assert compare([torch.tensor(1)], [2], [3], lambda: None) == {}
 
