@@ -18,7 +18,7 @@ import pytest
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.failure.signature import Kind, Signature, Stage, asked_for
+from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
@@ -45,6 +45,9 @@ STEADY = [
     name for name in ON_CPU if CASES[name]["kind"] != Kind.HANG and "flaky" not in name
 ]
 CANDIDATES = 3
+OF_UNWRITTEN_MEMORY = ("mismatch_strided_input",)
+"""Cases that compute with whatever lies where nothing was written: it may be a nan."""
+
 MEMORY_KINDS = (Kind.IMA, Kind.CRASH)
 
 pytestmark = pytest.mark.aoti
@@ -56,7 +59,7 @@ def test_case_fails_alike_in_both_builds(name: str, tmp_path: Path) -> None:
         stock, fast = in_both_builds(compiler, lambda c: c.original()[0])
     assert stock.signature is not None
     assert asked_for(CASES[name]["kind"], stock.signature)
-    assert_alike(stock, fast)
+    assert_alike(name, stock, fast)
     assert compiler.builds.to_json()["fallbacks"] == {}
 
 
@@ -70,7 +73,7 @@ def test_candidates_of_a_case_fail_alike_in_both_builds(
         candidates = list(parts_of(Candidate.whole(skeleton), random.Random(name)))
         for candidate in candidates:
             ask = methodcaller("candidate", candidate)
-            assert_alike(*in_both_builds(compiler, ask))
+            assert_alike(name, *in_both_builds(compiler, ask))
     assert len(candidates) == CANDIDATES
     assert compiler.builds.to_json()["fallbacks"] == {}
 
@@ -86,19 +89,23 @@ def parts_of(whole: Candidate, chance: random.Random) -> Iterator[Candidate]:
         yield whole.edit([Drop(frozenset(operators) - kept)])
 
 
-def of_one_kind(seen: Signature | None) -> Signature | None:
-    """Take a nan for a mismatch: what is read where nothing was written may be one."""
-    return replace(seen, kind=Kind.MISMATCH) if seen and seen.kind == Kind.NAN else seen
-
-
-def assert_alike(stock: Observation, fast: Observation) -> None:
-    assert of_one_kind(fast.signature) == of_one_kind(stock.signature)
+def assert_alike(name: str, stock: Observation, fast: Observation) -> None:
+    if name in OF_UNWRITTEN_MEMORY:
+        stock, fast = without_value(stock), without_value(fast)
+    assert fast.signature == stock.signature
     assert fast.invalid == stock.invalid
-    assert fast.unresolved == stock.unresolved
-    assert stock.signature or not stock.unresolved
-    # A compiler's words are the same to the letter; a wrong value may be any.
-    if stock.signature and fast.signature and stock.signature.stage is Stage.COMPILE:
+    hangs = stock.signature is not None and stock.signature.kind == Kind.HANG
+    assert stock.unresolved == fast.unresolved == ("timeout in run" if hangs else "")
+    if stock.signature and fast.signature:
         assert fast.signature.text.strip() == stock.signature.text.strip()
+
+
+def without_value(seen: Observation) -> Observation:
+    """Leave out which value was wrong, and that it was a nan."""
+    failure = seen.signature
+    if failure is None or failure.kind not in (Kind.MISMATCH, Kind.NAN):
+        return seen
+    return replace(seen, signature=replace(failure, kind=Kind.MISMATCH, text=""))
 
 
 def in_both_builds(
@@ -123,7 +130,7 @@ def ready_to_compile(name: str, folder: Path) -> Iterator[Compiler]:
         environment=checked if case["kind"] == Kind.CHECK_INPUTS else {},
         command=GUARDED_WORKER if guarded else WORKER,
     ) as server:
-        timeout_s = 120.0 if case["kind"] == Kind.HANG else 600.0
+        timeout_s = 60.0 if case["kind"] == Kind.HANG else 600.0
         compiler = Compiler(server, Limits(timeout_s, 16 << 30), OPTIONS.get(name, {}))
         if guarded:
             compiler = compiler.with_options(guard_pages=Guard.AFTER)
