@@ -7,6 +7,7 @@ interpreter, and leaves.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -14,7 +15,7 @@ import platform
 import resource
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
@@ -51,7 +52,8 @@ def main() -> None:
     line = take_line(directory / "server.log")
     try:
         try:
-            worker, ready = _start(setup)
+            with _collecting_once():
+                worker, ready = _start(setup)
         except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
             traceback.print_exc()  # into the server's log
             line.write(_refusal(setup, error))
@@ -63,6 +65,20 @@ def main() -> None:
         serve(line, lambda request: _work(worker, request), directory)
     except ParentGone:
         return
+
+
+@contextlib.contextmanager
+def _collecting_once() -> Iterator[None]:
+    """Look for garbage at the end, not over and over while torch is imported.
+
+    That makes 400,000 objects, which stay: a start took one CPU-second in five more.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 def _refusal(setup: Setup, error: Exception) -> Ready:
@@ -211,15 +227,16 @@ def _once(folder: Path) -> None:
 
     import faulthandler
 
-    import torch
+    with _collecting_once():
+        import torch
 
-    from shrinkfx.worker.backends import aoti
-    from shrinkfx.worker.load import preload
-    from shrinkfx.worker.perform import Worker
-    from shrinkfx.worker.supervise import describe_error
+        from shrinkfx.worker.backends import aoti
+        from shrinkfx.worker.load import preload
+        from shrinkfx.worker.perform import Worker
+        from shrinkfx.worker.supervise import describe_error
 
-    faulthandler.enable(2)
-    aoti.warm_up()  # before a cache of its own, where all probes are asked again
+        faulthandler.enable(2)
+        aoti.warm_up()  # before a cache of its own, where all probes are asked again
     try:
         preload(setup.preloads)
         worker = Worker(setup, torch.get_num_threads())
