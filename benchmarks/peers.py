@@ -61,17 +61,17 @@ def measure(case: Case, folder: Path, limit: float) -> Row:
 def find_cases(options: argparse.Namespace, folder: Path) -> Iterator[Case]:
     for spec in options.haystack:
         yield _haystack(spec, folder)
+    names = options.case
+    if not (names or options.haystack or options.model):
+        names = sorted(p.parent.name for p in ROOT.glob("repros/*/expected.toml"))
+        names = [name for name in names if not name.startswith("sweep_")]
+    yield from filter(None, (_repro(name, folder) for name in names))
     if options.model:
         name, inputs = options.model.stem, options.inputs
         preloads = tuple(str(p.resolve()) for p in options.preload)
         inputs = inputs.resolve() if inputs else None
         asked = (options.until, options.message, preloads, inputs)
         yield Case(name, options.model.resolve(), *asked)
-    names = options.case
-    if not (names or options.haystack or options.model):
-        names = sorted(p.parent.name for p in ROOT.glob("repros/*/expected.toml"))
-        names = [name for name in names if not name.startswith("sweep_")]
-    yield from filter(None, (_repro(name, folder) for name in names))
 
 
 def _repro(name: str, folder: Path) -> Case | None:
