@@ -42,18 +42,17 @@ class Odds:
     What cannot be dropped may still be bypassed.
     """
 
-    def __init__(self, suspects: Mapping[str, float]) -> None:
+    def __init__(self, suspects: Mapping[str, float], operators: int) -> None:
         self._suspects = suspects
         self._raised: dict[_Key, float] = {}
-        self._fresh = _MOST
         self._least = 0.0  # at least one of all that is left is needed
-        self._refused: list[list[_Key]] = []
+        self.begin(operators)
 
     def begin(self, operators: int) -> None:
         """Start a round in a program of so many operators: forget the last one's luck,
         and what its refused bundles had in common."""
-        self._fresh = min(_MOST, _GUESS / operators)
-        self._refused = []
+        self._fresh = min(_MOST, _GUESS / max(1, operators))
+        self._refused: list[list[_Key]] = []
 
     def bundle(self, edits: Sequence[Edit]) -> list[Edit]:
         """Choose what to ask about next; nothing if there is nothing."""

@@ -75,7 +75,7 @@ class Reducer:
         self.history = [best]
         self._answers_at_step = len(self._answers)
         self._refusals = Refusals()
-        self._odds = Odds(self._suspects)
+        self._odds = Odds(self._suspects, len(best.keep))
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
@@ -197,13 +197,15 @@ class Reducer:
                 strategy,
                 candidate.cost[0],
                 str(verdict.observation.signature or ""),
-                self._budget.time_for(self._questions_left()),
+                self._budget.time_for(self._questions_left(candidate, verdict)),
             )
         )
         return verdict
 
-    def _questions_left(self) -> float:
-        """Estimate how many questions the search still has."""
+    def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
+        """Estimate how many questions the search still has after this one."""
+        if verdict.reproduced:  # it goes on from there
+            return max(1.0, self._odds.outlook(candidate.operators))
         since = len(self._answers) - self._answers_at_step
         return max(1.0, self._odds.outlook(self.best.operators) - since)
 

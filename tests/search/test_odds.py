@@ -16,9 +16,7 @@ def drops(names: str) -> list[Edit]:
 
 
 def begun(operators: int, suspects: Mapping[str, float] = NOBODY) -> Odds:
-    odds = Odds(suspects)
-    odds.begin(operators)
-    return odds
+    return Odds(suspects, operators)
 
 
 def names(edits: list[Edit]) -> str:

@@ -17,9 +17,9 @@ from shrinkfx.testing import FakeOracle, whole
 CASES = [(50, 3), (50, 8), (200, 8)]
 
 
-def errors(operators: int, needed: int, number: int) -> list[float]:
+def errors(blame: Blame, operators: int, needed: int, number: int) -> list[float]:
     """Compare estimates with what came, a second each: powers of two too much."""
-    case = make_case(number, operators, needed, Needles.NEAR, Blame.NONE)
+    case = make_case(number, operators, needed, Needles.NEAR, blame)
     oracle, told = FakeOracle(case.answer), []
     budget = Budget(clock=lambda: float(len(oracle.asked)))
 
@@ -29,15 +29,33 @@ def errors(operators: int, needed: int, number: int) -> list[float]:
             told.append(event.expected_s)
 
     start = whole(case.program)
-    Reducer(start, oracle, choose(None), budget=budget, listener=listen).run()
+    Reducer(
+        start,
+        oracle,
+        choose(None),
+        budget=budget,
+        listener=listen,
+        suspects=case.suspects,
+    ).run()
     total = len(told)
-    moments = [int(part * total) for part in (0.1, 0.25, 0.5, 0.75)]
+    moments = [int(part * total) for part in (0.0, 0.1, 0.25, 0.5, 0.75)]
     return [math.log2((told[at] + 1) / (total - at)) for at in moments]
 
 
 @pytest.mark.parametrize(("operators", "needed"), CASES)
-def test_estimate_of_the_time_left_is_honest(operators: int, needed: int) -> None:
-    found = [error for n in range(6) for error in errors(operators, needed, n)]
+@pytest.mark.parametrize("blame", [Blame.NONE, Blame.GOOD])
+def test_estimate_of_the_time_left_is_honest(
+    blame: Blame, operators: int, needed: int
+) -> None:
+    found = [error for n in range(6) for error in errors(blame, operators, needed, n)]
     assert abs(statistics.median(found)) < 0.6
     within = [abs(error) < 1 for error in found]
     assert sum(within) / len(within) > 0.6
+
+
+@pytest.mark.parametrize(("operators", "needed"), [(50, 3), (200, 8)])
+def test_first_estimate_knows_how_much_blame_has_left(
+    operators: int, needed: int
+) -> None:
+    first = [errors(Blame.GOOD, operators, needed, n)[0] for n in range(8)]
+    assert abs(statistics.median(first)) < 1
