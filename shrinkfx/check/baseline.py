@@ -270,6 +270,7 @@ def _advice(seen: list[Observation], wanted: str) -> str:
         silent = " a silent memory error? --until ima" if wanted != Kind.IMA else ""
         return (
             "failing inputs other than the exported ones? --inputs FILE. settings of "
-            f"the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE.{silent}"
+            "the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE. lowerings "
+            f"or passes of its own? --preload FILE.{silent}"
         )
     return "see above"
