@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 from shrinkfx import api
-from shrinkfx.arguments import make_parser, options_of, refuse_beside_resume
+from shrinkfx.arguments import make_parser
 from shrinkfx.errors import Finished, ShrinkfxError
+from shrinkfx.parsed import options_of, refuse_beside_resume
 from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.search.events import Ended, Event, Listener
 from shrinkfx.search.strategy import available

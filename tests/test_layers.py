@@ -47,8 +47,9 @@ ALLOWED = {
         "report",
         "run",
     },
-    "arguments": {"errors", "program", "failure", "options"},
-    "cli": {"errors", "search", "api", "arguments", "progress"},
+    "arguments": {"program", "failure", "options"},
+    "parsed": {"errors", "arguments", "options"},
+    "cli": {"errors", "search", "api", "arguments", "parsed", "progress"},
 }
 """What each room may import besides itself."""
 

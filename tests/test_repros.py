@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.arguments import make_parser, options_of
+from shrinkfx.arguments import make_parser
 from shrinkfx.failure.signature import UNTIL, Signature, asked_for
+from shrinkfx.parsed import options_of
 from shrinkfx.run import blame
 from shrinkfx.search.events import ignore
 
