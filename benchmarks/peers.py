@@ -133,9 +133,11 @@ def ratios(rows: Sequence[Row]) -> str:
         if quotients := [ours / theirs for ours, theirs in pairs if ours and theirs]:
             mean, most = statistics.geometric_mean(quotients), max(quotients)
             lines.append(f"{part}: {mean:.2f} of the peer's, at most {most:.2f}")
-    over = [r.shrinkfx.total / r.floor for r in rows if r.floor > 0]
-    if over:
-        lines.append(f"over the floor: {statistics.median(over):.1f} in the median")
+    measured = [r for r in rows if r.floor > 0 and r.shrinkfx.search]
+    for part in ("search", "total") if measured else ():
+        over = [getattr(r.shrinkfx, part) / r.floor for r in measured]
+        median = statistics.median(over)
+        lines.append(f"{part}: {median:.1f} times the floor in the median")
     return "\n".join([f"{len(rows)} cases, {len(both)} that both reduce", *lines])
 
 
