@@ -57,7 +57,8 @@ class Compiler:
             a child may run a program that passes. ``guard_pages``: a ``Guard``.
             ``inductor``: settings besides the user's own. ``build``: a ``Build``,
             STOCK if there is none; with FAST, ``only`` names the one ``Step`` that is
-            asked about.
+            asked about. ``sought``: of several outputs that differ, which ones to
+            look at first: ``nan`` or ``mismatch``.
         patience: what sets the time limit instead, or None.
     """
 

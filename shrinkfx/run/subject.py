@@ -107,7 +107,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     check, cwd = job.options.check, job.options.cwd
     command = Command.parse(check, cwd) if check else None
     guarding = Guarding() if command else guard(job, server, compiler)
-    compiler = compiler.with_options(**guarding.options)
+    compiler = compiler.with_options(**guarding.options, sought=job.options.until or "")
     backend = Backend(server.ready.backend)
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
     base = _run_unchanged(job, backend, compiler, described, command, build)
@@ -118,6 +118,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     )
     if base.probe:
         compiler = compiler.with_options(probe=base.probe)
+    # As outputs come and go, another one that differs may be the first.
+    compiler = compiler.with_options(sought=base.target.kind)
     skeleton = described.skeleton
     before = Sizes(
         operators=skeleton.original_operators,
