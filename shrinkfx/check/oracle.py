@@ -51,12 +51,14 @@ class Compiler:
     Attributes:
         options: what every check gets: ``reference`` (compare with eager),
             ``fallback_random``, ``calls`` in one run, ``sanity``, ``in_place``,
-            ``form`` (``program`` or ``source``). ``package`` names a file: the first
-            check compiles into it, later ones only run what is there. ``runs``: how
-            often a child may run a program that passes. ``guard_pages``: a
-            ``Guard``. ``inductor``: settings besides the user's own. ``build``: a
-            ``Build``, STOCK if there is none; with FAST, ``only`` names the one
-            ``Step`` that is asked about.
+            ``opened`` (branches that are taken in the place of ``cond``), ``form``
+            (``program`` or ``source``). ``package`` names a file: the first check
+            compiles into it, later ones only run what is there. ``runs``: how often
+            a child may run a program that passes. ``guard_pages``: a ``Guard``.
+            ``inductor``: settings besides the user's own. ``build``: a ``Build``,
+            STOCK if there is none; with FAST, ``only`` names the one ``Step`` that is
+            asked about. ``sought``: of several outputs that differ, which ones to
+            look at first: ``nan`` or ``mismatch``.
         patience: what sets the time limit instead, or None.
     """
 

@@ -244,7 +244,9 @@ def _difference(difference: Mapping[str, Any]) -> Signature:
     """Name a wrong result. A wrong dtype shows as wrong values further down, so
     only the kind is the identity."""
     kind = Kind.NAN if difference["what"] == "nan" else Kind.MISMATCH
-    return Signature(kind, Stage.COMPARE, "", str(difference["text"]))
+    beside_nan = difference.get("besides") == "nan"
+    text = str(difference["text"])
+    return Signature(kind, Stage.COMPARE, "", text, beside_nan=beside_nan)
 
 
 def first_line(message: str) -> str:

@@ -78,6 +78,8 @@ class Signature:
         operators: what the faulting kernel computes, where that is known: of two
             such kernels one of the same failure shares an operator with the other.
             Its fellows in the kernel go as the program shrinks.
+        beside_nan: of a wrong result: other outputs are not finite, which is another
+            failure then.
     """
 
     kind: Kind
@@ -86,6 +88,7 @@ class Signature:
     text: str = field(default="", compare=False)
     match: str = field(default="", compare=False)
     operators: tuple[str, ...] = field(default=(), compare=False)
+    beside_nan: bool = field(default=False, compare=False)
 
     @property
     def is_vague(self) -> bool:
@@ -114,7 +117,8 @@ class Signature:
         if self.operators and seen.operators:
             return self == seen and not set(self.operators).isdisjoint(seen.operators)
         if {self.kind, seen.kind} <= {Kind.NAN, Kind.MISMATCH}:
-            takes = self.kind is Kind.MISMATCH or seen.kind is Kind.NAN
+            drifts = self.kind is Kind.MISMATCH and not self.beside_nan
+            takes = drifts or seen.kind is self.kind
             return takes and self.stage is seen.stage
         return self == seen
 
@@ -124,7 +128,8 @@ class Signature:
         named = {name: data[name] for name in ("detail", "text", "match")}
         operators = tuple(data.get("operators", ()))
         kind, stage = Kind(data["kind"]), Stage(data["stage"])
-        return cls(kind, stage, **named, operators=operators)
+        beside_nan = bool(data.get("beside_nan"))
+        return cls(kind, stage, **named, operators=operators, beside_nan=beside_nan)
 
     def __str__(self) -> str:
         if self.kind is Kind.CHECK:

@@ -15,7 +15,8 @@ from shrinkfx.run.building import choose_build
 from shrinkfx.run.job import Job
 
 if TYPE_CHECKING:
-    from shrinkfx.run.subject import Described, Subject
+    from shrinkfx.run.describing import Described
+    from shrinkfx.run.subject import Subject
 
 _SHOWN = 3
 """Suspects that are worth a line to whoever waits."""

@@ -33,8 +33,8 @@ def choose_build(
     seen.append(subject.oracle(**options).check(subject.whole))
     if seen[-1].reproduced:
         return _asking_only_what_fails(subject, seen[-1])
-    if subject.build is Build.STOCK:
-        return None
+    if subject.build is Build.STOCK or subject.compiler.options.get("opened"):
+        return None  # without cond it is only worth one question
     stock = subject.built_stock()
     seen.append(stock.oracle(**options).check(stock.whole))
     if not seen[-1].reproduced:

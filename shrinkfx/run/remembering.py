@@ -18,8 +18,9 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.summary import Sizes
+from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job
-from shrinkfx.run.subject import Subject, describe_program, find_subject
+from shrinkfx.run.subject import Subject, find_subject
 
 _FACT = "baseline"
 

@@ -18,11 +18,12 @@ from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.summary import DIGITS, Sizes
+from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job, server_for
 from shrinkfx.run.memory import examine
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.session import JOURNAL
-from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject, describe_program
+from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Asked, Journal
 

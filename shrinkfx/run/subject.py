@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from shrinkfx.check.baseline import Baseline, baseline, describe
 from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
@@ -14,17 +11,17 @@ from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.patience import time_limit
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
-from shrinkfx.errors import LoadError, NotReproducible, UsageError
+from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.blame import Suspect
-from shrinkfx.failure.classify import first_line, observe
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
-from shrinkfx.failure.verdict import Oracle, Verdict
+from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Build, Ending, Probe, Task
-from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.messages import Backend, Build, Probe, Task
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.blaming import with_suspects
 from shrinkfx.run.building import can_build_fast
+from shrinkfx.run.cutting import NOT_CUTTABLE, in_a_form_that_fails
+from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
 
@@ -110,7 +107,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     check, cwd = job.options.check, job.options.cwd
     command = Command.parse(check, cwd) if check else None
     guarding = Guarding() if command else guard(job, server, compiler)
-    compiler = compiler.with_options(**guarding.options)
+    compiler = compiler.with_options(**guarding.options, sought=job.options.until or "")
     backend = Backend(server.ready.backend)
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
     base = _run_unchanged(job, backend, compiler, described, command, build)
@@ -121,6 +118,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     )
     if base.probe:
         compiler = compiler.with_options(probe=base.probe)
+    # As outputs come and go, another one that differs may be the first.
+    compiler = compiler.with_options(sought=base.target.kind)
     skeleton = described.skeleton
     before = Sizes(
         operators=skeleton.original_operators,
@@ -133,7 +132,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     whole = Candidate.whole(skeleton)
     asked = (base.target, base.rate, command, guarding)
     subject = Subject(whole, before, compiler, *asked)
-    subject = _in_a_form_that_fails(job, subject, described)
+    subject = in_a_form_that_fails(job, subject, described)
     compiler = subject.compiler.with_limits(limits, job.meters["search"])
     return replace(subject, compiler=compiler)
 
@@ -196,90 +195,8 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
         )
     )
     if not inputs.exists():
-        raise NotReproducible(command.target.kind, 1, [describe(saved)], _NOT_CUTTABLE)
+        raise NotReproducible(command.target.kind, 1, [describe(saved)], NOT_CUTTABLE)
     seconds = see_it_fail(command, compiler, program, inputs)
     program.unlink()
     inputs.unlink()
     return seconds
-
-
-def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
-    """Choose the functional form, or else that with in-place operators.
-
-    It is what is searched, so the suspects are looked for in it.
-    """
-    seen: list[Verdict] = []
-    if found := with_suspects(job, subject, described, seen):
-        return found
-    job.note("without in-place operators it does not fail: keeping those")
-    compiler, described = describe_program(
-        job, subject.compiler.with_options(in_place=True)
-    )
-    whole = Candidate.whole(described.skeleton)
-    subject = replace(subject, compiler=compiler, whole=whole)
-    if found := with_suspects(job, subject, described, seen):
-        return found
-    runs = [describe(v.observation) for v in seen]
-    raise NotReproducible(subject.target.kind, len(runs), runs, _NOT_CUTTABLE)
-
-
-_NOT_CUTTABLE = (
-    "these are the program with its inputs flat, without in-place operators and with "
-    "them: the forms that can be cut. As the file holds it, it does fail; please "
-    "report this with the .pt2"
-)
-
-
-@dataclass(frozen=True)
-class Described:
-    """What the worker says of the program after its run in eager.
-
-    Attributes:
-        liars: operators that yield something else than their fake kernels say.
-        stopped: the operator at which eager fails, or ''.
-    """
-
-    skeleton: Skeleton
-    inputs: int
-    dynamic_dims: int
-    keeps_state: bool
-    liars: tuple[str, ...]
-    stopped: str
-
-
-def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
-    """Run the original in eager and fetch its graph.
-
-    Raises:
-        LoadError: eager could not be run far enough to tell.
-    """
-    ending = compiler.ask(Task.DESCRIBE)
-    answer: Mapping[str, Any] = ending.answer
-    if "skeleton" not in answer:
-        subject = job.options.inputs or job.options.model
-        raise LoadError(str(subject), *_why_undescribed(ending))
-    with open(answer["skeleton"], encoding="utf-8") as file:
-        skeleton = Skeleton.from_json(json.load(file))
-    for lie in answer["lies"]:
-        job.note(f"lying operator: {lie}")
-    job.lies[:] = answer["lies"]
-    if eager_error := answer["eager_error"]:
-        line = first_line(eager_error)
-        job.note(f"eager fails too ({line}): going on without comparing")
-        job.warnings[:] = [f"eager fails on the original too: {line}"]
-        compiler = compiler.with_options(reference=False)
-    sizes = (answer["inputs"], answer["dynamic_dims"])
-    state, liars = answer["keeps_state"], tuple(answer["liars"])
-    return compiler, Described(skeleton, *sizes, state, liars, answer["stopped"])
-
-
-def _why_undescribed(ending: Ending) -> tuple[str, str]:
-    """Say why there is no graph, and what to look at."""
-    error = ending.answer.get("error")
-    if error and error["type"] == LoadError.__name__:
-        return str(error["message"]).partition(": ")[2], ""
-    if error:
-        reason = f"eager could not be run ({first_line(error['message'])})"
-        return reason, "do the inputs fit the program's signature and ranges?"
-    reason = f"eager ended with {ending.how} {ending.code}"
-    return reason, f"its last lines:\n{ending.log[-1500:]}"

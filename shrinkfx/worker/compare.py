@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ def compare(
     expected: Sequence[Any],
     again: Sequence[Any],
     exact: Callable[[], Sequence[Any] | None],
+    sought: str = "",
 ) -> dict[str, str]:
     """Find the first output that differs from eager; {} if there is none.
 
@@ -33,26 +35,52 @@ def compare(
         exact: a float64 run, asked for only when values differ; None where
             there is none. What eager itself gets wrong by a tenth of the
             difference is no bug.
+        sought: ``nan`` or ``mismatch``: the first output that differs so, if one does.
+
+    Returns:
+        ``what`` and ``text``; ``besides`` names what other outputs show: ``nan`` where
+        this one's values are wrong but finite, else ``values``.
     """
     if len(actual) != len(expected):
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
         return {"what": "metadata", "text": text}
+    found: dict[bool, dict[str, str]] = {}  # the first of each sort: is it nan?
+    for difference in _differences(actual, expected, again, functools.cache(exact)):
+        found.setdefault(difference["what"] == "nan", difference)
+    if not found:
+        return {}
+    first = next(iter(found))
+    chosen = {"nan": True, "mismatch": False}.get(sought, first)
+    chosen = chosen if chosen in found else first
+    besides = {"besides": "values" if chosen else "nan"} if len(found) > 1 else {}
+    return {**found[chosen], **besides}
+
+
+def _differences(
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    again: Sequence[Any],
+    exact: Callable[[], Sequence[Any] | None],
+) -> Iterator[dict[str, str]]:
     actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
+    unlike = set()
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
         if text := _metadata_differs(a, e):
-            return {"what": "metadata", "text": f"output {position}: {text}"}
+            unlike.add(position)
+            yield {"what": "metadata", "text": f"output {position}: {text}"}
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
+        if position in unlike:
+            continue
         if isinstance(e, _NUMBER) and _same_number(e, r) and not _same_number(a, e):
             text = f"output {position}: {a}, eager gives {e}"
-            return {"what": "values", "text": text}
+            yield {"what": "values", "text": text}
         if not isinstance(e, torch.Tensor) or e.numel() == 0 or not _stable(e, r):
             continue
         reference = exact() if _differs(a, e, None).any() else None
         wide = reference[position] if reference is not None else None
         wrong = _differs(a, e, wide)
         if wrong.any():
-            return _describe_values(position, a, e, wrong)
-    return {}
+            yield _describe_values(position, a, e, wrong)
 
 
 _NUMBER = (bool, int, float)

@@ -35,6 +35,7 @@ from shrinkfx.worker.devices import save_for_cuda
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.memory import guard_pages
+from shrinkfx.worker.opened import with_open_branches
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
@@ -85,6 +86,9 @@ class Worker:
         folder = Path(self.setup.directory) / "graph"
         if arguments.get("in_place"):
             return self._loaded().as_exported(), folder.with_name("graph-in-place")
+        if arguments.get("opened"):
+            folder = folder.with_name("graph-opened")
+            return with_open_branches(self._loaded(), folder), folder
         return self._loaded(), folder
 
     def _prepare_eager(self) -> None:
@@ -95,9 +99,9 @@ class Worker:
     def _describe(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
     ) -> dict[str, Any]:
-        program, home = self._cut_from(arguments)
         self._prepare_eager()
         note(Stage.EAGER)
+        program, home = self._cut_from(arguments)
         recorded = Values(home, program).record(program)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads

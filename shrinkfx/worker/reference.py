@@ -25,6 +25,7 @@ class Reference:
         # compiled program draws other numbers, unless it was told to draw eager's.
         self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
         self._taps = bool(arguments.get("taps"))
+        self._sought = str(arguments.get("sought", ""))
         self._must_run = bool(arguments.get("reference", True))
         self._expected: list[Any] | None = None
         self._again: list[Any] = []
@@ -68,7 +69,8 @@ class Reference:
         """State how results differ from eager's, in the form of an answer."""
         if self._expected is None or not self._must_run:
             return {}
-        difference = compare(actual, self._expected, self._again, self._exact)
+        results = actual, self._expected, self._again
+        difference = compare(*results, self._exact, self._sought)
         answer: dict[str, Any] = {"difference": difference} if difference else {}
         if difference and self._taps:
             answer["differing"] = self._differing(actual)

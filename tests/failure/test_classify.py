@@ -349,3 +349,13 @@ def test_time_limit_where_it_should_pass_tells_nothing() -> None:
     hang = Signature(Kind.HANG, Stage.RUN)
     seen = observe(Ending("timeout", stage="passing"))
     assert judge(seen, hang) is Outcome.UNRESOLVED
+
+
+@pytest.mark.parametrize(("besides", "beside_nan"), [("nan", True), ("", False)])
+def test_wrong_values_know_of_nan_in_other_outputs(
+    besides: str, beside_nan: bool
+) -> None:
+    difference = {"what": "values", "text": "wrong", "besides": besides}
+    seen = observe(Ending("exit", stage="done", answer={"difference": difference}))
+    assert seen.signature is not None
+    assert seen.signature.beside_nan is beside_nan

@@ -36,6 +36,15 @@ def test_until_takes_its_kind(until: str, seen: Signature, taken: bool) -> None:
     assert asked_for(until, seen) is taken
 
 
+def test_wrong_values_may_become_nan_unless_nan_was_beside_them() -> None:
+    assert MISMATCH.admits(NAN)
+    assert not NAN.admits(MISMATCH)
+    beside = dataclasses.replace(MISMATCH, beside_nan=True)
+    assert beside.admits(MISMATCH)
+    assert not beside.admits(NAN)
+    assert not Signature.from_json(dataclasses.asdict(beside)).admits(NAN)
+
+
 def test_target_admits_itself_whatever_the_text() -> None:
     said_otherwise = Signature(
         Kind.ASSERT, Stage.RUN, "index out of bounds", "0 <= tmp9"

@@ -25,6 +25,35 @@ def difference(
 
 
 ONES = torch.ones(3)
+NANS = torch.full((3,), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("sought", "position", "besides"),
+    [("", 1, "nan"), ("mismatch", 1, "nan"), ("nan", 2, "values"), ("hang", 1, "nan")],
+)
+def test_output_that_differs_as_sought_comes_before_others(
+    sought: str, position: int, besides: str
+) -> None:
+    outputs, results = [ONES] * 4, [ONES, ONES * 2, NANS, NANS * 2]
+    found = compare(results, outputs, outputs, lambda: None, sought)
+    assert found["text"].startswith(f"output {position}:")
+    assert found["besides"] == besides
+
+
+def test_nan_is_found_beside_an_output_of_another_shape() -> None:
+    outputs, results = [ONES, ONES], [ONES[:2], NANS]
+    found = compare(results, outputs, outputs, lambda: None, "nan")
+    assert (found["what"], found["besides"]) == ("nan", "values")
+    found = compare(results, outputs, outputs, lambda: None)
+    assert (found["what"], found["besides"]) == ("metadata", "nan")
+
+
+def test_nothing_is_besides_where_all_outputs_differ_alike() -> None:
+    outputs = [ONES, ONES]
+    assert "besides" not in compare([NANS, NANS], outputs, outputs, lambda: None)
+    found = compare([ONES, ONES * 2], outputs, outputs, lambda: None, "nan")
+    assert (found["what"], "besides" in found) == ("values", False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -1,0 +1,66 @@
+"""The form of a program that candidates are cut from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shrinkfx.check.baseline import describe
+from shrinkfx.errors import NotReproducible
+from shrinkfx.failure.verdict import Verdict
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.run.blaming import with_suspects
+from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.job import Job
+
+if TYPE_CHECKING:
+    from shrinkfx.run.subject import Subject
+
+
+def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
+    """Choose the functional form, or else that with in-place operators.
+
+    Without ``cond`` if it fails so: what a branch holds is one operator else. The form
+    is what is searched, so the suspects are looked for in it.
+    """
+    seen: list[Verdict] = []
+    if found := _without_conds(job, subject, described, seen):
+        job.note("it fails without cond too: going on with the branches that it takes")
+        return found
+    if found := with_suspects(job, subject, described, seen):
+        return found
+    job.note("without in-place operators it does not fail: keeping those")
+    if found := with_suspects(job, *_in_form(job, subject, in_place=True), seen):
+        return found
+    runs = [describe(v.observation) for v in seen]
+    raise NotReproducible(subject.target.kind, len(runs), runs, NOT_CUTTABLE)
+
+
+def _without_conds(
+    job: Job, subject: Subject, described: Described, seen: list[Verdict]
+) -> Subject | None:
+    """Ask about the program with branches that it takes in the place of ``cond``."""
+    program = described.skeleton
+    if all(program.node(name).target != "cond" for name in program.operators):
+        return None
+    subject, opened = _in_form(job, subject, opened=True)
+    if opened.skeleton.operators == program.operators:
+        return None  # its branches differ from run to run
+    return with_suspects(job, subject, opened, seen)
+
+
+def _in_form(
+    job: Job, subject: Subject, **options: object
+) -> tuple[Subject, Described]:
+    """Take another form of the program, as the worker's options say."""
+    compiler = subject.compiler.with_options(**options)
+    compiler, described = describe_program(job, compiler)
+    whole = Candidate.whole(described.skeleton)
+    return replace(subject, compiler=compiler, whole=whole), described
+
+
+NOT_CUTTABLE = (
+    "these are the program with its inputs flat, without in-place operators and with "
+    "them: the forms that can be cut. As the file holds it, it does fail; please "
+    "report this with the .pt2"
+)

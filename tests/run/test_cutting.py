@@ -1,0 +1,111 @@
+"""Which form of a program is cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles import FakeServer
+
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.errors import NotReproducible
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Build, Ending
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.cutting import in_a_form_that_fails
+from shrinkfx.run.describing import describe_program
+from shrinkfx.run.job import Job
+from shrinkfx.run.subject import Subject
+from shrinkfx.testing import chain, operator, skeleton
+
+RAISED = {"error": {"type": "ValueError", "message": "no such thing"}}
+RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "ValueError: no such thing")
+FAILS = Ending("exit", stage="run", answer=RAISED)
+PASSES = Ending("exit", stage="done")
+
+
+WITH_COND = skeleton(
+    {"x": "", "relu": "x", "cond": operator("relu", target="cond"), "tanh": "cond"}
+)
+FORMS = {
+    "functional": WITH_COND,
+    "opened": chain("x", "relu", "sin", "tanh"),
+    "in_place": chain("x", "relu_", "tanh"),
+}
+Fails = Callable[[str, str], bool]
+"""Whether a form fails in a build."""
+
+
+def form_of(arguments: Any) -> str:
+    return next((f for f in ("opened", "in_place") if arguments.get(f)), "functional")
+
+
+def chosen(
+    folder: Path, fails: Fails, forms: dict[str, Skeleton] = FORMS
+) -> tuple[Subject, list[tuple[str, str]]]:
+    """Choose a form; list which were asked about, and in which builds."""
+    asked: list[tuple[str, str]] = []
+
+    def answer(arguments: Any) -> Ending:
+        form = form_of(arguments)
+        if "candidate" in arguments:
+            build = str(arguments["build"])
+            asked.append((form, build))
+            return FAILS if fails(form, build) else PASSES
+        path = folder / f"{form}.json"
+        path.write_text(json.dumps(forms[form].to_json()))
+        said: dict[str, Any] = {"skeleton": str(path), "lies": [], "eager_error": ""}
+        said |= {"inputs": 1, "dynamic_dims": 0, "keeps_state": False}
+        return Ending("exit", answer={**said, "liars": [], "stopped": "relu"})
+
+    compiler = Compiler(
+        FakeServer(answer), Limits(10.0, 1 << 30), {"build": Build.FAST}
+    )
+    job = Job(Options(Path("model.pt2")), folder, lambda _: None)
+    compiler, described = describe_program(job, compiler)
+    whole = Candidate.whole(described.skeleton)
+    subject = Subject(whole, Sizes(3, 5, 1, 0), compiler, RAISES, 1.0)
+    return in_a_form_that_fails(job, subject, described), asked
+
+
+def operators(subject: Subject) -> Sequence[str]:
+    return subject.whole.operators
+
+
+def test_branches_stand_for_cond_where_it_fails_so(tmp_path: Path) -> None:
+    subject, asked = chosen(tmp_path, lambda form, build: True)
+    assert operators(subject) == ("relu", "sin", "tanh")
+    assert subject.compiler.options["opened"]
+    assert asked == [("opened", "fast")]
+
+
+def test_cond_stays_where_the_failure_needs_it(tmp_path: Path) -> None:
+    """To be without it is worth one question, not one in each build."""
+    subject, asked = chosen(tmp_path, lambda form, build: form == "functional")
+    assert operators(subject) == ("relu", "cond", "tanh")
+    assert "opened" not in subject.compiler.options
+    assert asked == [("opened", "fast"), ("functional", "fast")]
+
+
+@pytest.mark.parametrize("alike", ["functional", "opened"])
+def test_nothing_is_asked_without_a_cond_that_can_go(
+    tmp_path: Path, alike: str
+) -> None:
+    """There is none, or its branches differ from run to run."""
+    forms = {**FORMS, "functional": FORMS[alike], "opened": FORMS[alike]}
+    _, asked = chosen(tmp_path, lambda form, build: True, forms)
+    assert asked == [("functional", "fast")]
+
+
+def test_operators_in_place_are_the_last_resort(tmp_path: Path) -> None:
+    subject, asked = chosen(tmp_path, lambda form, build: form == "in_place")
+    assert operators(subject) == ("relu_", "tanh")
+    assert ("functional", "stock") in asked
+    with pytest.raises(NotReproducible):
+        chosen(tmp_path, lambda form, build: False)

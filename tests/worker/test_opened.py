@@ -1,0 +1,111 @@
+"""Branches that are taken in the place of ``cond``: the same program without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.messages import Setup
+from shrinkfx.worker.describe import describe
+from shrinkfx.worker.load import Inputs, Program, load
+from shrinkfx.worker.opened import branches_taken, with_open_branches
+from shrinkfx.worker.rebuild import rebuild
+from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
+
+
+class Nested(nn.Module):
+    """A branch in a branch, both with a parameter; the outer result is an output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        side = x.sigmoid()
+
+        def inner(v: Tensor) -> Tensor:
+            found: Tensor = torch.cond(
+                v.max() > 0, lambda w: w * side, lambda w: w - 1, (v,)
+            )
+            return found
+
+        def outer(v: Tensor) -> Tensor:
+            return inner(v.exp()) * self.scale
+
+        y = torch.cond(x.sum() > -100, outer, lambda v: v.tanh(), (x,))
+        return y, y.mul(2) + side
+
+
+def program_of(
+    folder: Path, module: nn.Module, x: Tensor, other: Tensor | None = None
+) -> Program:
+    shapes = {"x": {0: Dim("rows", min=2, max=9)}}
+    exported = torch.export.export(module, (x,), dynamic_shapes=shapes)
+    torch.export.save(exported, folder / "model.pt2")
+    if other is None:
+        return load(Setup(str(folder), model=str(folder / "model.pt2")))
+    inputs = str(folder / "inputs.pt")
+    torch.save((other,), inputs)
+    return load(Setup(str(folder), model=str(folder / "model.pt2"), inputs=inputs))
+
+
+def targets(program: Program) -> list[str]:
+    skeleton = describe(program, "")
+    return [skeleton.node(name).target for name in skeleton.operators]
+
+
+def test_branches_that_are_taken_stand_in_line_at_any_depth(tmp_path: Path) -> None:
+    program = program_of(tmp_path, Nested(), torch.randn(3, 4))
+    opened = with_open_branches(program, tmp_path / "opened")
+    wanted = ["sigmoid", "exp", "mul", "mul", "mul", "add"]
+    assert [t.split(".")[1] for t in targets(opened)] == wanted
+    for inputs in (program.example, Inputs((torch.randn(7, 4),), {})):
+        expected = run_eager(program.graph, inputs, seed=SEED)
+        found = run_eager(opened.graph, inputs, seed=SEED)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_what_is_inside_a_branch_can_be_cut(tmp_path: Path) -> None:
+    program = program_of(tmp_path, Nested(), torch.randn(3, 4))
+    opened = with_open_branches(program, tmp_path / "opened")
+    values = Values(tmp_path / "opened", opened)
+    assert values.record(opened) == Recorded()
+    skeleton = describe(opened, "")
+    inner = skeleton.operators[2]
+    others = frozenset(skeleton.operators) - {inner}
+    built = rebuild(opened, Candidate.whole(skeleton).edit([Drop(others)]), values)
+    (found,) = run_eager(built.exported, built.failing, seed=SEED)
+    x = program.example.args[0]
+    torch.testing.assert_close(found, x.exp() * x.sigmoid())
+    assert built.failing.args[0].shape == (3, 4)
+
+
+def test_cond_stays_where_runs_take_different_branches(tmp_path: Path) -> None:
+    other = torch.full((3, 4), -100.0)
+    program = program_of(tmp_path, Nested(), torch.randn(3, 4), other)
+    assert branches_taken(program) == {}
+    opened = with_open_branches(program, tmp_path / "opened")
+    assert "cond" in targets(opened)
+
+
+class FailsAtLast(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, (x,))
+        return y.abs().index_select(0, x[:, 0].abs().long() + 100)
+
+
+def test_branches_are_known_where_eager_fails_after_them(tmp_path: Path) -> None:
+    program = program_of(tmp_path, FailsAtLast(), torch.ones(3, 4))
+    assert branches_taken(program) == {"cond": True}
+
+
+def test_which_branches_were_taken_is_found_once(tmp_path: Path) -> None:
+    program = program_of(tmp_path, Nested(), torch.randn(3, 4))
+    with_open_branches(program, tmp_path)
+    (tmp_path / "taken.json").write_text('{"cond": false}')
+    assert "aten.tanh.default" in targets(with_open_branches(program, tmp_path))
