@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from shrinkfx.check.oracle import RUNS_PER_CHILD, Compiler
@@ -27,7 +27,7 @@ def interrogate(
     known: Evidence,
     note: Callable[[str], None],
 ) -> Evidence:
-    """Compile once more where what is known names no operator, twice at most.
+    """Compile once more where what is known names no operator, thrice at most.
 
     A wrong result is traced to the first wrong value, a death without a word to the
     kernel that was running.
@@ -59,13 +59,11 @@ def _with_values(
 ) -> Evidence:
     """Have it return all that it computes, and see what differs from eager's.
 
-    Returned values are not fused away, which may hide the failure; then one of
-    several is returned.
+    Returned values are not fused away, which may hide the failure; then fewer are.
     """
     skeleton = whole.skeleton
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
-    few = values[:: math.isqrt(len(values)) or 1]
-    for taps in (values, few):
+    for taps in _rows(values):
         size = sum(skeleton.node(value).nbytes for value in taps)
         if size * _COPIES > compiler.limits.max_rss_bytes:
             continue
@@ -77,3 +75,16 @@ def _with_values(
             agreeing = tuple(v for v in seen if v not in differing)
             return replace(known, differing=tuple(differing), agreeing=agreeing)
     return known
+
+
+def _rows(values: list[str]) -> Iterator[list[str]]:
+    """List what to return: all, then one of several, then those half-way between.
+
+    Where few values hide the failure, one of them is amid the operators at fault.
+    Those are few, so the other row hardly meets them.
+    """
+    yield values
+    step = math.isqrt(len(values))
+    if step > 1:
+        yield values[::step]
+        yield values[step // 2 :: step]

@@ -94,6 +94,13 @@ def test_wrong_result_that_hides_is_traced_with_fewer_values() -> None:
     assert server.asked[1]["taps"] == ["relu", "cos", "exp"]
 
 
+def test_value_amid_the_operators_at_fault_is_not_asked_for_twice() -> None:
+    # A pattern that is fused as a whole: each of its inner values hides it.
+    server = FakeServer(differ(["sin", "exp"], unless=["cos"]))
+    assert blamed(server, WRONG) == ["cos", "sin"]
+    assert server.asked[2]["taps"] == ["tanh", "sin"]
+
+
 def test_output_that_agrees_clears_what_it_needs() -> None:
     program = skeleton(
         {
@@ -119,7 +126,13 @@ def test_result_that_is_wrong_otherwise_blames_nobody() -> None:
 def test_wrong_result_that_hides_anyhow_blames_nobody() -> None:
     server = FakeServer(lambda _: Ending("exit", stage="done"))
     assert blamed(server, WRONG) == []
-    assert len(server.asked) == 2
+    assert len(server.asked) == 3
+
+
+def test_wrong_result_of_a_small_program_is_not_asked_for_again() -> None:
+    server = FakeServer(lambda _: Ending("exit", stage="done"))
+    assert blamed(server, WRONG, program=whole(chain("x", "relu", "tanh"))) == []
+    assert len(server.asked) == 1
 
 
 def test_values_that_would_not_fit_are_not_returned() -> None:
@@ -133,5 +146,7 @@ def test_values_that_would_not_fit_are_not_returned() -> None:
         )
     server = FakeServer(lambda _: Ending("exit", stage="done"))
     blamed(server, WRONG, program=whole(skeleton(nodes)))
-    (asked,) = server.asked
-    assert asked["taps"] == ["relu_0", "relu_3", "relu_6"]
+    assert [asked["taps"] for asked in server.asked] == [
+        ["relu_0", "relu_3", "relu_6"],
+        ["relu_1", "relu_4", "relu_7"],
+    ]
