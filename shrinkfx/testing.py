@@ -113,6 +113,21 @@ def projection(of: str, value: TensorType | None = FLOATS) -> Node:
     return Node("", Role.PROJECTION, "operator.getitem", (of,), value)
 
 
+def inner(operands: str = "", value: TensorType | None = FLOATS) -> Node:
+    """Describe a node of a subgraph, an input of it if it reads nothing.
+
+    It goes by the path to it, ``body.tanh``, and reads names of that form.
+    """
+    target = "aten.inner.default" if operands else ""
+    read = tuple(operands.split())
+    return Node("", Role.INNER, target, read, value, int(bool(operands)))
+
+
+def subgraph(returned: str) -> Node:
+    """Describe a branch or a body; its nodes come before it."""
+    return Node("", Role.SUBGRAPH, "", tuple(returned.split()))
+
+
 def size(operands: str) -> Node:
     """Describe arithmetic on the sizes of ``operands``."""
     return Node("", Role.SIZE, "aten.sym_size.int", tuple(operands.split()))
@@ -302,11 +317,27 @@ def _sized(name: str, operands: str) -> dict[str, Node]:
     return {name: operator(operands), f"{name}size": size(name)}
 
 
-_SHAPES = (_single, _single, _halved, _grown, _pair, _sized)
+def _looped(name: str, operands: str) -> dict[str, Node]:
+    body = f"{name}body"
+    names = [f"{body}.{letter}" for letter in "abcd"]
+    nodes = dict(zip(names, (inner(), *map(inner, names)), strict=False))
+    loop = operator(f"{operands} {body}", value=None, operators=4)
+    return {
+        **nodes,
+        body: subgraph(names[-1]),
+        name: loop,
+        f"{name}a": projection(name),
+    }
+
+
+_SHAPES = (_single, _single, _halved, _grown, _pair, _sized, _looped)
 
 
 def _is_tensor(node: str | Node) -> bool:
-    return isinstance(node, str) or node.value is not None
+    """Tell whether it is one that an operator may read."""
+    if isinstance(node, str):
+        return True
+    return node.value is not None and node.role is not Role.INNER
 
 
 def _is_value(node: str | Node) -> bool:
@@ -331,7 +362,8 @@ def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
     values = [n for n in candidate.skeleton.graph if candidate.skeleton.node(n).value]
     inputs = st.sampled_from([*candidate.inputs, "nowhere"])
     drop = st.frozensets(nodes, min_size=1, max_size=3).map(Drop)
-    bypass = st.builds(Bypass, nodes, st.sampled_from(values))
+    bypassed = st.sampled_from([*candidate.operators, *candidate.inside])
+    bypass = st.builds(Bypass, bypassed, st.sampled_from(values))
     plain = st.builds(Replace, nodes, st.sampled_from(values))
     own = nodes.map(lambda node: Replace(node, node))
     merge = st.frozensets(inputs, max_size=3).map(Merge)

@@ -24,6 +24,7 @@ from shrinkfx.program.edits import (
     Specialise,
 )
 from shrinkfx.program.fit import require_fit
+from shrinkfx.program.inside import gone, inside, read_inside
 from shrinkfx.program.plain import is_dear, stand_in
 from shrinkfx.program.settling import in_effect, openness
 from shrinkfx.program.skeleton import Role, Skeleton
@@ -133,6 +134,7 @@ class Candidate:
         plain = {n: self.operands(n)[0] for n in self.operators if n in self.replace}
         as_it_was = [n for n in self.operators if n not in plain]
         wanted = {v for n in as_it_was for v in self.skeleton.node(n).operands}
+        wanted |= read_inside(self)
         taken = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
         draft = dataclasses.replace(self, bypass=taken, replace=plain)
         if draft.sizes:
@@ -141,6 +143,11 @@ class Candidate:
         if self.outputs is Outputs.ORIGINAL and not differs:
             return dataclasses.replace(draft, outputs=Outputs.SINKS)
         return draft
+
+    @cached_property
+    def inside(self) -> tuple[str, ...]:
+        """The nodes inside of kept operators that have an effect, in program order."""
+        return inside(self)
 
     def _returns_inner_values(self) -> bool:
         """Tell whether an original output is still there and used inside as well."""
@@ -266,7 +273,7 @@ class Candidate:
         nodes = (self.skeleton.node(n) for n in self.keep)
         operators = sum(1 if n.name in self.replace else n.operators for n in nodes)
         dear = sum(is_dear(self.target(n)) for n in self.keep)
-        return operators, dear, len(self.inputs), openness(self)
+        return operators - gone(self), dear, len(self.inputs), openness(self)
 
     @cached_property
     def digest(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace, Specialise
+from shrinkfx.program.inside import graph_of
 from shrinkfx.program.settling import sizings
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ def require_fit(candidate: Candidate, edit: Edit) -> None:
         case Drop(nodes):
             _require_kept(candidate, nodes)
         case Bypass(node, operand):
-            _require_kept(candidate, {node})
+            if node not in candidate.inside:
+                _require_kept(candidate, {node})
             _require_same_type(candidate, node, operand)
         case Replace(node, operand):
             _require_kept(candidate, {node})
@@ -45,7 +47,8 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
             kept = nodes & candidate.keep
             return Drop(kept) if kept else None
         case Bypass(node):
-            return edit if node in candidate.keep else None
+            there = node in candidate.keep or node in candidate.inside
+            return edit if there else None
         case Replace(node):
             open_to_it = node in candidate.keep and candidate.is_replaceable(node)
             return edit if open_to_it else None
@@ -66,6 +69,8 @@ def _require_same_type(candidate: Candidate, node: str, operand: str) -> None:
     skeleton = candidate.skeleton
     if operand not in skeleton or not skeleton.values_like(node, operand):
         raise InvalidEdit(f"{operand} is no value of the type of {node}")
+    if graph_of(operand) != graph_of(node):
+        raise InvalidEdit(f"{operand} is not of the same graph as {node}")
     if skeleton.order(operand) >= skeleton.order(node):
         raise InvalidEdit(f"{operand} does not come before {node}")
 

@@ -27,7 +27,10 @@ class Role(StrEnum):
     SIZE = "size"
     """Arithmetic on sizes: rebuilt wherever it is needed, never cut."""
     SUBGRAPH = "subgraph"
-    """A branch or body that a higher-order operator carries along."""
+    """A branch or body that a higher-order operator carries along; its operands are
+    what it returns."""
+    INNER = "inner"
+    """A node of a subgraph, by the path to it: ``body.add``."""
 
 
 FEEDS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.CONSTANT})
@@ -126,12 +129,14 @@ class Skeleton:
         self.symbols = dict(symbols or {})
         self.sizes = dict(sizes)
         self.content = content
-        total = sum(self.node(name).operators for name in self.graph)
+        # An operator counts for what is inside of it.
+        nodes = [node for node in self._nodes.values() if node.role is not Role.INNER]
+        total = sum(node.operators for node in nodes)
         self.original_operators = (
             total if original_operators is None else original_operators
         )
         self.original_nodes = (
-            len(self.graph) + 1 if original_nodes is None else original_nodes
+            len(nodes) + 1 if original_nodes is None else original_nodes
         )
 
     def node(self, name: str) -> Node:

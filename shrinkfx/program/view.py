@@ -52,6 +52,11 @@ class View:
         return tuple(n for n in self.operators if candidate.is_replaceable(n))
 
     @property
+    def inside(self) -> tuple[str, ...]:
+        """The nodes of branches and bodies, inputs included, in program order."""
+        return self._candidate.inside
+
+    @property
     def sizings(self) -> dict[str, list[Sizing]]:
         """The sizes that are open, each with what it may be settled as."""
         return sizings(self._candidate)

@@ -137,7 +137,7 @@ class Reducer:
         every step makes the questions after it new.
         """
         edits = list(dict.fromkeys(proposals(strategy, self.best, self._suspects)))
-        self._odds.begin(len(self.best.keep))
+        self._odds.begin(self.best.cost[0])
         stuck: set[Edit] = set()  # refused alone; for another round
         while bundle := self._odds.bundle([e for e in edits if e not in stuck]):
             if self._accepts(strategy, policy, bundle):

@@ -30,8 +30,8 @@ ENTRY_POINTS = "shrinkfx.strategies"
 EDITS_PER_NODE = 100
 DEFAULT_ORDER = (
     *("blame_ladder", "keep_outputs", "cut_suffix", "cut_prefix", "module_cuts"),
-    *("specialise_dims", "drop_nodes", "bypass_operators", "merge_inputs"),
-    "replace_operators",
+    *("specialise_dims", "drop_nodes", "bypass_operators", "bypass_inside"),
+    *("merge_inputs", "replace_operators"),
 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import operator
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +58,11 @@ def describe(program: Program, content: str) -> Skeleton:
     storages: dict[str, int] = {}
     for node in exported.graph.nodes:
         _note_storage(node, storages)
-    nodes = [
-        _describe(node, roles, storages, exported)
-        for node in exported.graph.nodes
-        if node.op != "output"
-    ]
+    nodes: list[Node] = []
+    for node in exported.graph.nodes:
+        if node.op != "output":
+            described = _describe(node, roles, storages, exported)
+            nodes += _with_inside(described, node, exported.graph_module)
     original = program.original.graph_module
     return Skeleton(
         nodes,
@@ -150,6 +152,36 @@ def _describe(
         storage=storages.get(node.name),
         impure=role is Role.OPERATOR and node.is_impure(),
     )
+
+
+def _with_inside(
+    described: Node, node: fx.Node, module: fx.GraphModule
+) -> Iterator[Node]:
+    """Put the nodes of a subgraph before it; what it returns, it reads."""
+    inner = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+    if isinstance(inner, fx.GraphModule):
+        yield from _inside(inner, f"{described.name}.")
+        (output,) = inner.graph.find_nodes(op="output")
+        returned = [f"{described.name}.{n.name}" for n in output.all_input_nodes]
+        described = replace(described, operands=tuple(dict.fromkeys(returned)))
+    yield described
+
+
+def _inside(module: fx.GraphModule, path: str) -> Iterator[Node]:
+    for node in module.graph.nodes:
+        if node.op == "output":
+            continue
+        value = node.meta.get("val")
+        called = node.op == "call_function"
+        described = Node(
+            name=path + node.name,
+            role=Role.SUBGRAPH if node.op == "get_attr" else Role.INNER,
+            target=str(node.target) if called else "",
+            operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
+            value=tensor_type(value) if isinstance(value, torch.Tensor) else None,
+            operators=int(called and node.target is not operator.getitem),
+        )
+        yield from _with_inside(described, node, module)
 
 
 def _role(node: fx.Node, roles: dict[str, Role], exported: ExportedProgram) -> Role:

@@ -51,6 +51,8 @@ class GraphPrinter:
         for node in self._module.graph.nodes:
             if node.op == "get_attr":
                 self._names[node.name] = self._member(str(node.target))
+            elif node.target is operator.getitem and not node.users:
+                continue  # an export lists them all
             elif node.op == "call_function":
                 lines.append(f"{node.name} = {self._call(node)}")
             elif node.op == "output":
@@ -78,7 +80,8 @@ class GraphPrinter:
             printer = GraphPrinter(inner, {}, self._device, prefix=name)
             self.members[target] = name
             self.branches += [*_class(name, inner, printer)]
-        return f"self.{target}"
+        # A body is traced in a way that cannot follow the call of a module.
+        return f"self.{target}.forward" if self._prefix else f"self.{target}"
 
     def _call(self, node: fx.Node) -> str:
         target = node.target

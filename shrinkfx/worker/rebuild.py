@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.describe import tensor_type
+from shrinkfx.worker.inside import shorten_subgraphs
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.returned import Returned, returned
 from shrinkfx.worker.settled import Settled
@@ -216,6 +217,8 @@ class _Builder:
         signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
         root = fx.GraphModule(self._exported.graph_module, self._graph)
         root.meta.update(self._exported.graph_module.meta)
+        # Strides may be others then, and what a body returns must be checked.
+        self._symbols.stale |= shorten_subgraphs(root, self._candidate, self._new)
         user = [(s, n) for s, n in outputs if s.kind is OutputKind.USER_OUTPUT]
         call = ModuleCallSignature(
             inputs=[s.arg for s in self._inputs if s.kind is InputKind.USER_INPUT],

@@ -21,13 +21,13 @@ from zoo import ZOO, export
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Drop, Edit, Merge, Replace
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.messages import Setup
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.view import View
 from shrinkfx.strategies.merge_inputs import MergeInputs
 from shrinkfx.strategies.replace_operators import ReplaceOperators
-from shrinkfx.worker.describe import describe
+from shrinkfx.worker.describe import count_operators, describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.source import print_program, run_source
@@ -427,3 +427,66 @@ def test_operator_without_a_result_returns_what_it_wrote(tmp_path: Path) -> None
     built = rebuild(program, candidate, values)
     (written,) = eager(built.exported, built.failing)
     torch.testing.assert_close(written, 3 * built.failing.args[0])
+
+
+class Loop(torch.nn.Module):
+    """A loop with a branch in its body, of which a search may leave little."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def body(i: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            h = torch.tanh(h @ self.w)
+            h = torch.cond(h.sum() > 0, lambda v: v.cos() * 2, lambda v: v - 1, (h,))
+            return i + 1, h.sin() + 0.5
+
+        def goes_on(i: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+            return i < 3
+
+        start = torch.tensor(0), x.relu()
+        loop: Any = torch._higher_order_ops.while_loop
+        count, h = loop(goes_on, body, start)
+        return count, h
+
+
+def loop_of(folder: Path) -> Loaded:
+    x = torch.randn(3, 4)
+    torch.export.save(torch.export.export(Loop(), (x,)), folder / "model.pt2")
+    program = load(Setup(str(folder), model=str(folder / "model.pt2")))
+    values = Values(folder / "values", program)
+    assert values.record(program) == Recorded()
+    return program, describe(program, ""), values
+
+
+def test_operators_inside_of_a_body_can_be_bypassed(tmp_path: Path) -> None:
+    program, skeleton, values = loop_of(tmp_path)
+    whole = Candidate.whole(skeleton)
+    names = {
+        skeleton.node(n).target.split(".")[1]: n
+        for n in whole.inside
+        if "." in skeleton.node(n).target
+    }
+    edits = [
+        Bypass(names["matmul"], skeleton.node(names["matmul"]).operands[0]),
+        Bypass(names["cos"], skeleton.node(names["cos"]).operands[0]),
+        Bypass(names["sin"], skeleton.node(names["sin"]).operands[0]),
+    ]
+    shorter = whole.edit(edits)
+    built = rebuild(program, shorter, values)
+    assert built.stale
+    exported = run_source(print_program(built), built)
+    assert count_operators(built.exported.graph_module) == shorter.cost[0]
+    found = run_eager(exported, built.failing, seed=SEED)
+    h = program.example.args[0].relu()
+    for _ in range(3):
+        h = h.tanh()
+        h = (h * 2 if h.sum() > 0 else h - 1) + 0.5
+    torch.testing.assert_close(found, [torch.tensor(3), h])
+    # The original is as it was.
+    untouched = run_eager(
+        rebuild(program, whole, values).exported, built.failing, seed=SEED
+    )
+    expected = run_eager(program.graph, program.failing, seed=SEED)
+    torch.testing.assert_close(untouched, expected)

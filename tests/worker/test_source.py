@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -58,3 +60,55 @@ def test_inputs_that_are_no_numbers_are_one_set() -> None:
     values = torch.tensor([float("nan"), 1.0])
     (one,) = print_program(called_with(values, values.clone())).inputs
     assert one.failing is None
+
+
+class CondInCond(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        def inner(v: Tensor) -> Tensor:
+            w: Tensor = torch.cond(v.max() > 0, lambda w: w * 2, torch.neg, (v,))
+            return w + 1
+
+        found: Tensor = torch.cond(x.sum() > 0, inner, lambda v: v.sin(), (x,))
+        return found
+
+
+class CondInLoop(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        def body(i: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            more = torch.cond(v.max() > 1, lambda w: w * 2, lambda w: w - 1, (v,))
+            return i + 1, more + 0.5
+
+        start = torch.tensor(0), x.relu()
+        loop: Any = torch._higher_order_ops.while_loop
+        found: Tensor = loop(lambda i, v: i < 3, body, start)[1].cos()
+        return found
+
+
+@pytest.mark.parametrize("model", [CondInCond, CondInLoop])
+def test_graphs_inside_of_graphs_can_be_exported_again(
+    model: type[torch.nn.Module],
+) -> None:
+    inputs = Inputs((torch.tensor([[0.5, 2.0], [1.0, -3.0]]),), {})
+    exported = torch.export.export(model(), inputs.args)
+    built = Rebuilt(exported, inputs, inputs)
+    again = run_source(print_program(built), built)
+    expected = run_eager(exported, inputs, seed=SEED)
+    assert torch.equal(run_eager(again, inputs, seed=SEED)[0], expected[0])
+
+
+class Middle(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        _, middle, _ = torch.split(x, 1)
+        return middle.relu()
+
+
+def test_values_of_a_tuple_that_nobody_uses_are_not_printed() -> None:
+    x = torch.randn(3, 2)
+    exported = torch.export.export(Middle(), (x,))
+    built = Rebuilt(exported, Inputs((x,), {}), Inputs((x,), {}))
+    printed = print_program(built)
+    assert [line for line in printed.body if line.endswith("]")] == [
+        "getitem_1 = split[1]"
+    ]
+    (found,) = run_eager(run_source(printed, built), built.failing, seed=SEED)
+    assert torch.equal(found, x[1:2].relu())

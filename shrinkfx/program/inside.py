@@ -1,0 +1,64 @@
+"""What a candidate has inside of its operators: nodes of branches and bodies.
+
+They are not kept or dropped, since nothing can be fed into a body from outside. But one
+of their operators may be bypassed as any other; what nobody uses then is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from shrinkfx.program.skeleton import Role, Skeleton
+
+if TYPE_CHECKING:
+    from shrinkfx.program.candidate import Candidate
+
+
+def inside(candidate: Candidate) -> tuple[str, ...]:
+    """List the nodes of subgraphs that have an effect, in program order."""
+    program = candidate.skeleton
+    used = _used(program, candidate.keep, candidate.resolve)
+    inner = (name for name in used if program.node(name).role is Role.INNER)
+    return tuple(program.in_order(inner))
+
+
+def read_inside(candidate: Candidate) -> set[str]:
+    """Collect the values that subgraphs read or return, bypassed ones too."""
+    program = candidate.skeleton
+    used = _used(program, candidate.keep, candidate.resolve)
+    return {value for name in used for value in program.node(name).operands}
+
+
+def gone(candidate: Candidate) -> int:
+    """Count the operators that bypasses have taken out of subgraphs."""
+    if not any(map(is_inside, candidate.bypass)):
+        return 0
+    program = candidate.skeleton
+    before = _used(program, candidate.keep, lambda value: value)
+    after = _used(program, candidate.keep, candidate.resolve)
+    return sum(program.node(name).operators for name in before - after)
+
+
+def is_inside(name: str) -> bool:
+    """Tell whether a name is of a node of a subgraph."""
+    return "." in name
+
+
+def graph_of(name: str) -> str:
+    """Name the subgraph that a node is of; '' for the program's own nodes."""
+    return name.rpartition(".")[0]
+
+
+def _used(
+    program: Skeleton, keep: Iterable[str], resolve: Callable[[str], str]
+) -> set[str]:
+    """Collect subgraphs of kept operators, and the nodes that their results need."""
+    operands = (v for name in keep for v in program.node(name).operands)
+    stack = [v for v in operands if program.node(v).role is Role.SUBGRAPH]
+    found = set(stack)
+    while stack:
+        new = {resolve(v) for v in program.node(stack.pop()).operands} - found
+        found |= new
+        stack += new
+    return found

@@ -1,0 +1,55 @@
+"""Subgraphs without the operators that a candidate has bypassed in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import fx
+
+from shrinkfx.program.candidate import Candidate
+
+
+def shorten_subgraphs(
+    root: fx.GraphModule, candidate: Candidate, nodes: Mapping[str, Any]
+) -> bool:
+    """Put shorter graphs in the place of those that a candidate bypasses nodes of.
+
+    Args:
+        nodes: those of ``root``, by what the candidate calls them.
+
+    Returns:
+        Whether there is one.
+    """
+    found = False
+    for name, node in nodes.items():
+        paths = (value.startswith(f"{name}.") for value in candidate.bypass)
+        if _holds_a_graph(node) and any(paths):
+            inner = root.get_submodule(str(node.target))
+            assert isinstance(inner, fx.GraphModule)
+            # Another operator may carry the same graph along, as it was.
+            node.target = f"{node.target}_shortened"
+            root.add_submodule(node.target, _shortened(inner, name, candidate))
+            found = True
+    if found:
+        root.recompile()
+    return found
+
+
+def _shortened(
+    module: fx.GraphModule, path: str, candidate: Candidate
+) -> fx.GraphModule:
+    graph, new = fx.Graph(), dict[str, Any]()
+    for node in module.graph.nodes:
+        copied = graph.node_copy(
+            node, lambda n: new[candidate.resolve(f"{path}.{n.name}")]
+        )
+        new[f"{path}.{node.name}"] = copied
+    graph.eliminate_dead_code()
+    shorter = fx.GraphModule(module, graph)
+    shorten_subgraphs(shorter, candidate, new)
+    return shorter
+
+
+def _holds_a_graph(node: Any) -> bool:
+    return isinstance(node, fx.Node) and node.op == "get_attr" and bool(node.users)

@@ -1,0 +1,87 @@
+"""What is inside of operators: bypassed, never cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Bypass, Drop
+from shrinkfx.testing import (
+    HALVES,
+    candidates,
+    inner,
+    operator,
+    projection,
+    skeleton,
+    subgraph,
+    whole,
+)
+
+LOOP = skeleton(
+    {
+        "x": "",
+        "relu": "x",
+        "body.h": inner(),
+        "body.half": inner("body.h", HALVES),
+        "body.sin": inner("body.half"),
+        "body.tanh": inner("body.sin"),
+        "body.dead": inner("body.h"),
+        "body": subgraph("body.tanh"),
+        "loop": operator("relu body", value=None, operators=5),
+        "h": projection("loop"),
+        "exp": "h",
+    }
+)
+INSIDE = ("body.h", "body.half", "body.sin", "body.tanh")
+
+
+def test_inside_are_the_nodes_that_a_kept_operator_needs() -> None:
+    program = whole(LOOP)
+    assert program.inside == INSIDE
+    assert program.edit([Drop(frozenset({"loop"}))]).inside == ()
+    assert "body.h" not in program.inputs
+    assert program.feeds == ("x",)
+
+
+def test_bypass_takes_what_nobody_uses_with_it() -> None:
+    program = whole(LOOP)
+    shorter = program.edit([Bypass("body.sin", "body.h")])
+    assert shorter.inside == ("body.h", "body.tanh")
+    assert shorter.cost[0] == program.cost[0] - 2
+    assert shorter.operators == program.operators
+    assert Candidate.from_json(LOOP, shorter.to_json()) == shorter
+
+
+def test_bypasses_inside_have_a_normal_form() -> None:
+    program = whole(LOOP)
+    first, second = Bypass("body.tanh", "body.sin"), Bypass("body.sin", "body.h")
+    both = program.edit([first, second])
+    assert both.bypass == {"body.tanh": "body.h"}
+    assert program.edit([second]).edit([first]).digest == both.digest
+    without = both.edit([Drop(frozenset({"loop"}))])
+    assert without == program.edit([Drop(frozenset({"loop"}))])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Bypass("body.tanh", "relu"),
+        Bypass("exp", "body.h"),
+        Bypass("body.sin", "body.half"),
+        Bypass("body.sin", "body.tanh"),
+        Bypass("body.dead", "body.h"),
+        Drop(frozenset({"body.sin"})),
+    ],
+    ids=str,
+)
+def test_edit_that_does_not_fit_inside_is_refused(edit: Bypass | Drop) -> None:
+    with pytest.raises(InvalidEdit):
+        whole(LOOP).edit([edit])
+
+
+@given(candidate=candidates())
+def test_normal_form_is_stable(candidate: Candidate) -> None:
+    again = Candidate.from_json(candidate.skeleton, candidate.to_json())
+    assert again.edit([Drop(frozenset())]) == candidate
