@@ -38,11 +38,16 @@ RUNS = 3
 
 @dataclass(frozen=True)
 class Verified:
-    """A repro, and how often it ran and failed as it says."""
+    """A repro, and how often it ran and failed as it says.
+
+    Attributes:
+        memory: what is known of its memory error, with the guard pages it ran with.
+    """
 
     written: Written
     runs: int
     failed: int
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True)
@@ -99,9 +104,35 @@ def verify(
     result: Result,
     printed: Mapping[str, Any],
 ) -> Verified:
-    """Write the simplest repro that fails, and run it in empty folders."""
-    told = about(job, server, subject, result, printed)
+    """Write the simplest repro that fails, and run it in empty folders.
+
+    With guard pages only if it needs them to fail in every run.
+    """
     job.note("writing repro.py and running it in an empty folder")
+    verified = _verified(job, server, subject, result, printed)
+    pages = Guard(subject.compiler.options.get("guard_pages", Guard.OFF))
+    if verified.failed == RUNS or pages == result.memory.guard:
+        return verified
+    # Whether an overrun heap is noticed depends on how all else in it lies.
+    job.note("it does not fail in every run: writing and running it for guard pages")
+    known = filter(None, [result.memory.plain, _SCRIPT.format(verified.failed, RUNS)])
+    memory = replace(result.memory, guard=pages, plain="; ".join(known))
+    result = replace(result, memory=memory)
+    printed = write(job, subject.compiler, result)  # its data may be gone
+    return _verified(job, server, subject, result, printed)
+
+
+_SCRIPT = "run as a script it fails so in {} of {} runs"
+
+
+def _verified(
+    job: Job,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    printed: Mapping[str, Any],
+) -> Verified:
+    told = about(job, server, subject, result, printed)
     # A stranger's environment: the script must set what matters itself.
     side = result.memory.guard
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
@@ -115,7 +146,7 @@ def verify(
         parts = preloads(job, server)
         written = write_smallest_repro(job.out, printed, told, parts, runner)
         failed = written.fails + runner.again(written.files, told.signature)
-        return Verified(written, RUNS, failed)
+        return Verified(written, RUNS, failed, result.memory)
 
 
 def preloads(job: Job, server: Server) -> list[Preload]:
@@ -227,7 +258,7 @@ def sum_up(
         rest=found.rest,
         calls=subject.calls,
         builds=subject.compiler.builds.to_json(),
-        memory=_memory(subject.guarding, result.memory),
+        memory=_memory(subject.guarding, verified.memory),
         warnings=[*(f"lying operator: {lie}" for lie in job.lies), *job.warnings],
         suspects=subject.suspects,
         verified=(verified.runs, verified.failed),

@@ -75,7 +75,7 @@ class Reducer:
         self.history = [best]
         self._answers_at_step = len(self._answers)
         self._refusals = Refusals()
-        self._odds = Odds(self._suspects, len(best.keep))
+        self._odds = Odds(self._suspects, best.cost[0])
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:

@@ -1,0 +1,139 @@
+"""How often a repro is run, and with what around it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles import Arguments, FakeServer
+
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.server import GUARDED_WORKER
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.options import Options
+from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.report.repro import DATA
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.job import Job
+from shrinkfx.run.memory import Memory
+from shrinkfx.run.result import Result, Verified, verify, write
+from shrinkfx.run.subject import Subject
+from shrinkfx.testing import chain, whole
+
+BEST = whole(chain("x", "relu"))
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+DIES = Ending("signal", signal.SIGABRT, log="double free or corruption\n")
+PASSES = Ending("exit", log="no longer fails\n")
+SOURCE: dict[str, Any] = {
+    "weights": [],
+    "inputs": [
+        {
+            "name": "x",
+            "example": {"seeded": "torch.randn(9)", "exact": ""},
+            "failing": None,
+        }
+    ],
+    "branches": [],
+    "members": {},
+    "body": ["y = torch.ops.aten.relu.default(x)", "return (y,)"],
+    "dims": [],
+    "dynamic_shapes": "",
+}
+IN_FILE = 'torch.load("'
+
+
+def printed(asked: Arguments) -> Ending:
+    """Save and print, as the worker does."""
+    Path(asked["path"]).write_bytes(b"program")
+    Path(asked["data"]).write_bytes(b"values")
+    known: dict[str, Any] = dict.fromkeys(
+        ("unprintable", "two_sets", "random", "mutates", "passes"), False
+    )
+    answer = {"operators": 1, "source": SOURCE, "targets": [], "limits": [], **known}
+    return Ending("exit", answer=answer)
+
+
+class Bare(FakeServer):
+    ready = Ready()
+
+
+def verified(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Callable[[Guard, int, str], bool],
+    pages: Guard = Guard.AFTER,
+) -> tuple[Verified, list[Guard]]:
+    """Verify; ``fails`` tells of each run with these pages whether that text does."""
+    runs: list[Guard] = []
+
+    def answer(asked: Arguments) -> Ending:
+        text, side = Path(asked["path"]).read_text(), Guard(asked["guard_pages"])
+        runs.append(side)
+        return DIES if fails(side, runs.count(side), text) else PASSES
+
+    @contextlib.contextmanager
+    def bare(_: Job, backend: str, worker: Sequence[str]) -> Iterator[Bare]:
+        server = Bare(answer)
+        yield server
+        sides = {asked["guard_pages"] for asked in server.asked}
+        assert sides == {Guard.OFF} or worker == GUARDED_WORKER
+
+    monkeypatch.setattr(Job, "bare_server", bare)
+    server: Any = Bare(printed)
+    job = Job(Options(Path("model.pt2")), folder, lambda _: None)
+    compiler = Compiler(server, Limits(9.0, 1 << 30), {"guard_pages": pages})
+    subject = Subject(BEST, Sizes(1), compiler, OVERRUN, 1.0)
+    memory = Memory(plain="ima in run: double free (10 of 10 runs)")
+    result = Result(BEST, "program", OVERRUN, memory=memory)
+    answered = write(job, compiler, result)
+    return verify(job, server, subject, result, answered), runs
+
+
+def test_repro_that_fails_every_time_needs_no_guard_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, runs = verified(tmp_path, monkeypatch, lambda *_: True)
+    assert runs == [Guard.OFF] * 3
+    assert (found.failed, found.memory.guard) == (3, Guard.OFF)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_repro_that_fails_now_and_then_is_verified_with_guard_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    found, runs = verified(
+        tmp_path, monkeypatch, lambda side, n, _: side != Guard.OFF or n <= failing
+    )
+    assert runs[-3:] == [Guard.AFTER] * 3
+    assert (found.runs, found.failed) == (3, 3)
+    assert found.memory.guard is Guard.AFTER
+    assert f"fails so in {failing} of 3 runs" in found.memory.plain
+    text = (tmp_path / "repro.py").read_text().replace("#", "")
+    assert "Verified with such pages" in " ".join(text.split())
+    assert found.written.how == "source, seeded"
+
+
+def test_values_are_there_again_for_a_repro_with_guard_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the repros without pages, the last one has no need of the file.
+    found, _ = verified(
+        tmp_path,
+        monkeypatch,
+        lambda side, _, text: side != Guard.OFF and IN_FILE in text,
+    )
+    assert found.failed == 3
+    assert found.written.how == "source, exact inputs"
+    assert (tmp_path / DATA).exists()
+
+
+def test_repro_that_fails_now_and_then_without_pages_to_try_stays_unverified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, runs = verified(tmp_path, monkeypatch, lambda _, n, __: n == 1, Guard.OFF)
+    assert runs == [Guard.OFF] * 3
+    assert found.failed == 1
