@@ -114,11 +114,16 @@ _KERNELS = re.compile(r"torch/_inductor/(?:scheduler\.py|codegen/)")
 
 
 def _origins_of(value: Any) -> list[Any]:
-    """List what an IR node, or the scheduler's node around it, was lowered from."""
+    """List what an IR node, or the scheduler's node around it, was lowered from.
+
+    The scheduler's node of a fused kernel holds several.
+    """
     for holder in (getattr(value, "node", None), value):
         if isinstance(found := getattr(holder, "origins", None), Set):
             return list(found)
-    return []
+    fused = getattr(value, "snodes", None)
+    members = fused if isinstance(fused, list) else []
+    return [origin for member in members for origin in _origins_of(member)]
 
 
 def origins(node: fx.Node) -> list[str]:

@@ -220,6 +220,16 @@ def test_crash_says_that_the_process_dies() -> None:
     assert "process dies" in script(signature=crash)
 
 
+def test_memory_is_freed_before_a_script_claims_that_it_no_longer_fails() -> None:
+    fault = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
+    freed = "del actual, compiled  # what is freed shows a corrupt heap\n"
+    for more in ({}, {"runs": 29}, {"passes": True}, {"passes": True, "runs": 29}):
+        text = script(signature=fault, **more)
+        ast.parse(text)
+        assert text.endswith(f'{freed}print("no longer fails")\n')
+    assert "del actual" not in script()
+
+
 def test_program_that_changes_its_inputs_gets_copies_and_is_compiled_first() -> None:
     text = script(keeps_state=True)
     ast.parse(text)

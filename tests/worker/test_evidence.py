@@ -91,6 +91,28 @@ def test_kernels_are_known_by_the_names_of_the_program(
     assert len(names & set(skeleton.operators)) > len(skeleton.operators) / 2
 
 
+def test_whole_kernel_is_at_work_where_it_cannot_be_generated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fused(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(x.relu(), 1)
+
+    def stop(*_: object, **__: object) -> None:
+        raise Stops
+
+    monkeypatch.setattr("torch._inductor.codegen.cpp.CppScheduling.codegen_node", stop)
+    path = tmp_path / "evidence.json"
+    with pytest.raises(InductorError), gathered(path, lambda _: None):
+        torch._inductor.aoti_compile_and_package(
+            torch.export.export(Fused(), (torch.ones(3, 40),)),
+            package_path=str(tmp_path / "model.pt2"),
+            inductor_configs=dict(PROVENANCE),
+        )
+    (at_work,) = json.loads(path.read_text())["raised_at"]
+    assert set(at_work) == {"relu", "softmax"}
+
+
 def test_rebuilt_program_returns_its_inner_values_by_name() -> None:
     program, skeleton, values = loaded("several")
     whole = Candidate.whole(skeleton)
