@@ -6,9 +6,11 @@ import argparse
 import contextlib
 import re
 import shlex
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -66,7 +68,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
         told(event)
 
     try:
-        with contextlib.closing(shown):
+        with contextlib.closing(shown), _ended_as_by_ctrl_c():
             finish = _do(arguments, command, listener, partial(_sum_up, shown))
         return finish()
     except Finished as error:
@@ -84,6 +86,26 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
     except BaseException as error:
         told(Ended("error", 1, repr(error)))
         raise
+
+
+@contextlib.contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C: with it ``timeout`` and job runners end what takes long.
+
+    Not where Ctrl-C is ignored, as it is by what a script runs in the background.
+    """
+    takes_it = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if takes_it:
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        if takes_it:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _print_error(said: str, error: BaseException) -> None:

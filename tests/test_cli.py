@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -376,3 +378,33 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
         "reduces after '1 sizes run'",
         "closed after ''",
     ]
+
+
+def test_sigterm_ends_a_run_as_ctrl_c_does(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reduce(*_: object) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr(api, "reduce", reduce)
+    code, said = answer(capsys, str(model))
+    assert code == 4
+    assert "interrupted before a repro was verified" in said
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_is_left_alone_where_ctrl_c_is_ignored(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reduce(*_: object) -> NoReturn:
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "reduce", reduce)
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert answer(capsys, str(model))[0] == 4
+    finally:
+        signal.signal(signal.SIGINT, usual)
