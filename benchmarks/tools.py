@@ -202,7 +202,7 @@ def _shows(case: Case, program: Path) -> bool:
     """Tell whether a program shows the failure, and not some other that looks alike."""
     try:
         with _server(case, program) as server:
-            seen, _ = Compiler(server, _LIMITS).original()
+            seen, _ = Compiler(server, _limits(case)).original()
     except ShrinkfxError:
         return False
     return seen.signature is not None and asked_for(case.until, seen.signature)
@@ -217,7 +217,13 @@ def _server(case: Case, model: Path, inputs: Path | None = None) -> Server:
     )
 
 
-_LIMITS = Limits(600.0, 8 << 30)
+def _limits(case: Case) -> Limits:
+    seconds = _HANGS_S if case.until == Kind.HANG else 600.0
+    return Limits(seconds, 8 << 30)
+
+
+_HANGS_S = 60.0
+"""Seconds after which a program that should hang is believed to."""
 
 
 def _told(case: Case) -> str:
@@ -250,6 +256,7 @@ runpy.run_path(script, run_name="__main__")
 def _refails(case: Case, folder: Path, limit: float) -> bool:
     command = [sys.executable, "-W", "ignore", "-c", _WITH_PRELOADS]
     command += [*case.preloads, str(folder / "repro.py")]
+    limit = min(limit, _limits(case).timeout_s)
     again = run(command, folder / "again", limit, _environment(case))
     return _is_the_failure(case, again)
 
@@ -262,6 +269,7 @@ def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
     hidden = folder.rename(folder.with_name("hidden"))
     try:
         command = [sys.executable, "-W", "ignore", "repro.py"]
+        limit = min(limit, _limits(case).timeout_s)
         ran = run(command, alone, limit, _environment(case))
         return _is_the_failure(case, ran)
     finally:
@@ -281,8 +289,11 @@ def floor(case: Case, out: Path, operators: int) -> float:
     """Measure what no search can save, in CPU-seconds.
 
     That is one fast check of the original, a fast check for each operator of the
-    minimum and one more, all of its size, and one stock check of it.
+    minimum and one more, all of its size, and one stock check of it. There is none for
+    a hang, where all depends on the time limit.
     """
+    if case.until == Kind.HANG:
+        return float("nan")
     minimum = out / "minimal.pt2"
     whole = _check(case, case.model, case.inputs, "fast")
     small = _check(case, minimum, None, "fast")
@@ -293,7 +304,7 @@ def _check(case: Case, model: Path, inputs: Path | None, build: str) -> float:
     """Measure a check in a warm child: the second one."""
     try:
         with _server(case, model, inputs) as server:
-            compiler = Compiler(server, _LIMITS, {"build": build})
+            compiler = Compiler(server, _limits(case), {"build": build})
             compiler.original()
             return compiler.original()[1].cpu_seconds
     except ShrinkfxError:
