@@ -6,7 +6,7 @@ of their operators may be bypassed as any other; what nobody uses then is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
 from shrinkfx.program.skeleton import Role, Skeleton
@@ -50,12 +50,10 @@ def graph_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _used(
-    program: Skeleton, keep: Iterable[str], resolve: Callable[[str], str]
-) -> set[str]:
+def _used(program: Skeleton, keep: Set[str], resolve: Callable[[str], str]) -> set[str]:
     """Collect subgraphs of kept operators, and the nodes that their results need."""
-    operands = (v for name in keep for v in program.node(name).operands)
-    stack = [v for v in operands if program.node(v).role is Role.SUBGRAPH]
+    carriers = program.subgraphs.keys() & keep
+    stack = [graph for name in carriers for graph in program.subgraphs[name]]
     found = set(stack)
     while stack:
         new = {resolve(v) for v in program.node(stack.pop()).operands} - found

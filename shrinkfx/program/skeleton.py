@@ -161,6 +161,18 @@ class Skeleton:
     def inputs(self) -> tuple[str, ...]:
         return tuple(n for n in self.graph if self.node(n).role is Role.INPUT)
 
+    @cached_property
+    def subgraphs(self) -> dict[str, list[str]]:
+        """Map the operators that carry subgraphs along to these."""
+        return {
+            name: graphs
+            for name in self.operators
+            if (graphs := [v for v in self.node(name).operands if self._is_graph(v)])
+        }
+
+    def _is_graph(self, name: str) -> bool:
+        return self.node(name).role is Role.SUBGRAPH
+
     def producer(self, value: str) -> str:
         """Name the node whose removal takes ``value`` away: getitem's operator."""
         return self._producers[value]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shrinkfx.check.baseline import describe
-from shrinkfx.errors import NotReproducible
+from shrinkfx.errors import LoadError, NotReproducible
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.blaming import with_suspects
@@ -15,6 +16,8 @@ from shrinkfx.run.job import Job
 
 if TYPE_CHECKING:
     from shrinkfx.run.subject import Subject
+
+logger = logging.getLogger(__name__)
 
 
 def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
@@ -43,7 +46,12 @@ def _without_conds(
     program = described.skeleton
     if all(program.node(name).target != "cond" for name in program.operators):
         return None
-    subject, opened = _in_form(job, subject, opened=True)
+    try:
+        subject, opened = _in_form(job, subject, opened=True)
+    except LoadError as error:
+        # What cannot be written without cond can still be cut with it.
+        logger.debug("no form without cond: %s", error)
+        return None
     if opened.skeleton.operators == program.operators:
         return None  # its branches differ from run to run
     return with_suspects(job, subject, opened, seen)

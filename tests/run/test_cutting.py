@@ -58,6 +58,9 @@ def chosen(
             build = str(arguments["build"])
             asked.append((form, build))
             return FAILS if fails(form, build) else PASSES
+        if form not in forms:
+            error = {"type": "SpecViolationError", "message": "no such graph"}
+            return Ending("exit", answer={"error": error})
         path = folder / f"{form}.json"
         path.write_text(json.dumps(forms[form].to_json()))
         said: dict[str, Any] = {"skeleton": str(path), "lies": [], "eager_error": ""}
@@ -100,6 +103,15 @@ def test_nothing_is_asked_without_a_cond_that_can_go(
     """There is none, or its branches differ from run to run."""
     forms = {**FORMS, "functional": FORMS[alike], "opened": FORMS[alike]}
     _, asked = chosen(tmp_path, lambda form, build: True, forms)
+    assert asked == [("functional", "fast")]
+
+
+def test_program_that_cannot_be_written_without_cond_is_cut_with_it(
+    tmp_path: Path,
+) -> None:
+    forms = {name: form for name, form in FORMS.items() if name != "opened"}
+    subject, asked = chosen(tmp_path, lambda form, build: True, forms)
+    assert operators(subject) == ("relu", "cond", "tanh")
     assert asked == [("functional", "fast")]
 
 
