@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace, Specialise
-from shrinkfx.program.inside import graph_of
+from shrinkfx.program.inside import graph_of, returns_an_input
 from shrinkfx.program.settling import sizings
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def require_fit(candidate: Candidate, edit: Edit) -> None:
             if node not in candidate.inside:
                 _require_kept(candidate, {node})
             _require_same_type(candidate, node, operand)
+            if returns_an_input(candidate, node, operand):
+                raise InvalidEdit(f"without {node} an input is returned as it is")
         case Replace(node, operand):
             _require_kept(candidate, {node})
             if not candidate.is_replaceable(node):

@@ -30,6 +30,19 @@ def read_inside(candidate: Candidate) -> set[str]:
     return {value for name in used for value in program.node(name).operands}
 
 
+def returns_an_input(candidate: Candidate, node: str, operand: str) -> bool:
+    """Tell whether a subgraph would hand back what it was given, without ``node``.
+
+    An export refuses that, as it does any result that shares memory with an input.
+    """
+    program = candidate.skeleton
+    given = program.node(candidate.resolve(operand))
+    if given.role is not Role.INNER or given.operands or given.operators:
+        return False
+    returned = map(candidate.resolve, program.node(graph_of(node)).operands)
+    return node in returned
+
+
 def gone(candidate: Candidate) -> int:
     """Count the operators that bypasses have taken out of subgraphs."""
     if not any(map(is_inside, candidate.bypass)):

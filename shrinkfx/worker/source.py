@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch._dynamo.exc import UncapturedHigherOrderOpError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
@@ -16,7 +17,7 @@ from shrinkfx.worker.declared import dynamic_shapes
 from shrinkfx.worker.literals import Written, write_tensor
 from shrinkfx.worker.load import MUTATIONS
 from shrinkfx.worker.printer import GraphPrinter, Unprintable
-from shrinkfx.worker.rebuild import Rebuilt
+from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,11 @@ def print_program(built: Rebuilt, device: str = "") -> Printed:
 
 
 def run_source(printed: Printed, built: Rebuilt) -> ExportedProgram:
-    """Export the printed source again, with the same weights and inputs."""
+    """Export the printed source again, with the same weights and inputs.
+
+    Raises:
+        CannotRebuild: a branch or a body is none that torch.export takes.
+    """
     scope: dict[str, Any] = {"torch": torch, "operator": operator, "math": math}
     names = ", ".join(["self", *(i.name for i in printed.inputs)])
     body = "\n        ".join(printed.body)
@@ -112,9 +117,13 @@ def run_source(printed: Printed, built: Rebuilt) -> ExportedProgram:
     for attribute, kind in printed.members.items():
         setattr(module, attribute, scope[kind]())
     _set_weights(module, built.exported)
-    return torch.export.export(
-        module.eval(), built.example.args, dynamic_shapes=scope["dynamic_shapes"]
-    )
+    shapes = scope["dynamic_shapes"]
+    try:
+        return torch.export.export(
+            module.eval(), built.example.args, dynamic_shapes=shapes
+        )
+    except UncapturedHigherOrderOpError as error:
+        raise CannotRebuild(f"a branch or a body is none: {error}") from error
 
 
 def long_values(built: Rebuilt) -> dict[str, Any]:

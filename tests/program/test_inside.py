@@ -28,13 +28,14 @@ LOOP = skeleton(
         "body.sin": inner("body.half"),
         "body.tanh": inner("body.sin"),
         "body.dead": inner("body.h"),
-        "body": subgraph("body.tanh"),
-        "loop": operator("relu body", value=None, operators=5),
+        "body.exp": inner("body.tanh"),
+        "body": subgraph("body.exp"),
+        "loop": operator("relu body", value=None, operators=6),
         "h": projection("loop"),
         "exp": "h",
     }
 )
-INSIDE = ("body.h", "body.half", "body.sin", "body.tanh")
+INSIDE = ("body.h", "body.half", "body.sin", "body.tanh", "body.exp")
 
 
 def test_inside_are_the_nodes_that_a_kept_operator_needs() -> None:
@@ -48,7 +49,7 @@ def test_inside_are_the_nodes_that_a_kept_operator_needs() -> None:
 def test_bypass_takes_what_nobody_uses_with_it() -> None:
     program = whole(LOOP)
     shorter = program.edit([Bypass("body.sin", "body.h")])
-    assert shorter.inside == ("body.h", "body.tanh")
+    assert shorter.inside == ("body.h", "body.tanh", "body.exp")
     assert shorter.cost[0] == program.cost[0] - 2
     assert shorter.operators == program.operators
     assert Candidate.from_json(LOOP, shorter.to_json()) == shorter
@@ -79,6 +80,15 @@ def test_bypasses_inside_have_a_normal_form() -> None:
 def test_edit_that_does_not_fit_inside_is_refused(edit: Bypass | Drop) -> None:
     with pytest.raises(InvalidEdit):
         whole(LOOP).edit([edit])
+
+
+def test_what_a_body_was_given_is_not_handed_back() -> None:
+    program = whole(LOOP)
+    with pytest.raises(InvalidEdit, match=r"without body\.exp"):
+        program.edit([Bypass("body.exp", "body.h")])
+    shorter = program.edit([Bypass("body.exp", "body.sin")])
+    with pytest.raises(InvalidEdit, match=r"without body\.sin"):
+        shorter.edit([Bypass("body.sin", "body.h")])
 
 
 @given(candidate=candidates())
