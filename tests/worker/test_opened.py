@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +12,12 @@ from torch.export import Dim
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Setup
+from shrinkfx.program.messages import Request, Setup, Task
+from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.opened import branches_taken, with_open_branches
+from shrinkfx.worker.perform import Worker
 from shrinkfx.worker.rebuild import rebuild
 from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
 
@@ -109,3 +113,27 @@ def test_which_branches_were_taken_is_found_once(tmp_path: Path) -> None:
     with_open_branches(program, tmp_path)
     (tmp_path / "taken.json").write_text('{"cond": false}')
     assert "aten.tanh.default" in targets(with_open_branches(program, tmp_path))
+
+
+def test_worker_cuts_from_the_form_that_was_described(tmp_path: Path) -> None:
+    program = program_of(tmp_path, Nested(), torch.randn(3, 4))
+    setup = Setup(str(tmp_path), model=str(tmp_path / "model.pt2"))
+    worker = Worker(setup, 1, program)
+    form = {"opened": True}
+
+    def ask(task: Task, **more: object) -> dict[str, Any]:
+        request = Request(task, {**form, **more})
+        return worker.perform(request, lambda stage: None, tmp_path)
+
+    said = ask(Task.DESCRIBE)
+    skeleton = Skeleton.from_json(json.loads(Path(said["skeleton"]).read_text()))
+    assert "cond" not in [skeleton.node(name).target for name in skeleton.operators]
+    (inner,) = (n for n in skeleton.operators if n.startswith("exp"))
+    others = frozenset(skeleton.operators) - {inner}
+    one = Candidate.whole(skeleton).edit([Drop(others)])
+    paths = {"path": str(tmp_path / "one.pt2"), "inputs": str(tmp_path / "one.pt")}
+    assert ask(Task.SAVE, candidate=one.to_json(), **paths) == {}
+    saved = torch.export.load(paths["path"]).graph
+    (only,) = saved.find_nodes(op="call_function", target=torch.ops.aten.exp.default)
+    assert len(saved.nodes) == 3
+    assert only.args[0].op == "placeholder"
