@@ -281,7 +281,7 @@ def _resized(said: Any, real: Any, sizes: Sizes) -> Any:
 
 def reduce(
     loaded: Loaded, made: Made, random: Random
-) -> tuple[RealOracle, Reducer, int]:
+) -> tuple[RealOracle, Reducer, list[str]]:
     """Reduce; also the operators that the smallest result needs."""
     graph = loaded.program.graph.graph
     culprit = next(n.name for n in graph.nodes if calls(n, made.culprit))
@@ -295,7 +295,16 @@ def reduce(
     verdict = oracle.check(whole)
     assert verdict.reproduced, (made.culprit, target, verdict.observation.invalid)
     reducer.run()
-    return oracle, reducer, sum(loaded.skeleton.node(n).operators for n in needed)
+    return oracle, reducer, needed
+
+
+def check_size(loaded: Loaded, best: Candidate, needed: list[str]) -> None:
+    """Only what is needed is left; what is inside of it may be less."""
+    whole = sum(loaded.skeleton.node(name).operators for name in needed)
+    assert len(best.operators) == len(needed), best
+    if not loaded.skeleton.subgraphs.keys() & needed:
+        assert best.cost[0] == whole, best
+    assert len(needed) <= best.cost[0] <= whole, best
 
 
 def check_result(loaded: Loaded, reducer: Reducer, folder: Path) -> None:
