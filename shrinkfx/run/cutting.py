@@ -26,10 +26,12 @@ def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Su
     Without ``cond`` if it fails so: what a branch holds is one operator else. The form
     is what is searched, so the suspects are looked for in it.
     """
-    seen: list[Verdict] = []
-    if found := _without_conds(job, subject, described, seen):
+    known = list(job.lies), list(job.warnings)
+    if found := _without_conds(job, subject, described):
         job.note("it fails without cond too: going on with the branches that it takes")
         return found
+    job.lies[:], job.warnings[:] = known  # not what was said of that form
+    seen: list[Verdict] = []
     if found := with_suspects(job, subject, described, seen):
         return found
     job.note("without in-place operators it does not fail: keeping those")
@@ -39,9 +41,7 @@ def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Su
     raise NotReproducible(subject.target.kind, len(runs), runs, NOT_CUTTABLE)
 
 
-def _without_conds(
-    job: Job, subject: Subject, described: Described, seen: list[Verdict]
-) -> Subject | None:
+def _without_conds(job: Job, subject: Subject, described: Described) -> Subject | None:
     """Ask about the program with branches that it takes in the place of ``cond``."""
     program = described.skeleton
     if all(program.node(name).target != "cond" for name in program.operators):
@@ -54,7 +54,7 @@ def _without_conds(
         return None
     if opened.skeleton.operators == program.operators:
         return None  # its branches differ from run to run
-    return with_suspects(job, subject, opened, seen)
+    return with_suspects(job, subject, opened, [])
 
 
 def _in_form(

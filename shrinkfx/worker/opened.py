@@ -38,7 +38,7 @@ def with_open_branches(program: Program, folder: Path) -> Program:
     if not known.exists():
         folder.mkdir(parents=True, exist_ok=True)
         known.write_text(json.dumps(branches_taken(program)))
-    return open_branches(program, json.loads(known.read_text()))
+    return replace(program, graph=_opened(program.graph, json.loads(known.read_text())))
 
 
 def branches_taken(program: Program) -> dict[str, bool]:
@@ -50,11 +50,6 @@ def branches_taken(program: Program) -> dict[str, bool]:
         for path, predicate in first.items()
         if all(other.get(path) == predicate for other in others)
     }
-
-
-def open_branches(program: Program, taken: Taken) -> Program:
-    """Write a program's graph anew, with these branches in line."""
-    return replace(program, graph=_opened(program.graph, taken))
 
 
 def _predicates(exported: ExportedProgram, inputs: Inputs) -> dict[str, bool]:

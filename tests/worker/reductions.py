@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,15 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
+from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Setup
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.view import View
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
+from shrinkfx.strategies.bypass_inside import BypassInside
 from shrinkfx.testing import PLANTED
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
@@ -298,13 +302,20 @@ def reduce(
     return oracle, reducer, needed
 
 
-def check_size(loaded: Loaded, best: Candidate, needed: list[str]) -> None:
-    """Only what is needed is left; what is inside of it may be less."""
+def check_size(
+    loaded: Loaded, oracle: RealOracle, best: Candidate, needed: list[str]
+) -> None:
+    """Only what is needed is left; of what is inside of it, nothing more can go."""
     whole = sum(loaded.skeleton.node(name).operators for name in needed)
-    assert len(best.operators) == len(needed), best
+    assert len(best.operators) == len(needed), (best, oracle.refused)
     if not loaded.skeleton.subgraphs.keys() & needed:
-        assert best.cost[0] == whole, best
-    assert len(needed) <= best.cost[0] <= whole, best
+        assert best.cost[0] == whole, (best, oracle.refused)
+    assert best.cost[0] <= whole, (best, oracle.refused)
+    for edit in BypassInside().propose(View(best)):
+        with contextlib.suppress(InvalidEdit):
+            other = best.edit([edit])
+            kept = other.cost >= best.cost or not oracle.check(other).reproduced
+            assert kept, (best, edit)
 
 
 def check_result(loaded: Loaded, reducer: Reducer, folder: Path) -> None:

@@ -48,7 +48,7 @@ def check(random: Random) -> RealOracle:
         loaded = Loaded.from_files(folder, made, exported, in_place=in_place)
         oracle, reducer, needed = reduce(loaded, made, random)
         assert reducer.minimal
-        check_size(loaded, reducer.best, needed)
+        check_size(loaded, oracle, reducer.best, needed)
         check_result(loaded, reducer, folder)
     return oracle
 

@@ -490,3 +490,29 @@ def test_operators_inside_of_a_body_can_be_bypassed(tmp_path: Path) -> None:
     )
     expected = run_eager(program.graph, program.failing, seed=SEED)
     torch.testing.assert_close(untouched, expected)
+
+
+class Turned(torch.nn.Module):
+    """A branch that is a view of its input but for one operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.cond(
+            x.sum() > 0, lambda v: v.t().cos(), lambda v: v.t().sin(), (x.relu(),)
+        )
+        return found
+
+
+def test_branch_that_no_export_takes_is_refused(tmp_path: Path) -> None:
+    x = torch.randn(4, 4)
+    torch.export.save(torch.export.export(Turned(), (x,)), tmp_path / "model.pt2")
+    program = load(Setup(str(tmp_path), model=str(tmp_path / "model.pt2")))
+    values = Values(tmp_path / "values", program)
+    assert values.record(program) == Recorded()
+    whole = Candidate.whole(describe(program, ""))
+    (cos,) = (
+        n for n in whole.inside if whole.skeleton.node(n).target.startswith("aten.cos")
+    )
+    (turned,) = whole.skeleton.node(cos).operands
+    built = rebuild(program, whole.edit([Bypass(cos, turned)]), values)
+    with pytest.raises(CannotRebuild, match="a branch or a body is none"):
+        run_source(print_program(built), built)
