@@ -26,6 +26,7 @@ from shrinkfx.validation import (
     require_files,
     require_sense,
     require_sense_of_sweep,
+    require_surroundings,
 )
 
 __all__ = [
@@ -147,6 +148,7 @@ def minify(
 
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     """Do what ``minify`` does, with its arguments in one record."""
+    require_surroundings()
     require_sense(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
@@ -170,6 +172,7 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         StorageError: the disk is full; ``resume`` goes on from there.
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
+    require_surroundings()
     require_sense(options)
     require_sense_of_sweep(options)
     require_files(options)
@@ -189,8 +192,8 @@ def _in_its_folder(
     if options.out is not None:
         refuse_if_begun(options)
     folder = output_folder(options.out, options.model)
-    listener(Begun(task, str(options.model), str(folder)))
     try:
+        listener(Begun(task, str(options.model), str(folder)))
         return work(options, folder, listener)
     finally:
         remove_if_empty(folder)
@@ -250,6 +253,7 @@ def resume(
         LoadError: the program, its inputs or a preload is not there any more.
         StorageError: the disk is full, or the journal damaged.
     """
+    require_surroundings()
     where = Path(model) if model else Path()
     given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
     require_budget(given)
@@ -278,8 +282,11 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
         UsageError: there is no such candidate, or the program is another one.
         LoadError: the program, its inputs or a preload could not be read.
     """
+    require_surroundings()
     require_sense(options)
     options = _with_what_shows_it(options)
+    if not digest:
+        raise UsageError("--candidate names none: summary.json lists the by-catch")
     if options.check is not None:
         raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
@@ -300,6 +307,7 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
         LoadError: it cannot be read.
         WorkerError: the process that holds torch died.
     """
+    require_surroundings()
     require_sense(options)
     require_script(options.model)
     listener(Begun("verify", str(options.model)))

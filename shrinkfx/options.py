@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -101,7 +102,7 @@ class Options:
         data["model"] = str(self.model.resolve())
         data["inputs"] = str(self.inputs.resolve()) if self.inputs else None
         data["preload"] = [
-            str(Path(name).resolve()) if Path(name).is_file() else name
+            str(Path(name).resolve()) if os.path.isfile(name) else name
             for name in self.preload
         ]
         return data

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
+import resource
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -19,6 +22,29 @@ from shrinkfx.failure.signature import UNTIL, Kind
 from shrinkfx.options import GUARD_PAGES, RANGES, Options, Sweeping
 from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
 from shrinkfx.search.strategy import choose
+
+_DESCRIPTORS = 64
+"""Files that a process of a run may have open at once, with as many to spare."""
+
+
+def require_surroundings() -> None:
+    """Refuse to start where no process could do its work.
+
+    Raises:
+        UsageError: the current folder is gone, or too few files may be open at once.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"the current folder is gone ({error.strerror}): cd to one that is there"
+        ) from error
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= allowed < _DESCRIPTORS:
+        raise UsageError(
+            f"{allowed} files may be open at once here, and a run needs "
+            f"{_DESCRIPTORS}: ulimit -n {_DESCRIPTORS}, or more"
+        )
 
 
 def require_sense(options: Options) -> None:
@@ -95,8 +121,13 @@ def require_files(options: Options) -> None:
 
 
 def _check_positive(name: str, value: float | None) -> None:
-    if value is not None and value <= 0:
-        raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value}")
+    if value is None:
+        return
+    option = f"--{name.replace('_', '-')}"
+    if not value > 0:  # nan is not
+        raise UsageError(f"{option} must be above 0, not {value}")
+    if math.isinf(value):
+        raise UsageError(f"{option} must be a number, not {value}: leave it out")
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

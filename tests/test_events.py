@@ -20,6 +20,7 @@ from shrinkfx.search.events import (
     Begun,
     Caught,
     Checked,
+    Doing,
     Ended,
     Event,
     Failed,
@@ -78,7 +79,7 @@ def test_what_is_for_people_is_no_line() -> None:
     for event in (Noted("baseline: it fails"), Started(65, None)):
         Json(stream)(event)
     assert stream.getvalue() == ""
-    assert {Noted, Started} == set(get_args(Event)) - NAMES.keys()
+    assert {Noted, Doing, Started} == set(get_args(Event)) - NAMES.keys()
 
 
 def test_by_catch_is_told_as_the_summary_has_it() -> None:

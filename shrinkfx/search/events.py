@@ -17,6 +17,13 @@ class Noted:
 
 
 @dataclass(frozen=True)
+class Doing:
+    """What a process has been asked to do: said only where it takes long."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Begun:
     """A run begins; nothing is loaded yet.
 
@@ -154,6 +161,7 @@ class Ended:
 
 Event = (
     Noted
+    | Doing
     | Begun
     | Seen
     | Spanned
