@@ -68,6 +68,9 @@ def minify(
     build: str = Build.FAST,
     guard_pages: str = "auto",
     timeout_s: float | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    strict: bool = False,
     baseline_runs: int = 100,
     max_checks: int | None = None,
     max_minutes: float | None = None,
@@ -86,7 +89,7 @@ def minify(
             and with 125 where it can't tell; it takes the place of ``until``.
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
-        device: where to move the program: ``cpu``, ``cuda`` or ``cuda:N``.
+        device: where to move the program: ``cpu`` or ``cuda``.
         backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
             ``auto``, the interpreter for a CUDA program where there is no GPU.
         arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
@@ -101,6 +104,10 @@ def minify(
         guard_pages: ``auto``, ``on`` or ``off``: have tensors of a CPU program lie
             against inaccessible pages; ``auto`` does for ``ima`` and ``crash``.
         timeout_s: seconds per check; None means ten times the baseline.
+        rtol: how far a value may be from eager's, relative to that; None means as far
+            as ``torch.testing`` allows for its dtype.
+        atol: the same, absolutely.
+        strict: strides must be eager's as well, of dims larger than 1.
         baseline_runs: how often the original may run before it is said not to fail.
         max_checks: stop after so many.
         max_minutes: stop after so many.
@@ -136,6 +143,9 @@ def minify(
         build=build,
         guard_pages=guard_pages,
         timeout_s=timeout_s,
+        rtol=rtol,
+        atol=atol,
+        strict=strict,
         baseline_runs=baseline_runs,
         max_checks=max_checks,
         max_minutes=max_minutes,

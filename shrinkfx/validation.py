@@ -24,7 +24,7 @@ from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
 from shrinkfx.search.strategy import choose
 
 _DESCRIPTORS = 64
-"""Files that a process of a run may have open at once, with as many to spare."""
+"""Files that a process of a run may have open at once: the linker was seen with 28."""
 
 
 def require_surroundings() -> None:
@@ -66,8 +66,7 @@ def require_sense(options: Options) -> None:
         raise UsageError(f"no --guard-pages '{options.guard_pages}': one of {words}")
     if options.check is not None:
         _check_command(Command.parse(options.check), options)
-    if options.device and not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
-        raise UsageError(f"--device {options.device}: cpu, cuda or cuda:N")
+    _check_device(options.device)
     _check_one_of("backend", options.backend, tuple(Backend))
     _check_one_of("arch", options.arch, ARCHS)
     _check_one_of("build", options.build, tuple(Build))
@@ -75,6 +74,10 @@ def require_sense(options: Options) -> None:
         _check_one_of("probe", options.probe, tuple(Probe))
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
+    for name in ("rtol", "atol"):
+        value = getattr(options, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"--{name} must be a number from 0 on, not {value}")
     require_budget(options)
     if options.strategies == ():
         raise UsageError("--strategies names none; all: shrinkfx --list-strategies")
@@ -135,9 +138,24 @@ def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:
         raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
 
 
+def _check_device(device: str | None) -> None:
+    if device is None or device in ("cpu", "cuda", "cuda:0"):
+        return
+    if found := re.fullmatch(r"cuda:(\d+)", device):
+        # AOTInductor loads what it has compiled onto the first.
+        advice = f"set CUDA_VISIBLE_DEVICES={found[1]}, and say --device cuda"
+        raise UsageError(
+            f"--device {device}: a package runs on the first GPU: {advice}"
+        )
+    raise UsageError(f"--device {device}: cpu or cuda")
+
+
 def _check_command(command: Command, options: Options) -> None:
     if options.until or options.match:
         raise UsageError("--check takes the place of --until and --match: not both")
+    if options.closeness:
+        named = ", ".join(f"--{name}" for name in options.closeness)
+        raise UsageError(f"--check compares as it likes: leave {named} out")
     if options.guard_pages == "on":
         raise UsageError("--guard-pages on: not for a command of yours (--check)")
     if command.takes_inputs and not options.inputs:

@@ -37,7 +37,7 @@ from shrinkfx.testing import FakeOracle, calls, chain, whole
 
 EVENTS: list[tuple[Event, str]] = [
     (Begun("reduce", "model.pt2", "out"), "start"),
-    (Seen("assert", "run", "out of bounds", 1.0, 65), "baseline"),
+    (Seen("assert", "run", "out of bounds", 1.0, 67, 65), "baseline"),
     (Spanned(({"name": "s59"},), {"seed": 0}), "baseline"),
     (Checked(1, Outcome.DIFFERENT, 65, 2.0, None, "drop_nodes", 40, "nan"), "check"),
     (Tried("s59=1", "fails", "nan"), "check"),

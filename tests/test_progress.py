@@ -91,14 +91,15 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
         said.append(text)
         spoken.set()
 
+    events: list[tuple[Event, str]] = [
+        (Begun("reduce", "m.pt2"), "0 min: loading m.pt2"),
+        (Doing("running it"), "0 min: running it"),
+        (Started(65, None), "0 min: running it, 65 operators"),
+        (EVENTS[2], "0 min: running it, 65 operators after check 1"),
+        (Tried("n = 3", "passes", ""), "0 min: running it, last at n = 3"),
+    ]
     with contextlib.closing(Pulse(say, every_s=0.05)) as beat:
-        for event, expected in [
-            (Begun("reduce", "m.pt2"), "0 min: loading m.pt2"),
-            (Doing("running it"), "0 min: running it"),
-            (Started(65, None), "0 min: running it, 65 operators"),
-            (EVENTS[2], "0 min: running it, 65 operators after check 1"),
-            (Tried("n = 3", "passes", ""), "0 min: running it, last at n = 3"),
-        ]:
+        for event, expected in events:
             beat.take(event)
             for _ in range(2):  # the first may have been on its way
                 spoken.clear()

@@ -43,6 +43,8 @@ class Seen:
 
     Attributes:
         rate: the part of the runs that fail so.
+        operators: of the file's program.
+        cut: those of the form of it that is cut, where steps begin.
     """
 
     kind: str
@@ -50,6 +52,7 @@ class Seen:
     text: str
     rate: float
     operators: int
+    cut: int
 
 
 @dataclass(frozen=True)

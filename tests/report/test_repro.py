@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import copy
 import io
 from typing import Any
@@ -283,6 +284,34 @@ def test_what_eager_itself_gets_wrong_is_tolerated_in_that_output_only() -> None
     for wrong, chosen in ((0.5, limits), (0.002, limits[::-1]), (0.002, ())):
         with pytest.raises(AssertionError):
             compared(EXACT + wrong, chosen)
+
+
+def test_tolerances_are_those_that_were_asked_for_to_the_digit() -> None:
+    assert "limits = [(0.0123, 0), (1.3e-06, 2.5e-05)]" in script(
+        limits=((0.0123, 0.0), (1.3e-6, 2.5e-5))
+    )
+
+
+@pytest.mark.parametrize(
+    ("strides", "strict", "same"),
+    [((1, 2), True, False), ((1, 2), False, True), ((3, 1), True, True)],
+)
+def test_strides_are_compared_where_they_were_asked_for(
+    strides: tuple[int, int], *, strict: bool, same: bool
+) -> None:
+    text = script(strict=strict).partition("actual = compiled(*args)\n")[2]
+    expected = torch.ones(2, 3)
+    actual = torch.empty_strided((2, 3), strides).fill_(1.0)
+    one = torch.ones(2, 1), torch.empty_strided((2, 1), (1, 7)).fill_(1.0)  # no matter
+    names = {
+        "torch": torch,
+        "actual": (actual, one[0], 3),
+        "expected": (expected, one[1], 3),
+    }
+    with contextlib.nullcontext() if same else pytest.raises(AssertionError) as raised:
+        exec(text.partition("print(")[0], names)
+    if not same:
+        assert str(raised.value) == "strides (1, 2), eager gives (3, 1)"
 
 
 def test_modules_that_the_body_names_are_imported() -> None:

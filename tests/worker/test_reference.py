@@ -192,6 +192,15 @@ def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
     assert whole == (0.0, 0.0)
 
 
+def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
+    inputs = Inputs((torch.ones(4),), {})
+    exported = torch.export.export(Uneven(), inputs.args)
+    run = Rebuilt(exported, inputs, inputs)
+    spoilt, sound, whole = Reference(run, {"rtol": 0.5, "atol": 0.25}).limits()
+    assert spoilt == (0.5, pytest.approx(3.0))
+    assert sound == whole == (0.5, 0.25)
+
+
 def test_result_that_eager_gets_right_needs_no_limits() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
