@@ -122,12 +122,13 @@ def test_strides_are_compared_where_they_are_asked_for() -> None:
     assert difference(matrix.clone(), matrix, close=strict) == ""
     row, other = torch.rand(1, 4), torch.rand(1, 4).as_strided((1, 4), (9, 1))
     assert difference(row, other.copy_(row), close=strict) == ""
-    (found,) = [compare([matrix.t().contiguous().t()], *[[matrix]] * 2, no, "", strict)]
+    other = matrix.t().contiguous().t()
+    found = compare([other], [matrix], [matrix], no, close=strict)
     assert found["text"] == "output 0: strides (1, 3), eager gives (4, 1)"
 
 
 def no() -> None:
-    """There is no float64 run."""
+    """Give no float64 run."""
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,8 @@ def test_healthy_dropout_is_no_difference() -> None:
     for seed in range(3):
         torch.manual_seed(seed)
         draws.append(torch.nn.functional.dropout(torch.ones(64), 0.5))
-    assert difference(*draws) == ""
+    first, second, third = draws
+    assert difference(first, second, third) == ""
 
 
 def test_overflow_that_only_eager_has_is_no_difference() -> None:
