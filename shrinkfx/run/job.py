@@ -25,7 +25,7 @@ INTERRUPTED = "interrupted"
 """Why a run has stopped that may simply go on."""
 
 
-_DOING = {
+DOING = {
     Task.DESCRIBE: "running the program in eager",
     Task.ORIGINAL: "compiling or running the program as it is",
     Task.CANDIDATE: "compiling or running a candidate",
@@ -110,7 +110,7 @@ class Job:
     def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - Server knows
         return LastingServer(
             seconds_left=lambda: self.budget.seconds_left,
-            asking=lambda task: self._doing(_DOING[Task(task)]),
+            asking=lambda task: self._doing(DOING[Task(task)]),
             answered=self.journal.tick,
             folders=(self.out,),
             **settings,
