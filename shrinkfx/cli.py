@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(given: list[str], told: Json) -> int | None:
+    """Do what is asked for; None if that was to print something, and it was done."""
     parser = make_parser()
     options = parser.parse_args(given)
     if options.list_strategies:

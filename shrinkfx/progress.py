@@ -103,7 +103,8 @@ class Plain(Quiet):
             self._say(line(event))
 
     def _say(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        self._stream.write(f"{text}\n")  # at once: another thread may speak
+        self._stream.flush()
         self._pulse.spoke()
 
     def close(self) -> None:

@@ -43,6 +43,7 @@ class Pulse:
             case Tried(sizes):
                 self._so_far = f", last at {sizes}"
         if self._thread is None:
+            self._ended.clear()
             self._thread = threading.Thread(target=self._beat, daemon=True)
             self._thread.start()
 
@@ -51,10 +52,11 @@ class Pulse:
         self._spoke = time.monotonic()
 
     def close(self) -> None:
-        """Say no more."""
+        """Say no more, until there is another event."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+        self._thread = None
 
     def _beat(self) -> None:
         while not self._ended.wait(self._spoke + self._every_s - time.monotonic()):

@@ -108,6 +108,11 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
     count = len(said)
     time.sleep(0.2)
     assert len(said) == count
+    with contextlib.closing(beat):  # of a sweep that a reduction follows
+        beat.take(Doing("reducing it"))
+        spoken.clear()
+        assert spoken.wait(30)
+    assert said[-1] == "0 min: reducing it, last at n = 3"
 
 
 def test_pulse_is_silent_as_long_as_others_speak() -> None:
