@@ -102,7 +102,6 @@ def summarise(
     seen: Signature,
     rates: tuple[float, float],
     sizes: tuple[Sizes, Sizes],
-    cut: int,
     spent: Spent,
     minimal: bool,
     rest: str,
@@ -115,11 +114,7 @@ def summarise(
     written: Written,
     versions: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Put the facts of a run in the order of the file.
-
-    Args:
-        cut: operators of the form that the search has cut, which may be other ones.
-    """
+    """Put the facts of a run in the order of the file."""
     before, after = (asdict(size) for size in sizes)
     return {
         "status": status,
@@ -130,7 +125,6 @@ def summarise(
         "failure": str(seen),
         "rate": {"before": round(rates[0], 3), "after": round(rates[1], 3)},
         **{name: {"before": before[name], "after": after[name]} for name in before},
-        "operators_cut": cut,
         "checks": {
             "total": len(spent.outcomes),
             "by_verdict": dict(Counter(spent.outcomes)),

@@ -254,7 +254,6 @@ def sum_up(
         seen=result.seen or subject.target,
         rates=(subject.rate, found.rate),
         sizes=(subject.before, after),
-        cut=subject.whole.cost[0],
         spent=spent,
         minimal=reducer.minimal,
         rest=found.rest,
@@ -267,6 +266,7 @@ def sum_up(
         written=verified.written,
         versions=versions,
     )
+    summary["operators_cut"] = subject.whole.cost[0]  # of a form that may have others
     write_summary(job.out, summary)
     return summary
 
