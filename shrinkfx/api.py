@@ -26,6 +26,7 @@ from shrinkfx.validation import (
     require_files,
     require_sense,
     require_sense_of_sweep,
+    require_surroundings,
 )
 
 __all__ = [
@@ -67,6 +68,9 @@ def minify(
     build: str = Build.FAST,
     guard_pages: str = "auto",
     timeout_s: float | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    strict: bool = False,
     baseline_runs: int = 100,
     max_checks: int | None = None,
     max_minutes: float | None = None,
@@ -85,7 +89,7 @@ def minify(
             and with 125 where it can't tell; it takes the place of ``until``.
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
-        device: where to move the program: ``cpu``, ``cuda`` or ``cuda:N``.
+        device: where to move the program: ``cpu`` or ``cuda``.
         backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
             ``auto``, the interpreter for a CUDA program where there is no GPU.
         arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
@@ -100,6 +104,10 @@ def minify(
         guard_pages: ``auto``, ``on`` or ``off``: have tensors of a CPU program lie
             against inaccessible pages; ``auto`` does for ``ima`` and ``crash``.
         timeout_s: seconds per check; None means ten times the baseline.
+        rtol: how far a value may be from eager's, relative to that; None means as far
+            as ``torch.testing`` allows for its dtype.
+        atol: the same, absolutely.
+        strict: strides must be eager's as well, of dims larger than 1.
         baseline_runs: how often the original may run before it is said not to fail.
         max_checks: stop after so many.
         max_minutes: stop after so many.
@@ -135,6 +143,9 @@ def minify(
         build=build,
         guard_pages=guard_pages,
         timeout_s=timeout_s,
+        rtol=rtol,
+        atol=atol,
+        strict=strict,
         baseline_runs=baseline_runs,
         max_checks=max_checks,
         max_minutes=max_minutes,
@@ -147,6 +158,7 @@ def minify(
 
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     """Do what ``minify`` does, with its arguments in one record."""
+    require_surroundings()
     require_sense(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
@@ -170,6 +182,7 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         StorageError: the disk is full; ``resume`` goes on from there.
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
+    require_surroundings()
     require_sense(options)
     require_sense_of_sweep(options)
     require_files(options)
@@ -189,8 +202,8 @@ def _in_its_folder(
     if options.out is not None:
         refuse_if_begun(options)
     folder = output_folder(options.out, options.model)
-    listener(Begun(task, str(options.model), str(folder)))
     try:
+        listener(Begun(task, str(options.model), str(folder)))
         return work(options, folder, listener)
     finally:
         remove_if_empty(folder)
@@ -250,6 +263,7 @@ def resume(
         LoadError: the program, its inputs or a preload is not there any more.
         StorageError: the disk is full, or the journal damaged.
     """
+    require_surroundings()
     where = Path(model) if model else Path()
     given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
     require_budget(given)
@@ -278,8 +292,11 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
         UsageError: there is no such candidate, or the program is another one.
         LoadError: the program, its inputs or a preload could not be read.
     """
+    require_surroundings()
     require_sense(options)
     options = _with_what_shows_it(options)
+    if not digest:
+        raise UsageError("--candidate names none: summary.json lists the by-catch")
     if options.check is not None:
         raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
@@ -300,6 +317,7 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
         LoadError: it cannot be read.
         WorkerError: the process that holds torch died.
     """
+    require_surroundings()
     require_sense(options)
     require_script(options.model)
     listener(Begun("verify", str(options.model)))

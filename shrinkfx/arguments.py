@@ -93,6 +93,19 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         "for --until ima and crash",
     )
     group.add_argument(
+        "--rtol",
+        type=float,
+        metavar="R",
+        help="how far a value may be from eager's, relative to that (default: that of "
+        "torch.testing for its dtype)",
+    )
+    group.add_argument("--atol", type=float, metavar="A", help="the same, absolutely")
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="strides must be eager's as well, of dims larger than 1",
+    )
+    group.add_argument(
         "--timeout",
         type=float,
         metavar="S",
@@ -116,9 +129,7 @@ def _add_program_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE|FILE",
         help="module, .py or .so that registers custom operators; may be repeated",
     )
-    group.add_argument(
-        "--device", metavar="cpu|cuda[:N]", help="move the program there"
-    )
+    group.add_argument("--device", metavar="cpu|cuda", help="move the program there")
     group.add_argument(
         "--backend",
         default=Backend.AUTO,

@@ -17,10 +17,11 @@ from typing import Any
 from shrinkfx import api
 from shrinkfx.arguments import make_parser
 from shrinkfx.errors import Finished, ShrinkfxError
-from shrinkfx.parsed import options_of, refuse_beside_resume
+from shrinkfx.parsed import options_of, refuse_beside_resume, refuse_empty
 from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.search.events import Ended, Event, Listener
 from shrinkfx.search.strategy import available
+from shrinkfx.streams import lenient, open_closed
 
 _SHOWN = 3
 """By-catch that is printed; ``summary.json`` has all."""
@@ -32,6 +33,18 @@ _WIDTH = 80
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    open_closed()
+    told = Json(sys.stdout)
+    with lenient() as printed:
+        code = _main(given, told)
+    if code is None:  # all that was asked for was to be printed
+        broken = printed.error and not isinstance(printed.error, BrokenPipeError)
+        return 2 if broken else 0
+    return code
+
+
+def _main(given: list[str], told: Json) -> int | None:
+    """Do what is asked for; None if that was to print something, and it was done."""
     parser = make_parser()
     options = parser.parse_args(given)
     if options.list_strategies:
@@ -41,14 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = "shrinkfx " + shlex.join(_without_folders(given))
     if not options.json:
         return _run(options, command, Quiet()).exit_code
-    told = Json(sys.stdout)
     with contextlib.redirect_stdout(sys.stderr):
         ended = _run(options, command, told)
     told(ended)
     return ended.exit_code
 
 
-def _list_strategies() -> int:
+def _list_strategies() -> int | None:
     try:
         known = available()
     except ShrinkfxError as error:
@@ -56,7 +68,7 @@ def _list_strategies() -> int:
         return error.exit_code
     for name, strategy in known.items():
         print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
-    return 0
+    return None
 
 
 def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
@@ -125,6 +137,7 @@ def _do(
     Args:
         sum_up: prints a sweep that a reduction follows.
     """
+    refuse_empty(arguments)
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
     options = options_of(arguments, command)

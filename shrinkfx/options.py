@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -53,6 +54,10 @@ class Options:
         guard_pages: ``auto``, ``on`` or ``off``: whether a CPU program's tensors lie
             against inaccessible pages; ``auto`` is ``on`` for memory errors.
         timeout_s: seconds per check; None means ten times the baseline.
+        rtol: how far a value may be from eager's, relative to that; None for the
+            tolerance of ``torch.testing``.
+        atol: the same, absolutely.
+        strict: strides must be eager's as well.
         command: how the run was started, for the repro's header.
         cwd: where that was, which is where modules and ``check`` are looked for; None
             means here.
@@ -75,6 +80,9 @@ class Options:
     build: str = Build.FAST
     guard_pages: str = "auto"
     timeout_s: float | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    strict: bool = False
     max_checks: int | None = None
     max_minutes: float | None = None
     out: Path | None = None
@@ -90,6 +98,12 @@ class Options:
         return (self.model, *([self.inputs] if self.inputs else []), *preloads)
 
     @property
+    def closeness(self) -> dict[str, Any]:
+        """What a request says of results that may differ from eager's."""
+        said = {"rtol": self.rtol, "atol": self.atol, "strict": self.strict or None}
+        return {name: value for name, value in said.items() if value is not None}
+
+    @property
     def budget(self) -> tuple[int | None, float | None]:
         return self.max_checks, self.max_minutes
 
@@ -101,7 +115,7 @@ class Options:
         data["model"] = str(self.model.resolve())
         data["inputs"] = str(self.inputs.resolve()) if self.inputs else None
         data["preload"] = [
-            str(Path(name).resolve()) if Path(name).is_file() else name
+            str(Path(name).resolve()) if os.path.isfile(name) else name
             for name in self.preload
         ]
         return data

@@ -22,6 +22,23 @@ _BESIDE_RESUME = (
 )
 
 
+_NEVER_EMPTY = ("resume", "candidate", "inputs", "out", "device", "preload")
+
+
+def refuse_empty(arguments: argparse.Namespace) -> None:
+    """See that nothing was named by an empty text, as by ``--resume "$UNSET"``.
+
+    Raises:
+        UsageError: something was; taken for left out, it would start another task.
+    """
+    if arguments.model == "":
+        raise UsageError("the path of the program is empty: is a variable not set?")
+    for name in _NEVER_EMPTY:
+        value = getattr(arguments, name)
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise UsageError(f"--{name} is given nothing: is a variable not set?")
+
+
 def refuse_beside_resume(arguments: argparse.Namespace) -> None:
     """See that a run that goes on is asked for nothing else than before.
 
@@ -55,6 +72,9 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         build=arguments.build,
         guard_pages=arguments.guard_pages,
         timeout_s=arguments.timeout,
+        rtol=arguments.rtol,
+        atol=arguments.atol,
+        strict=arguments.strict,
         max_checks=arguments.max_checks,
         max_minutes=arguments.max_minutes,
         out=Path(arguments.out) if arguments.out else None,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
+import sys
 import time
 from dataclasses import asdict
 from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
+from shrinkfx.errors import UsageError
+from shrinkfx.pulse import Pulse
 from shrinkfx.search.events import (
     Begun,
     Caught,
@@ -25,6 +26,7 @@ from shrinkfx.search.events import (
     Stepped,
     Tried,
 )
+from shrinkfx.streams import silence
 
 SCHEMA = 1
 """Of the lines of ``--json``; fields are added without another number."""
@@ -59,7 +61,10 @@ class Quiet:
 
 
 class Json(Quiet):
-    """One JSON object per line, for other programs."""
+    """One JSON object per line, for other programs.
+
+    Where the reader leaves, or the disk is full, in the middle of a run, that goes on.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -73,9 +78,14 @@ class Json(Quiet):
         data = {"event": name, "schema": SCHEMA, "elapsed": elapsed, **asdict(event)}
         try:
             print(json.dumps(data), file=self._stream, flush=True)
-        except BrokenPipeError:  # who listened has left; the run goes on
-            with contextlib.suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        except BrokenPipeError:
+            silence(self._stream)
+        except OSError as error:
+            silence(self._stream)
+            lost = f"--json: stdout cannot be written to: {error.strerror}"
+            if isinstance(event, Begun):
+                raise UsageError(f"{lost}. Nothing was begun") from error
+            print(f"{lost}; no more events, the run goes on", file=sys.stderr)
 
 
 class Plain(Quiet):
@@ -85,10 +95,20 @@ class Plain(Quiet):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._pulse = Pulse(self._say)
 
     def __call__(self, event: Event) -> None:
+        self._pulse.take(event)
         if isinstance(event, self.shown):
-            print(line(event), file=self._stream, flush=True)
+            self._say(line(event))
+
+    def _say(self, text: str) -> None:
+        self._stream.write(f"{text}\n")  # at once: another thread may speak
+        self._stream.flush()
+        self._pulse.spoke()
+
+    def close(self) -> None:
+        self._pulse.close()
 
 
 class Verbose(Plain):
@@ -103,8 +123,10 @@ class Progress(Quiet):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: tqdm[NoReturn] | None = None
+        self._pulse = Pulse(self._go_on)
 
     def __call__(self, event: Event) -> None:
+        self._pulse.take(event)
         match event:
             case Started(operators, max_checks):
                 self._begin(max_checks, "checks")
@@ -118,9 +140,17 @@ class Progress(Quiet):
                 self._step()
             case Noted() | Stepped():
                 tqdm.write(line(event), file=self._stream)
+                self._pulse.spoke()
+
+    def _go_on(self, text: str) -> None:
+        """Show that time goes by."""
+        if self._bar is None:
+            tqdm.write(text, file=self._stream)
+        else:
+            self._bar.refresh()
 
     def _begin(self, total: int | None, unit: str) -> None:
-        self.close()
+        self._close_bar()
         form = _BAR if total is None else _BAR_WITH_TOTAL
         self._bar = tqdm(
             total=total,
@@ -144,9 +174,13 @@ class Progress(Quiet):
             self._bar.set_postfix_str(_time_left(event), refresh=False)
         self._step()
 
-    def close(self) -> None:
+    def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+    def close(self) -> None:
+        self._pulse.close()
+        self._close_bar()
 
 
 def _time_left(event: Checked) -> str:

@@ -19,6 +19,8 @@ from shrinkfx.cli import main
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.progress import Quiet
+from shrinkfx.report.output import output_folder
+from shrinkfx.run.session import content_of
 from shrinkfx.run.swept import Finding, Swept
 from shrinkfx.search.examples import Found
 from shrinkfx.testing import PLANTED, chain, whole
@@ -43,6 +45,10 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     return code, capsys.readouterr().err
 
 
+LONG = "a" * 300
+"""A name that no file system takes."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -51,12 +57,16 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--until", "hang"], "--timeout"),
         (["--env", "NOVALUE"], "--env takes KEY=VALUE"),
         (["--inductor-config", "=1"], "--inductor-config takes KEY=VALUE"),
-        (["--device", "gpu"], "--device gpu"),
+        (["--device", "gpu"], "--device gpu: cpu or cuda"),
+        (["--device", "cuda:1"], "set CUDA_VISIBLE_DEVICES=1, and say --device cuda"),
         (["--match", "(unclosed"], "--match"),
         (["--check", "./fails.sh"], "no {} where"),
         (["--check", "x {}", "--until", "crash"], "not both"),
         (["--check", "x {} {inputs}"], "needs --inputs"),
         (["--check", "x {}", "--guard-pages", "on"], "--guard-pages on"),
+        (["--check", "x {}", "--rtol", "0", "--strict"], "leave --rtol, --strict out"),
+        (["--rtol", "nan"], "--rtol must be a number from 0 on, not nan"),
+        (["--atol", "-1"], "--atol must be a number from 0 on, not -1.0"),
         (["--guard-pages", "maybe"], "--guard-pages"),
         (["--build", "faster"], "--build"),
         (["--candidate", "1a2b"], "needs --out"),
@@ -64,6 +74,25 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--max-checks", "0"], "--max-checks must be above 0"),
         (["--max-minutes", "-1"], "--max-minutes must be above 0"),
         (["--max-checks", "many"], "--max-checks"),
+        (["--max-minutes", "nan"], "--max-minutes must be above 0, not nan"),
+        (["--max-minutes", "inf"], "--max-minutes must be a number, not inf: leave"),
+        (["--timeout", "nan"], "--timeout must be above 0, not nan"),
+        (["--timeout", "inf"], "--timeout must be a number, not inf: leave"),
+        (["--candidate", ""], "--candidate is given nothing"),
+        (["--candidate", "", "--out", "x"], "--candidate is given nothing"),
+        (["--resume", ""], "--resume is given nothing"),
+        (["--inputs", ""], "--inputs is given nothing"),
+        (["--preload", "x.py", "--preload", ""], "--preload is given nothing"),
+        (["--out", ""], "--out is given nothing"),
+        (["--device", ""], "--device is given nothing"),
+        (["--out", LONG], "File name too long: name a folder"),
+        (["--resume", LONG], "File name too long: name a folder"),
+        (["--inputs", LONG], "File name too long\ncheck the path given to --inputs"),
+        (
+            ["--preload", f"{LONG}.py"],
+            "File name too long\ncheck the path",
+        ),
+        (["--candidate", LONG, "--out", "nowhere"], "holds no run"),
         (["--strategies", "drop_node"], "did you mean drop_nodes"),
         (["--strategies", ""], "--list-strategies"),
         (["--strategies", ","], "--list-strategies"),
@@ -93,6 +122,28 @@ def test_missing_model_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = answer(capsys)
     assert code == 2
     assert "which program?" in said
+
+
+@pytest.mark.parametrize("name", ["", f"{LONG}.pt2"])
+def test_model_that_no_file_can_be_called_is_told(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, said = answer(capsys, name)
+    assert code == 2
+    assert "is empty: is a variable not set?" in said or "File name too long" in said
+
+
+def test_folder_of_a_program_with_a_long_name_has_a_shorter_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert output_folder(None, Path(f"{'é' * 125}.pt2")).name == f"{'é' * 100}-1"
+
+
+def test_module_with_a_long_name_is_no_file() -> None:
+    options = Options(Path("model.pt2"), preload=(LONG,))
+    assert options.to_json()["preload"] == [LONG]
+    assert len(content_of(options)) == 64
 
 
 ARCHIVES = {

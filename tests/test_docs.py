@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from printable import is_part_of_a_printable, is_printable
 
 from shrinkfx.arguments import EXIT_CODES, make_parser
 from shrinkfx.failure.signature import MEANING, UNTIL
 from shrinkfx.progress import NAMES
+from shrinkfx.report.summary import Sizes
+from shrinkfx.report.sweep import table
 from shrinkfx.search.events import Event
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,3 +79,130 @@ def test_readme_links_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text()
     missing = [page.name for page in DOCS if f"(docs/{page.name})" not in readme]
     assert missing == []
+
+
+# --- what is quoted of the tool's output
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMANDS = ("shrinkfx", "python", "make", "pip", "$ shrinkfx", "$ python")
+NO_OUTPUT = {"architecture.md": "model.pt2 -> [worker]", "strategies.md": "tests/"}
+"""Pages with a drawing, and how that begins."""
+
+FOREIGN = {"AssertionError: Tensor-likes are not close!"}
+"""What torch prints; ``test_tutorial.py`` sees it do so."""
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *DOCS]
+
+
+def quoted_lines(page: Path) -> Iterator[str]:
+    """Yield the lines of blocks that show what the tool prints."""
+    for language, block in FENCE.findall(page.read_text()):
+        drawing = NO_OUTPUT.get(page.name)
+        if language not in ("", "console") or (drawing and block.startswith(drawing)):
+            continue
+        shows = True
+        for line in filter(str.strip, block.splitlines()):
+            if line.startswith("$ ") or (not language and line.startswith(COMMANDS)):
+                shows = line.startswith(COMMANDS)  # and not what ``cat`` does
+            elif shows and line != "...":
+                yield line
+
+
+def quoted_words(page: Path) -> Iterator[str]:
+    """Yield what stands between backticks and is no code, command or option."""
+    for found in re.findall(r"`([^`]+)`", FENCE.sub("", page.read_text())):
+        words = " ".join(found.split())
+        is_code = re.search(r"[(){}=*\"]|(^|\s)-|\.py\b", words)
+        if " " in words and not is_code and not words.startswith(COMMANDS):
+            yield words
+
+
+def test_quotes_are_found() -> None:
+    lines = [line for page in pages() for line in quoted_lines(page)]
+    words = [words for page in pages() for words in quoted_words(page)]
+    assert len(lines) > 25
+    assert len(words) > 10
+    assert "no longer fails" in lines
+    assert "no longer fails" in words
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda p: p.name)
+def test_lines_of_output_are_ones_that_the_code_can_print(page: Path) -> None:
+    lines = [line for line in quoted_lines(page) if line not in FOREIGN]
+    wrong = [line for line in lines if not is_printable(line) and not is_row(line)]
+    assert wrong == []
+
+
+def is_row(line: str) -> bool:
+    """Tell whether a line is one of the table of a sweep, cell by cell."""
+    cells = re.split(r" {2,}", line)
+    if len(cells) != 4:
+        return False
+    if cells == re.split(r" {2,}", table([])):
+        return True
+    sizes, kind, failure, near = cells
+    are_sizes = all(re.fullmatch(r"\w+=\d+(, \w+=\d+)*", s) for s in (sizes, near))
+    return are_sizes and kind in MEANING and is_printable(failure)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda p: p.name)
+def test_words_of_output_are_ones_that_the_code_can_print(page: Path) -> None:
+    wrong = [w for w in quoted_words(page) if not is_part_of_a_printable(w)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("line", "printable"),
+    [
+        ("spent:    11 checks, 142 s", True),
+        ("spent:    11 checks", False),
+        ("baseline: assert in run: index out of bounds: 0 <= tmp6 < 12L", True),
+        ("suspect: aten.flip.default in kernel ...", True),
+        ("12 -> 3 operators  drop_nodes  check 3  78 s", True),
+        ("12 -> 3 operators  drop_nodes  check 3", False),
+        ("suspected: aten.flip.default in kernel ...", False),
+    ],
+)
+def test_line_is_held_against_the_code(line: str, *, printable: bool) -> None:
+    assert is_printable(line) is printable
+
+
+@pytest.mark.parametrize(
+    ("words", "printable"),
+    [
+        ("flaky: 10 of 26 runs fail so", True),
+        ("flaky: 38% of runs fail", False),
+        ("dim 0 of x", True),
+        ("dim 0 in x", False),
+    ],
+)
+def test_words_are_held_against_the_code(words: str, *, printable: bool) -> None:
+    assert is_part_of_a_printable(words) is printable
+
+
+# --- names
+
+
+def test_reference_has_the_fields_of_the_summary() -> None:
+    (row,) = [row for row in rows(REFERENCE) if row[0] == "`summary.json`"]
+    told = set(re.findall(r"`([a-z_]+)`", row[1]))
+    known = {field.name for field in fields(Sizes)}
+    for module in ("report/summary.py", "run/result.py"):
+        for node in ast.walk(ast.parse((ROOT / "shrinkfx" / module).read_text())):
+            keys = node.keys if isinstance(node, ast.Dict) else []
+            keys = [node.slice] if isinstance(node, ast.Subscript) else keys
+            known |= {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+    assert told - known == set()
+
+
+def test_architecture_lists_the_modules_of_each_room() -> None:
+    table = rows((ROOT / "docs" / "architecture.md").read_text())
+    for room, question, *_ in table:
+        folder = ROOT / "shrinkfx" / room.strip("`/")
+        if not room.startswith("`") or room == "`worker/`":
+            continue
+        told = set(re.findall(r"\w+", question.partition(":")[2]))
+        modules = {p.stem for p in folder.glob("*.py")} - {"__init__"}
+        assert told == modules, room

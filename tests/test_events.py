@@ -20,6 +20,7 @@ from shrinkfx.search.events import (
     Begun,
     Caught,
     Checked,
+    Doing,
     Ended,
     Event,
     Failed,
@@ -36,7 +37,7 @@ from shrinkfx.testing import FakeOracle, calls, chain, whole
 
 EVENTS: list[tuple[Event, str]] = [
     (Begun("reduce", "model.pt2", "out"), "start"),
-    (Seen("assert", "run", "out of bounds", 1.0, 65), "baseline"),
+    (Seen("assert", "run", "out of bounds", 1.0, 67, 65), "baseline"),
     (Spanned(({"name": "s59"},), {"seed": 0}), "baseline"),
     (Checked(1, Outcome.DIFFERENT, 65, 2.0, None, "drop_nodes", 40, "nan"), "check"),
     (Tried("s59=1", "fails", "nan"), "check"),
@@ -78,7 +79,7 @@ def test_what_is_for_people_is_no_line() -> None:
     for event in (Noted("baseline: it fails"), Started(65, None)):
         Json(stream)(event)
     assert stream.getvalue() == ""
-    assert {Noted, Started} == set(get_args(Event)) - NAMES.keys()
+    assert {Noted, Doing, Started} == set(get_args(Event)) - NAMES.keys()
 
 
 def test_by_catch_is_told_as_the_summary_has_it() -> None:

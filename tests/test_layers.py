@@ -23,7 +23,9 @@ ALLOWED = {
     "worker": {"errors", "program", "failure"},
     "strategies": {"errors", "program"},
     "testing": {"errors", "program", "failure", "search"},
-    "progress": {"search"},
+    "streams": set(),
+    "pulse": {"search"},
+    "progress": {"errors", "search", "pulse", "streams"},
     "options": {"program", "failure"},
     "run": {
         "errors",
@@ -49,7 +51,7 @@ ALLOWED = {
     },
     "arguments": {"program", "failure", "options"},
     "parsed": {"errors", "arguments", "options"},
-    "cli": {"errors", "search", "api", "arguments", "parsed", "progress"},
+    "cli": {"errors", "search", "api", "arguments", "parsed", "progress", "streams"},
 }
 """What each room may import besides itself."""
 

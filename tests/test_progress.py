@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
+import json
+import os
+import threading
+import time
 
 import pytest
 
+from shrinkfx import pulse
+from shrinkfx.errors import UsageError
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress import Plain, Progress, Quiet, Verbose
-from shrinkfx.search.events import Checked, Event, Noted, Started, Stepped, Tried
+from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
+from shrinkfx.pulse import Pulse
+from shrinkfx.search.events import (
+    Begun,
+    Checked,
+    Doing,
+    Ended,
+    Event,
+    Noted,
+    Started,
+    Stepped,
+    Tried,
+)
 
 EVENTS: list[Event] = [
     Noted("baseline: it fails"),
@@ -64,7 +83,92 @@ def test_bar_of_a_sweep_ends_where_that_of_the_search_begins() -> None:
     assert "examples" not in search
 
 
+def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
+    said: list[str] = []
+    spoken = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        spoken.set()
+
+    events: list[tuple[Event, str]] = [
+        (Begun("reduce", "m.pt2"), "0 min: loading m.pt2"),
+        (Doing("running it"), "0 min: running it"),
+        (Started(65, None), "0 min: running it, 65 operators"),
+        (EVENTS[2], "0 min: running it, 65 operators after check 1"),
+        (Tried("n = 3", "passes", ""), "0 min: running it, last at n = 3"),
+    ]
+    with contextlib.closing(Pulse(say, every_s=0.05)) as beat:
+        for event, expected in events:
+            beat.take(event)
+            for _ in range(2):  # the first may have been on its way
+                spoken.clear()
+                assert spoken.wait(30)
+            assert said[-1] == expected
+    count = len(said)
+    time.sleep(0.2)
+    assert len(said) == count
+    with contextlib.closing(beat):  # of a sweep that a reduction follows
+        beat.take(Doing("reducing it"))
+        spoken.clear()
+        assert spoken.wait(30)
+    assert said[-1] == "0 min: reducing it, last at n = 3"
+
+
+def test_pulse_is_silent_as_long_as_others_speak() -> None:
+    said: list[str] = []
+    with contextlib.closing(Pulse(said.append, every_s=30)) as beat:
+        beat.take(Doing("running it"))
+        beat.spoke()
+    assert said == []
+
+
+@pytest.mark.parametrize("listener", [Plain, Verbose, Progress])
+def test_minute_of_silence_is_broken(
+    listener: type[Plain] | type[Progress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "EVERY_S", 0.05)
+    stream = io.StringIO()
+    with contextlib.closing(listener(stream)) as shower:
+        shower(Doing("running it"))
+        deadline = time.monotonic() + 30
+        while "0 min: running it\n" not in stream.getvalue():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize("event", EVENTS)
 def test_quiet_shows_nothing(event: Event, capsys: pytest.CaptureFixture[str]) -> None:
     Quiet()(event)
     assert capsys.readouterr() == ("", "")
+
+
+class FullDisk(io.StringIO):
+    """Takes some lines, and then no more."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self._left = lines
+
+    def write(self, text: str) -> int:
+        if self.getvalue().count("\n") >= self._left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
+def test_events_that_nobody_can_read_are_refused_before_anything_begins() -> None:
+    with pytest.raises(UsageError, match=r"left on device\. Nothing was begun"):
+        Json(FullDisk(0))(Begun("reduce", "m.pt2"))
+
+
+def test_run_goes_on_where_the_disk_of_its_events_is_full(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = FullDisk(1)
+    told = Json(stream)
+    for event in (Begun("reduce", "m.pt2"), EVENTS[2], Ended("reduced", 0)):
+        told(event)
+    assert json.loads(stream.getvalue())["event"] == "start"
+    said = capsys.readouterr().err
+    assert said.startswith("--json: stdout cannot be written to: No space left")
+    assert "the run goes on" in said

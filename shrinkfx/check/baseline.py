@@ -82,7 +82,7 @@ def baseline(
             ways.insert(0, kept.with_options(**own))
         for way in ways:
             if tried:
-                note("it does not fail so: going on with random numbers of its own")
+                note(f"it does not fail so: up to {max_runs} more runs, {_OWN_RANDOM}")
             begun = first if way is kept else way.original()[0]
             runs = _Runs(wanted, match, [begun])
             tried.append(runs)
@@ -92,8 +92,11 @@ def baseline(
                 return _settled(way, runs, target, build, note)
     seen = [s for runs in tried for s in (*runs.seen, *runs.later)]
     said = list(dict.fromkeys(describe(s) for s in seen))
-    total = sum(r.total for r in tried)
-    raise NotReproducible(wanted, total, said, _advice(seen, wanted))
+    made = sum(r.made for r in tried)
+    raise NotReproducible(wanted, made, said, _advice(seen, wanted))
+
+
+_OWN_RANDOM = "with random numbers of its own"
 
 
 def _run_often(
@@ -109,9 +112,11 @@ def _run_often(
     compile.
     """
     calls = 1
-    if runs.target is None or runs.target.stage is Stage.COMPILE:
+    in_vain = runs.target is None and max_runs > 1
+    if in_vain or (runs.target and runs.target.stage is Stage.COMPILE):
         kept = kept.with_options(package=f"{kept.options['package']}.again")
         runs.seen.append(kept.original()[0])
+    max_calls = min(max_calls, 1 + max_runs - runs.made)  # a run for each but the first
     if max_calls > 1 and all(_passes(s) for s in runs.seen):
         calls = _calls_needed(kept, runs, max_calls, note)
     _go_on(kept.with_options(calls=calls), runs, max_runs, note)
@@ -150,7 +155,7 @@ class _Runs:
     """What the runs so far have shown, and whether more would tell more.
 
     Attributes:
-        later: what runs of several calls showed, none of it asked for.
+        later: runs of several calls, none of which showed what was asked for.
     """
 
     wanted: str
@@ -161,6 +166,10 @@ class _Runs:
     @property
     def total(self) -> int:
         return sum(s.runs for s in self.seen)
+
+    @property
+    def made(self) -> int:
+        return self.total + len(self.later)
 
     @property
     def target(self) -> Signature | None:
@@ -195,7 +204,7 @@ class _Runs:
         if self._always_in(Stage.COMPILE, Stage.LOAD):
             return True  # two processes were no chance
         if target is None:
-            return self.total >= max_runs
+            return self.made >= max_runs
         if any(target.admits(s.signature) for s in silent):
             return True  # each one that shows it lasts to a limit
         # Few failures make a rate that cannot be planned with.
@@ -231,8 +240,7 @@ def _calls_needed(
             note(f"call {calls} of a run fails")
             runs.seen[:] = [seen]
             return calls
-        if not _passes(seen):
-            runs.later.append(seen)
+        runs.later.append(seen)
     return 1
 
 
@@ -246,7 +254,8 @@ def _go_on(
         note(f"running it {often}")
     while not runs.are_enough(max_runs):
         # Each in a process of its own at first: one may see what another left.
-        batch = 1 if len(runs.seen) < ENOUGH else RUNS_PER_CHILD
+        left = max_runs * (ENOUGH if runs.target else 1) - runs.made
+        batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, left)
         compiles = runs.target and runs.target.stage is Stage.COMPILE
         again = {"package": None} if compiles else {"runs": batch}
         runs.seen.append(kept.with_options(**again).original()[0])
@@ -267,10 +276,19 @@ def _advice(seen: list[Observation], wanted: str) -> str:
     if kinds:
         return f"to reduce what it does: --until {sorted(kinds)[0]}"
     if all(_passes(s) for s in seen):
-        silent = " a silent memory error? --until ima" if wanted != Kind.IMA else ""
-        return (
-            "failing inputs other than the exported ones? --inputs FILE. settings of "
-            "the failing run? --inductor-config KEY=VALUE, --env KEY=VALUE. lowerings "
-            f"or passes of its own? --preload FILE.{silent}"
-        )
+        silent = ["a silent memory error? --until ima"] if wanted != Kind.IMA else []
+        return "\n".join([*_WHAT_DIFFERS, *silent, *_WHERE_ELSE])
     return "see above"
+
+
+_WHAT_DIFFERS = (
+    "what may differ from the failing run:",
+    "inputs other than the exported ones? --inputs FILE; other sizes? --dynamic-sweep",
+    "its settings? --inductor-config KEY=VALUE, --env KEY=VALUE",
+    "lowerings or passes of its own? --preload FILE",
+)
+
+_WHERE_ELSE = (
+    "on CUDA only? --device cuda --backend interpreter checks each access of a kernel",
+    "now and then, on a busy machine? keep this one busy, with --baseline-runs 1000",
+)

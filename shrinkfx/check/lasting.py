@@ -30,6 +30,7 @@ class LastingServer(Server):
 
     Args:
         seconds_left: how long the run may still go on, or None.
+        asking: called with each task before it is begun.
         answered: called after each answer.
         folders: where there must be space.
         settings: those of ``Server``.
@@ -39,11 +40,13 @@ class LastingServer(Server):
         self,
         *,
         seconds_left: Callable[[], float | None] = lambda: None,
+        asking: Callable[[str], None] = lambda task: None,
         answered: Callable[[], None] = lambda: None,
         folders: tuple[Path, ...] = (),
         **settings: Any,  # noqa: ANN401 - Server knows their types
     ) -> None:
         self._seconds_left = seconds_left
+        self._asking = asking
         self._answered = answered
         self._deaths = 0
         self._described: Request | None = None
@@ -58,6 +61,7 @@ class LastingServer(Server):
             BudgetExhausted: the time is up.
             StorageError: the disk is full, so that the answer means nothing.
         """
+        self._asking(request.task)
         ending = self._asked_in_time(request)
         if request.task == Task.DESCRIBE and ending.answer:
             self._described = request

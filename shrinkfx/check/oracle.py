@@ -58,7 +58,8 @@ class Compiler:
             ``inductor``: settings besides the user's own. ``build``: a ``Build``,
             STOCK if there is none; with FAST, ``only`` names the one ``Step`` that is
             asked about. ``sought``: of several outputs that differ, which ones to
-            look at first: ``nan`` or ``mismatch``.
+            look at first: ``nan`` or ``mismatch``. ``rtol``, ``atol``, ``strict``: what
+            is close enough to eager, if not what usually is.
         patience: what sets the time limit instead, or None.
     """
 

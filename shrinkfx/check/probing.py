@@ -125,6 +125,7 @@ def _advice(shown: dict[Probe, Observation]) -> str:
     if any(s.unresolved for s in shown.values()):
         return "what the interpreter cannot run needs a GPU"
     return (
-        "failing inputs other than the exported ones? --inputs FILE. A race, a kernel "
+        "failing inputs other than the exported ones? --inputs FILE; other sizes? "
+        "--dynamic-sweep. A race, a kernel "
         "of a library or a GPU of another kind (--arch) are beyond the interpreter"
     )

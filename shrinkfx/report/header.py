@@ -24,6 +24,7 @@ class About:
         rate: the part of its runs that fail.
         runs: how often the compiled program is run; above 1 for a flaky failure.
         limits: relative and absolute tolerance by output; empty for the usual ones.
+        strict: strides must be eager's as well.
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         calls: how often it must be called before it fails.
@@ -49,6 +50,7 @@ class About:
     rate: float = 1.0
     runs: int = 1
     limits: tuple[tuple[float, float], ...] = ()
+    strict: bool = False
     keeps_state: bool = False
     calls: int = 1
     passes: bool = False

@@ -18,6 +18,8 @@ from shrinkfx.report.header import About
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 
 _EMBED_BYTES = 256 * 1024
+_NAME_BYTES = 200
+"""Of a model's name in that of its folder; no file system takes more than 255."""
 _FROM_FILE = f'torch.load("{DATA}", weights_only=True)["{{}}"]'
 
 
@@ -64,7 +66,8 @@ def output_folder(chosen: Path | None, model: Path) -> Path:
         UsageError: it cannot be made, or holds another run.
     """
     if chosen is None:
-        free = (Path("shrinkfx-out") / f"{model.stem}-{n}" for n in itertools.count(1))
+        name = model.stem.encode()[:_NAME_BYTES].decode(errors="ignore")
+        free = (Path("shrinkfx-out") / f"{name}-{n}" for n in itertools.count(1))
         chosen = next(folder for folder in free if not folder.exists())
     elif (chosen / "summary.json").exists() or (chosen / "journal.sqlite").exists():
         raise UsageError(f"--out {chosen} holds another run: name an empty folder")

@@ -45,7 +45,8 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             subject = recall_subject(job, server)
             target = subject.target
             asked = target.kind, target.stage, target.text or target.detail
-            listener(Seen(*asked, subject.rate, subject.whole.cost[0]))
+            operators = subject.before.operators, subject.whole.cost[0]
+            listener(Seen(*asked, subject.rate, *operators))
             found = reduce(job, subject)
             subject = subject.with_options(calls=found.calls)
             try:

@@ -98,7 +98,7 @@ class Runner:
         self._until = settings["until"]
         seconds = job.options.timeout_s or _TIMEOUT_S
         limits = Limits(seconds, job.limits(seconds).max_rss_bytes)
-        options: dict[str, Any] = {"seed": settings["seed"]}
+        options: dict[str, Any] = {"seed": settings["seed"], **job.options.closeness}
         if not self._interprets:
             options["package"] = self._package
         if job.options.probe:

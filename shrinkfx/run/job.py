@@ -13,15 +13,32 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.options import Options
+from shrinkfx.program.messages import Task
 from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.events import Listener, Noted
+from shrinkfx.search.events import Doing, Listener, Noted
 from shrinkfx.search.journal import Journal
 
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
 """Why a run has stopped that may simply go on."""
+
+
+DOING = {
+    Task.DESCRIBE: "running the program in eager",
+    Task.ORIGINAL: "compiling or running the program as it is",
+    Task.CANDIDATE: "compiling or running a candidate",
+    Task.SAVE: "running a candidate in eager, and saving it",
+    Task.WRITE: "writing the result",
+    Task.SPACE: "reading its sizes",
+    Task.COMPILE: "compiling the program",
+    Task.SIZES: "running the program at some sizes",
+    Task.INPUTS: "saving inputs",
+    Task.SCRIPT: "running repro.py",
+    Task.COMMAND: "running --check",
+}
+"""What takes the time, in the words of ``Doing``."""
 
 
 class Job:
@@ -62,6 +79,9 @@ class Job:
         logger.info("%s", text)
         self.listener(Noted(text))
 
+    def _doing(self, text: str) -> None:
+        self.listener(Doing(text))
+
     def server(
         self, worker: Sequence[str] = WORKER, variables: Mapping[str, str] | None = None
     ) -> Server:
@@ -73,6 +93,7 @@ class Job:
         Raises:
             LoadError: it cannot be loaded, or kills the process that loads it.
         """
+        self._doing(f"loading {self.options.model.name}")
         settings = _settings(self.options)
         settings["environment"] = {**(variables or {}), **self.options.environment}
         with _blaming_files(self.options):
@@ -81,6 +102,7 @@ class Job:
     def bare_server(self, backend: str, worker: Sequence[str] = WORKER) -> Server:
         """Start a worker without a program, in a stranger's environment."""
         arch = self.options.arch
+        self._doing("starting a process")
         return self._lasting(
             command=worker, environment=None, backend=backend, arch=arch
         )
@@ -88,6 +110,7 @@ class Job:
     def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - Server knows
         return LastingServer(
             seconds_left=lambda: self.budget.seconds_left,
+            asking=lambda task: self._doing(DOING[Task(task)]),
             answered=self.journal.tick,
             folders=(self.out,),
             **settings,

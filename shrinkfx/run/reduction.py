@@ -80,6 +80,9 @@ def reduce(job: Job, subject: Subject) -> Found:
 
     search = BuildSearch(subject.build, make, job.note)
     found = Found(search, subject.rate, subject.calls)
+    before, cut = subject.before.operators, subject.whole.cost[0]
+    if before != cut:
+        job.note(f"of the file's {before} operators, the form that is cut makes {cut}")
     job.listener(Started(subject.whole.cost[0], job.options.max_checks))
     try:
         found.search.run()

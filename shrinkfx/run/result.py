@@ -190,6 +190,7 @@ def about(
         rate=result.rate,
         runs=runs_to_be_sure(result.rate),
         limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
+        strict=options.strict,
         keeps_state=printed["mutates"],
         calls=subject.calls,
         passes=printed["passes"],
@@ -265,6 +266,7 @@ def sum_up(
         written=verified.written,
         versions=versions,
     )
+    summary["operators_cut"] = subject.whole.cost[0]  # of a form that may have others
     write_summary(job.out, summary)
     return summary
 

@@ -27,7 +27,10 @@ from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Asked, Journal
 
-_SETTINGS = ("inductor", "environment", "device", "backend", "arch")
+_SETTINGS = (
+    *("inductor", "environment", "device", "backend", "arch"),
+    *("rtol", "atol", "strict"),
+)
 """Options that are taken from the run that met the candidate."""
 
 
@@ -56,7 +59,7 @@ def retrieve(
         UsageError: the run met no such candidate, or was of another program.
     """
     asked, asked_then, settings = _find(folder, digest)
-    as_then = {name: asked_then[name] for name in _SETTINGS}
+    as_then = {name: asked_then[name] for name in _SETTINGS if name in asked_then}
     options = dataclasses.replace(options, **as_then)
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
     job = Job(options, out, listener)

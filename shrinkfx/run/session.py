@@ -142,12 +142,17 @@ def resumed(out: Path, given: Options) -> Options:
 def _holds_journal(out: Path, option: str) -> bool:
     try:
         return (out / JOURNAL).is_file()
-    except PermissionError as error:
+    except OSError as error:  # it may not be looked into, or no folder can be named so
         reason = f"{option} {out}: {error.strerror}"
-        raise UsageError(f"{reason}: name one that can be written to") from error
+        raise UsageError(f"{reason}: name a folder that can be written to") from error
 
 
 def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
+    if options.cwd and not options.cwd.is_dir():
+        raise UsageError(
+            f"--resume {out}: the folder that it was started in is gone, and with it "
+            f"what it imports from there: mkdir -p {options.cwd}, or run anew"
+        )
     for path in options.files:
         if not path.is_file():
             advice = f"if it has moved: shrinkfx NEW.pt2 --resume {out}"
@@ -203,7 +208,7 @@ def content_of(options: Options) -> str:
     """Make a digest of what is reduced: program, inputs and preloads."""
     digest = hashlib.sha256()
     for name in map(str, (options.model, options.inputs, *options.preload)):
-        if Path(name).is_file():  # which may have been moved
+        if os.path.isfile(name):  # which may have been moved
             with open(name, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         else:

@@ -108,6 +108,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     command = Command.parse(check, cwd) if check else None
     guarding = Guarding() if command else guard(job, server, compiler)
     compiler = compiler.with_options(**guarding.options, sought=job.options.until or "")
+    compiler = compiler.with_options(**job.options.closeness)
     backend = Backend(server.ready.backend)
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
     base = _run_unchanged(job, backend, compiler, described, command, build)

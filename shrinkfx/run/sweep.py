@@ -25,7 +25,6 @@ from shrinkfx.search.events import Failed, Listener, Spanned, Tried
 from shrinkfx.search.examples import Example, Examples
 from shrinkfx.search.journal import SweepJournal
 from shrinkfx.search.settle import settle_outside, so_far
-from shrinkfx.search.shapes import Plan, sweep
 
 
 def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
@@ -108,6 +107,10 @@ def _search(
     journal: SweepJournal,
     beside: SweepJournal,
 ) -> Searched:
+    # Not above: it imports Hypothesis, which asks for the current folder at once, so
+    # that where that is gone there would be no telling.
+    from shrinkfx.search.shapes import Plan, sweep
+
     space, count, seed = runner.space, settings["examples"], settings["seed"]
 
     searched = Searched(

@@ -17,6 +17,13 @@ class Noted:
 
 
 @dataclass(frozen=True)
+class Doing:
+    """What a process has been asked to do: said only where it takes long."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Begun:
     """A run begins; nothing is loaded yet.
 
@@ -36,6 +43,8 @@ class Seen:
 
     Attributes:
         rate: the part of the runs that fail so.
+        operators: of the file's program.
+        cut: those of the form of it that is cut, where steps begin.
     """
 
     kind: str
@@ -43,6 +52,7 @@ class Seen:
     text: str
     rate: float
     operators: int
+    cut: int
 
 
 @dataclass(frozen=True)
@@ -154,6 +164,7 @@ class Ended:
 
 Event = (
     Noted
+    | Doing
     | Begun
     | Seen
     | Spanned

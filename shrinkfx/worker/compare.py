@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import fx
@@ -17,12 +18,53 @@ from shrinkfx.worker.load import MUTATIONS, Inputs
 from shrinkfx.worker.values import SEED, copy_of, flat_inputs
 
 
+@dataclass(frozen=True)
+class Closeness:
+    """What may differ from eager and is no failure.
+
+    Attributes:
+        rtol: relative to eager's value; None for that of ``torch.testing``.
+        atol: absolute; None likewise.
+        strict: strides must be eager's, too, but for dims that hold one element.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    strict: bool = False
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
+        """Read it off a request."""
+        names = cls.__dataclass_fields__
+        return cls(**{name: arguments[name] for name in names if name in arguments})
+
+    def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
+        rtol, atol = tolerance(dtype)
+        return (
+            rtol if self.rtol is None else self.rtol,
+            atol if self.atol is None else self.atol,
+        )
+
+    def tolerance_of(self, value: object) -> tuple[float, float]:
+        """Take that of a result, which may be a number."""
+        if isinstance(value, torch.Tensor):
+            return self.tolerance(value.dtype)
+        # A float may have been read from a tensor.
+        like = torch.float32 if isinstance(value, float) else torch.int64
+        return self.tolerance(like)
+
+
+USUAL = Closeness()
+"""As ``torch.testing.assert_close`` has it."""
+
+
 def compare(
     actual: Sequence[Any],
     expected: Sequence[Any],
     again: Sequence[Any],
     exact: Callable[[], Sequence[Any] | None],
     sought: str = "",
+    close: Closeness = USUAL,
 ) -> dict[str, str]:
     """Find the first output that differs from eager; {} if there is none.
 
@@ -36,6 +78,7 @@ def compare(
             there is none. What eager itself gets wrong by a tenth of the
             difference is no bug.
         sought: ``nan`` or ``mismatch``: the first output that differs so, if one does.
+        close: what is no difference.
 
     Returns:
         ``what`` and ``text``; ``besides`` names what other outputs show: ``nan`` where
@@ -45,7 +88,8 @@ def compare(
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
         return {"what": "metadata", "text": text}
     found: dict[bool, dict[str, str]] = {}  # the first of each sort: is it nan?
-    for difference in _differences(actual, expected, again, functools.cache(exact)):
+    results = actual, expected, again
+    for difference in _differences(*results, functools.cache(exact), close):
         found.setdefault(difference["what"] == "nan", difference)
     if not found:
         return {}
@@ -61,24 +105,26 @@ def _differences(
     expected: Sequence[Any],
     again: Sequence[Any],
     exact: Callable[[], Sequence[Any] | None],
+    close: Closeness,
 ) -> Iterator[dict[str, str]]:
     actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
     unlike = set()
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
-        if text := _metadata_differs(a, e):
+        if text := _metadata_differs(a, e, close):
             unlike.add(position)
             yield {"what": "metadata", "text": f"output {position}: {text}"}
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
         if position in unlike:
             continue
-        if isinstance(e, _NUMBER) and _same_number(e, r) and not _same_number(a, e):
+        same = functools.partial(_same_number, close=close)
+        if isinstance(e, _NUMBER) and same(e, r) and not same(a, e):
             text = f"output {position}: {a}, eager gives {e}"
             yield {"what": "values", "text": text}
         if not isinstance(e, torch.Tensor) or e.numel() == 0 or not _stable(e, r):
             continue
-        reference = exact() if _differs(a, e, None).any() else None
+        reference = exact() if _differs(a, e, None, close).any() else None
         wide = reference[position] if reference is not None else None
-        wrong = _differs(a, e, wide)
+        wrong = _differs(a, e, wide, close)
         if wrong.any():
             yield _describe_values(position, a, e, wrong)
 
@@ -93,15 +139,15 @@ def _as_number(actual: Any, expected: Any) -> Any:
     return actual
 
 
-def _same_number(actual: float, expected: float) -> bool:
-    if not isinstance(expected, float):
+def _same_number(actual: float, expected: float, close: Closeness) -> bool:
+    rtol, atol = close.tolerance_of(expected)
+    if not rtol and not atol and not isinstance(expected, float):
         return actual == expected
-    rtol, atol = tolerance(torch.float32)  # which it may have been read from
     near = math.isclose(actual, expected, rel_tol=rtol, abs_tol=atol)
     return near or (math.isnan(actual) and math.isnan(expected))
 
 
-def _metadata_differs(actual: Any, expected: Any) -> str:
+def _metadata_differs(actual: Any, expected: Any, close: Closeness) -> str:
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(expected)
         return "" if same else f"{type(actual).__name__}, not {type(expected).__name__}"
@@ -109,12 +155,21 @@ def _metadata_differs(actual: Any, expected: Any) -> str:
         a, e = getattr(actual, what), getattr(expected, what)
         if a != e:
             return f"{what} {a}, eager gives {e}"
+    if close.strict and _strides(actual) != _strides(expected):
+        return f"strides {actual.stride()}, eager gives {expected.stride()}"
     return ""
 
 
-def _differs(actual: torch.Tensor, expected: torch.Tensor, exact: Any) -> torch.Tensor:
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """List those that matter."""
+    return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
+
+
+def _differs(
+    actual: torch.Tensor, expected: torch.Tensor, exact: Any, close: Closeness
+) -> torch.Tensor:
     """Mark the wrong elements."""
-    rtol, atol = tolerance(expected.dtype)
+    rtol, atol = close.tolerance(expected.dtype)
     a, e = _wide(actual), _wide(expected)
     wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
     if isinstance(exact, torch.Tensor) and exact.shape == e.shape:

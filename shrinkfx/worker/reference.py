@@ -9,7 +9,14 @@ from typing import Any
 import torch
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.worker.compare import compare, in_float64, own_error, tolerance, unstable
+from shrinkfx.worker.compare import (
+    USUAL,
+    Closeness,
+    compare,
+    in_float64,
+    own_error,
+    unstable,
+)
 from shrinkfx.worker.rebuild import Rebuilt
 from shrinkfx.worker.supervise import Note
 from shrinkfx.worker.values import SEED, call_often, run_eager
@@ -26,6 +33,7 @@ class Reference:
         self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
         self._taps = bool(arguments.get("taps"))
         self._sought = str(arguments.get("sought", ""))
+        self._close = Closeness.of(arguments)
         self._must_run = bool(arguments.get("reference", True))
         self._expected: list[Any] | None = None
         self._again: list[Any] = []
@@ -70,7 +78,7 @@ class Reference:
         if self._expected is None or not self._must_run:
             return {}
         results = actual, self._expected, self._again
-        difference = compare(*results, self._exact, self._sought)
+        difference = compare(*results, self._exact, self._sought, self._close)
         answer: dict[str, Any] = {"difference": difference} if difference else {}
         if difference and self._taps:
             answer["differing"] = self._differing(actual)
@@ -86,7 +94,8 @@ class Reference:
             def one() -> list[Any] | None:
                 return None if (found := exact()) is None else [found[place]]
 
-            return bool(compare([actual], [expected], [again], one))
+            results = [actual], [expected], [again]
+            return bool(compare(*results, one, close=self._close))
 
         values = zip(actual, self._expected, self._again, strict=True)
         names = enumerate(self._run.outputs)
@@ -110,12 +119,12 @@ class Reference:
             return []
         exact = self._exact() or results
         pairs = [*zip(results, exact, strict=True)]
-        usual = [tolerance(r.dtype) if _is_tensor(r) else (0.0, 0.0) for r in results]
+        asked = [self._close.tolerance_of(r) for r in results]
         needed = [
             (rtol, max(atol, 10 * _largest_error(r, e)))
-            for (rtol, atol), (r, e) in zip(usual, pairs, strict=True)
+            for (rtol, atol), (r, e) in zip(asked, pairs, strict=True)
         ]
-        return needed if needed != usual else []
+        return needed if needed != [USUAL.tolerance_of(r) for r in results] else []
 
 
 def _is_tensor(value: Any) -> bool:

@@ -150,6 +150,50 @@ def test_program_that_passes_is_run_as_often_as_allowed_and_reported() -> None:
     assert len(server.asked) == 20
 
 
+class PassingServer(FakeServer):
+    """Passes as often as it is asked to run."""
+
+    def __init__(self) -> None:
+        super().__init__(PASSES)
+        self.runs = 0
+
+    def ask(self, request: Request) -> Ending:
+        super().ask(request)
+        runs = request.arguments.get("runs", 1)
+        self.runs += runs
+        return dataclasses.replace(PASSES, runs=runs)
+
+
+@pytest.mark.parametrize("max_calls", [1, 10])
+@pytest.mark.parametrize("max_runs", [1, 2, 9, 10, 11, 30, 100, 108])
+def test_no_more_runs_are_made_and_told_than_are_allowed(
+    max_runs: int, max_calls: int
+) -> None:
+    server = PassingServer()
+    with pytest.raises(NotReproducible) as raised:
+        baseline(compiler(server), None, "", max_runs, lambda _: None, max_calls)
+    assert raised.value.runs == server.runs == max_runs
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--inputs",
+        "--dynamic-sweep",
+        "--inductor-config",
+        "--env",
+        "--preload",
+        "--until ima",
+        "--backend interpreter",
+        "busy machine? keep this one busy, with --baseline-runs",
+    ],
+)
+def test_what_may_differ_where_nothing_fails_is_told(option: str) -> None:
+    with pytest.raises(NotReproducible) as raised:
+        found(FakeServer(PASSES), max_runs=2)
+    assert option in str(raised.value)
+
+
 def test_other_kind_of_failure_is_named_with_the_option_that_takes_it() -> None:
     with pytest.raises(NotReproducible, match="--until compile-error"):
         found(FakeServer(RAISES), until="assert")

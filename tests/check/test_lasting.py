@@ -17,6 +17,7 @@ from shrinkfx.check.lasting import LIVES, LastingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.program.messages import Request, Task
+from shrinkfx.run.job import DOING
 
 Start = Callable[..., LastingServer]
 Survivors = Callable[[], list[str]]
@@ -62,6 +63,15 @@ def test_what_the_process_died_of_is_asked_again(
     assert server.pid != before
     server.close()
     assert survivors() == []
+
+
+def test_each_task_is_told_before_it_is_begun_in_words(start: Start) -> None:
+    told: list[str] = []
+    server = start(asking=told.append)
+    for vice in ("echo", "raise_error"):
+        server.ask(request(vice, task=f"task of {vice}"))
+    assert told == ["task of echo", "task of raise_error"]
+    assert set(DOING) == set(Task)
 
 
 def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(

@@ -6,6 +6,7 @@ import ast
 import base64
 import copy
 import io
+import re
 from typing import Any
 
 import pytest
@@ -283,6 +284,37 @@ def test_what_eager_itself_gets_wrong_is_tolerated_in_that_output_only() -> None
     for wrong, chosen in ((0.5, limits), (0.002, limits[::-1]), (0.002, ())):
         with pytest.raises(AssertionError):
             compared(EXACT + wrong, chosen)
+
+
+def test_tolerances_are_those_that_were_asked_for_to_the_digit() -> None:
+    assert "limits = [(0.0123, 0), (1.3e-06, 2.5e-05)]" in script(
+        limits=((0.0123, 0.0), (1.3e-6, 2.5e-5))
+    )
+
+
+@pytest.mark.parametrize(
+    ("strides", "strict", "same"),
+    [((1, 2), True, False), ((1, 2), False, True), ((3, 1), True, True)],
+)
+def test_strides_are_compared_where_they_were_asked_for(
+    strides: tuple[int, int], *, strict: bool, same: bool
+) -> None:
+    text = script(strict=strict).partition("actual = compiled(*args)\n")[2]
+    expected = torch.ones(2, 3)
+    actual = torch.empty_strided((2, 3), strides).fill_(1.0)
+    one = torch.ones(2, 1), torch.empty_strided((2, 1), (1, 7)).fill_(1.0)  # no matter
+    names = {
+        "torch": torch,
+        "actual": (actual, one[0], 3),
+        "expected": (expected, one[1], 3),
+    }
+    code = text.partition("print(")[0]
+    if same:
+        exec(code, names)
+        return
+    said = re.escape("strides (1, 2), eager gives (3, 1)")
+    with pytest.raises(AssertionError, match=said):
+        exec(code, names)
 
 
 def test_modules_that_the_body_names_are_imported() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -35,11 +35,13 @@ class Worker:
         self.directory = directory
         self.package = directory / "sweep.pt2"
         self.asked: list[str] = []
+        self.told: list[Mapping[str, Any]] = []
         self.compiled = PASSES
         self.dies: Callable[[], Ending | None] = lambda: None
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request.task)
+        self.told.append(request.arguments)
         if request.task == Task.COMPILE:
             if self.compiled is PASSES:
                 self.package.touch()
@@ -65,6 +67,13 @@ def test_program_is_compiled_once(runner: Runner, worker: Worker) -> None:
     assert runner.outside((1,)).answer is Answer.PASSES
     assert worker.asked == [Task.COMPILE, Task.SIZES, Task.SIZES]
     assert runner.compiles == 1
+
+
+def test_results_at_sizes_are_as_close_as_was_asked_for(worker: Worker) -> None:
+    options = Options(Path(), rtol=0.5, strict=True)
+    job = Job(options, worker.directory, ignore)
+    Runner(job, cast(Server, worker), SPACE, SETTINGS).inside((3,))
+    assert [(told["rtol"], told["strict"]) for told in worker.told] == [(0.5, True)] * 2
 
 
 def test_package_that_went_with_its_server_is_compiled_again(

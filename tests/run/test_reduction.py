@@ -50,14 +50,18 @@ class Worker:
 
 
 def reduced(
-    folder: Path, fails: Fails, target: Signature = WRONG, calls: int = 1
+    folder: Path,
+    fails: Fails,
+    target: Signature = WRONG,
+    calls: int = 1,
+    operators: int = 5,
 ) -> tuple[Found, list[str]]:
     stage, answer = ("run", RAISED) if target is RAISES else ("done", DIFFERS)
     worker = Worker(fails, Ending("exit", stage=stage, answer=answer))
     compiler = Compiler(worker, Limits(10.0, 1 << 30), {"calls": calls})
     events: list[Event] = []
     job = Job(Options(Path("model.pt2")), folder, events.append)
-    subject = Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, target, 1.0)
+    subject = Subject(WHOLE, Sizes(operators, 7, 1, 0), compiler, target, 1.0)
     found = reduce(job, subject)
     return found, [event.text for event in events if isinstance(event, Noted)]
 
@@ -73,6 +77,11 @@ def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) ->
     assert found.rest == "passed"
     assert not notes
     assert found.by_catch() == []
+
+
+def test_form_that_counts_otherwise_than_the_file_is_told(tmp_path: Path) -> None:
+    _, notes = reduced(tmp_path, lambda c, _: has("cos")(c), operators=9)
+    assert notes == ["of the file's 9 operators, the form that is cut makes 5"]
 
 
 def test_second_failure_without_words_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shrinkfx.worker.compare import compare, in_float64, unstable
+from shrinkfx.worker.compare import USUAL, Closeness, compare, in_float64, unstable
 from shrinkfx.worker.load import Inputs
 
 
@@ -15,12 +15,13 @@ def difference(
     expected: Tensor,
     again: Tensor | None = None,
     exact: Tensor | None = None,
+    close: Closeness = USUAL,
 ) -> str:
     """What compare says of one output."""
     second = expected if again is None else again
-    found = compare(
-        [actual], [expected], [second], lambda: None if exact is None else [exact]
-    )
+    outputs = [actual], [expected], [second]
+    truth = None if exact is None else [exact]
+    found = compare(*outputs, lambda: truth, close=close)
     return found.get("what", "")
 
 
@@ -115,6 +116,47 @@ def test_strides_are_not_compared() -> None:
     assert difference(matrix.t().contiguous().t(), matrix) == ""
 
 
+def test_strides_are_compared_where_they_are_asked_for() -> None:
+    strict, matrix = Closeness(strict=True), torch.rand(3, 4)
+    assert difference(matrix.t().contiguous().t(), matrix, close=strict) == "metadata"
+    assert difference(matrix.clone(), matrix, close=strict) == ""
+    row, other = torch.rand(1, 4), torch.rand(1, 4).as_strided((1, 4), (9, 1))
+    assert difference(row, other.copy_(row), close=strict) == ""
+    other = matrix.t().contiguous().t()
+    found = compare([other], [matrix], [matrix], no, close=strict)
+    assert found["text"] == "output 0: strides (1, 3), eager gives (4, 1)"
+
+
+def no() -> None:
+    """Give no float64 run."""
+
+
+@pytest.mark.parametrize(
+    ("close", "expected"),
+    [
+        (Closeness(), "values"),
+        (Closeness(rtol=0.2), ""),
+        (Closeness(atol=0.2), ""),
+        (Closeness(rtol=0.05, atol=0.01), "values"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tensor", "number"])
+def test_tolerances_that_are_asked_for_hold(
+    close: Closeness, expected: str, kind: str
+) -> None:
+    if kind == "tensor":
+        assert difference(ONES * 1.1, ONES, close=close) == expected
+        return
+    found = compare([torch.tensor(1.1)], [1.0], [1.0], no, close=close)
+    assert found.get("what", "") == expected
+
+
+def test_tolerance_is_read_off_a_request() -> None:
+    assert Closeness.of({"calls": 3}) == USUAL
+    assert Closeness.of({"rtol": 0.1, "strict": True}) == Closeness(0.1, strict=True)
+    assert Closeness(rtol=0.5).tolerance(torch.float32) == (0.5, 1e-5)
+
+
 def test_missing_output_is_a_difference() -> None:
     assert compare([], [ONES], [ONES], lambda: None)["what"] == "metadata"
 
@@ -144,7 +186,8 @@ def test_healthy_dropout_is_no_difference() -> None:
     for seed in range(3):
         torch.manual_seed(seed)
         draws.append(torch.nn.functional.dropout(torch.ones(64), 0.5))
-    assert difference(*draws) == ""
+    first, second, third = draws
+    assert difference(first, second, third) == ""
 
 
 def test_overflow_that_only_eager_has_is_no_difference() -> None:

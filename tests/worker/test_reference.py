@@ -192,6 +192,40 @@ def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
     assert whole == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({}, ""),
+        ({"strict": True}, "output 0: strides (1, 2), eager gives (3, 1)"),
+    ],
+)
+def test_results_in_other_strides_differ_if_strides_were_asked_for(
+    asked: dict[str, object], text: str
+) -> None:
+    inputs = Inputs((torch.randn(2, 3),), {})
+    exported = torch.export.export(torch.nn.ReLU(), inputs.args)
+    reference = Reference(Rebuilt(exported, inputs, inputs), asked)
+    reference.run_eager()
+
+    def compiled(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x.relu().t().contiguous().t()]
+
+    found = reference.judge(compiled, lambda _: None).get("difference", {})
+    assert found.get("text", "") == text
+    if text:
+        assert found["what"] == "metadata"
+
+
+def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
+    inputs = Inputs((torch.ones(4),), {})
+    exported = torch.export.export(Uneven(), inputs.args)
+    run = Rebuilt(exported, inputs, inputs)
+    spoilt, sound, whole = Reference(run, {"rtol": 0.5, "atol": 0.25}).limits()
+    assert spoilt[0] == 0.5
+    assert spoilt[1] == pytest.approx(3.0)
+    assert sound == whole == (0.5, 0.25)
+
+
 def test_result_that_eager_gets_right_needs_no_limits() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)

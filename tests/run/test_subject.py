@@ -1,0 +1,69 @@
+"""What the baseline and the search are told of what a user has asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import pytest
+from doubles import Arguments, FakeServer
+
+from shrinkfx.check.server import Server
+from shrinkfx.options import Options
+from shrinkfx.program.messages import Backend, Ending, Ready
+from shrinkfx.run.job import Job
+from shrinkfx.run.subject import find_subject
+from shrinkfx.search.events import ignore
+from shrinkfx.testing import chain
+
+DIFFERS = {"difference": {"what": "values", "text": "wrong"}}
+
+
+class Worker(FakeServer):
+    """Describes a program that gives wrong results."""
+
+    ready = Ready(backend=Backend.AOTI)
+
+    def __init__(self, folder: Path) -> None:
+        skeleton = folder / "skeleton.json"
+        skeleton.write_text(json.dumps(chain("x", "relu", "tanh").to_json()))
+        described = {
+            "skeleton": str(skeleton),
+            "inputs": 1,
+            "dynamic_dims": 0,
+            "keeps_state": False,
+            "stopped": "",
+            "lies": [],
+            "liars": [],
+            "eager_error": "",
+        }
+        super().__init__(lambda asked: self._ending(asked, described))
+
+    def _ending(self, asked: Arguments, described: Arguments) -> Ending:
+        is_asked = "package" in asked or "candidate" in asked or "sanity" in asked
+        answer = DIFFERS if is_asked else described
+        return Ending("exit", stage="done", answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (Options(Path("m.pt2")), {}),
+        (Options(Path("m.pt2"), rtol=0.1), {"rtol": 0.1}),
+        (
+            Options(Path("m.pt2"), atol=0.0, strict=True),
+            {"atol": 0.0, "strict": True},
+        ),
+    ],
+)
+def test_each_comparison_is_told_how_close_is_close(
+    tmp_path: Path, options: Options, told: dict[str, object]
+) -> None:
+    worker = Worker(tmp_path)
+    subject = find_subject(Job(options, tmp_path, ignore), cast(Server, worker))
+    names = ("rtol", "atol", "strict")
+    _, *compared = worker.asked  # the first only describes
+    assert len(compared) > 10
+    for asked in (*compared, subject.compiler.options):
+        assert {name: asked[name] for name in names if name in asked} == told
