@@ -50,6 +50,8 @@ class Task(StrEnum):
     """Run the original at given sizes, on inputs made for them."""
     INPUTS = "inputs"
     """Save the inputs that ``SIZES`` makes."""
+    REGISTER = "register"
+    """Run what registers operators, and a program that needs them, in eager."""
     SCRIPT = "script"
     """Run a Python file as ``__main__``."""
     COMMAND = "command"
@@ -185,6 +187,7 @@ class Ready(Message):
         error: '' or what went wrong, with the subject at fault.
         preload_files: the Python file behind each preload, '' where it is
             installed or a library.
+        beside: what the preloads have used that is not installed, as ``Beside``.
         environment: variables that the device makes necessary.
         backend: the one chosen.
         for_cuda: the program is for CUDA, wherever it lies now.
@@ -197,6 +200,7 @@ class Ready(Message):
     advice: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     preload_files: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     cpu_seconds: float = 0.0
     backend: str = Backend.AOTI

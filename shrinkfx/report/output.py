@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
-from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.carrying import Carried
 from shrinkfx.report.files import DRAFT, draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
@@ -28,33 +28,18 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
-class Preload:
-    """Where custom operators come from.
-
-    Attributes:
-        name: as given: a file, or the name of a module.
-        file: the Python file whose definitions may be embedded, or None.
-    """
-
-    name: str
-    file: Path | None = None
-
-    @property
-    def is_library(self) -> bool:
-        return self.name.endswith(".so")
-
-
-@dataclass(frozen=True)
 class Written:
     """A repro and all that must lie beside it, the script first.
 
     Attributes:
         fails: it was run once, and failed as it should.
+        carried: what it holds of the preloads.
     """
 
     files: tuple[Path, ...]
     how: str
     fails: bool = False
+    carried: Carried = field(default_factory=Carried)
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
@@ -88,7 +73,7 @@ def write_smallest_repro(
     folder: Path,
     printed: Mapping[str, Any],
     about: About,
-    preloads: Sequence[Preload],
+    choices: Sequence[Carried],
     runner: Runner,
 ) -> Written:
     """Write the simplest script that fails in the same way.
@@ -99,11 +84,12 @@ def write_smallest_repro(
 
     Args:
         printed: the worker's answer to ``Task.WRITE``, run in ``folder``.
+        choices: ways to carry the preloads, the smallest first; at least one.
     """
     written = None
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
-        for written in _attempts(path, folder, printed, about, preloads):
+        for written in _attempts(path, folder, printed, about, choices):
             if runner.fails(written.files, about.signature):
                 written = replace(written, fails=True)
                 break
@@ -112,7 +98,7 @@ def write_smallest_repro(
         final = folder / path.name
         path.replace(draft_of(final))
         publish(final)
-    _drop_unused(folder, written)
+    _drop_unused(folder, written, choices)
     return replace(written, files=(final, *written.files[1:]))
 
 
@@ -121,22 +107,27 @@ def _attempts(
     folder: Path,
     printed: Mapping[str, Any],
     about: About,
-    preloads: Sequence[Preload],
+    choices: Sequence[Carried],
 ) -> Iterator[Written]:
-    libraries = [_copy(Path(p.name), folder) for p in preloads if p.is_library]
     seen = set()
-    choices = _choices(preloads, [_qualified(t) for t in printed["targets"]])
     for parts, data in itertools.product(choices, Data):
         if printed["unprintable"]:
             break
-        script = write_repro(printed["source"], about, parts.definitions, data)
+        script = write_repro(
+            printed["source"],
+            about,
+            parts.definitions,
+            data,
+            unpacking=parts.unpacking,
+            remarks=parts.remarks,
+        )
         if script.text in seen:
             continue
         seen.add(script.text)
         path.write_text(script.text)
         values = [folder / DATA] if script.needs_data else []
-        beside = [*values, *libraries, *(_copy(m, folder) for m in parts.modules)]
-        yield Written((path, *beside), f"source, {data}")
+        beside = [*values, *_copies(parts, folder)]
+        yield Written((path, *beside), f"source, {data}", carried=parts)
     for parts in choices:
         program = folder / "minimal.pt2"
         small = program.stat().st_size <= _EMBED_BYTES
@@ -146,59 +137,31 @@ def _attempts(
         runs = {name: _FROM_FILE.format(name) for name in names}
         if not values:
             runs = {"failing": "exported.example_inputs[0]"}
-        path.write_text(write_embedded(carried, about, parts.definitions, runs))
-        beside = [*([] if small else [program]), *values, *libraries]
-        beside += [_copy(m, folder) for m in parts.modules]
-        yield Written((path, *beside), "the program itself")
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """One way to carry the preloads: text to embed, and modules that it imports."""
-
-    definitions: tuple[Definitions, ...]
-    modules: tuple[Path, ...]
-
-
-def _choices(preloads: Sequence[Preload], operators: Sequence[str]) -> list[_Parts]:
-    """Slices first; whole files only where they hold more."""
-    choices: list[_Parts] = []
-    for take in (lambda file: definitions(file, operators), whole_file):
-        taken = [_take(preload, take) for preload in preloads]
-        modules = tuple(
-            module
-            for preload, part in zip(preloads, taken, strict=True)
-            for name in part.local_imports
-            if preload.file and (module := preload.file.parent / f"{name}.py").is_file()
+        text = write_embedded(
+            carried,
+            about,
+            parts.definitions,
+            runs,
+            unpacking=parts.unpacking,
+            remarks=parts.remarks,
         )
-        texts = [part.text for part in taken]
-        if texts not in [[p.text for p in c.definitions] for c in choices]:
-            choices.append(_Parts(tuple(taken), modules))
-    return choices
+        path.write_text(text)
+        beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
+        yield Written((path, *beside), "the program itself", carried=parts)
 
 
-def _take(preload: Preload, take: Callable[[Path], Definitions]) -> Definitions:
-    """Turn a preload into lines of the script; their order is kept."""
-    if preload.is_library:
-        line = f'torch.ops.load_library("./{Path(preload.name).name}")'
-        return Definitions(line, True, "", (), ())
-    if preload.file is None:
-        return Definitions(f"import {preload.name}", True, "", (), ())
-    return take(preload.file)
+def _copies(parts: Carried, folder: Path) -> list[Path]:
+    """Put what lies beside a script there."""
+    for name, file in parts.files.items():
+        if file.resolve() != (folder / name).resolve():
+            shutil.copy(file, folder / name)
+    return [folder / name for name in parts.files]
 
 
-def _qualified(target: str) -> str:
-    """Turn ``mylib.mix.default`` into ``mylib::mix``."""
-    namespace, _, rest = target.partition(".")
-    return f"{namespace}::{rest.partition('.')[0]}"
-
-
-def _copy(library: Path, folder: Path) -> Path:
-    copied = folder / library.name
-    shutil.copy(library, copied)
-    return copied
-
-
-def _drop_unused(folder: Path, written: Written) -> None:
-    if folder / DATA not in written.files:
-        (folder / DATA).unlink(missing_ok=True)
+def _drop_unused(folder: Path, written: Written, choices: Sequence[Carried]) -> None:
+    """Leave nothing beside a script that only another one would have needed."""
+    kept = {file.name for file in written.files}
+    copied = {name: file for parts in choices for name, file in parts.files.items()}
+    mine = {n for n, f in copied.items() if f.resolve() != (folder / n).resolve()}
+    for name in {DATA, *mine} - kept:
+        (folder / name).unlink(missing_ok=True)

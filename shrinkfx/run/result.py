@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.guarding import Guarding
@@ -19,7 +18,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Guard, Probe, Task
 from shrinkfx.report.files import draft_of, publish
 from shrinkfx.report.header import About
-from shrinkfx.report.output import Preload, Written, write_smallest_repro
+from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import (
     Sizes,
@@ -29,6 +28,7 @@ from shrinkfx.report.summary import (
 )
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory
+from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.subject import Subject
 
@@ -143,19 +143,10 @@ def _verified(
         runner = ScriptRunner(
             bare, subject.compiler.limits, meter, probe, side, job.note
         )
-        parts = preloads(job, server)
-        written = write_smallest_repro(job.out, printed, told, parts, runner)
+        ways = ways_to_carry(job, server, bare, subject.compiler.limits, printed, told)
+        written = write_smallest_repro(job.out, printed, told, ways, runner)
         failed = written.fails + runner.again(written.files, told.signature)
         return Verified(written, RUNS, failed, result.memory)
-
-
-def preloads(job: Job, server: Server) -> list[Preload]:
-    """Say where custom operators come from."""
-    files = server.ready.preload_files
-    return [
-        Preload(name, Path(files[name]) if files.get(name) else None)
-        for name in job.options.preload
-    ]
 
 
 def about(

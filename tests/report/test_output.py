@@ -11,8 +11,9 @@ from test_repro import PRINTED, about
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
+from shrinkfx.program.beside import Beside
+from shrinkfx.report.carrying import Carried, Cut, Preload, carry
 from shrinkfx.report.output import (
-    Preload,
     Written,
     output_folder,
     remove_if_empty,
@@ -61,7 +62,9 @@ def write(
     }
     runner = FakeRunner(fails)
     answer |= changes
-    return write_smallest_repro(folder, answer, about(), preloads, runner), runner
+    cuts = Cut(), Cut(whole=True)
+    ways = [carry(preloads, Beside(), ["mylib::mix"], cut) for cut in cuts]
+    return write_smallest_repro(folder, answer, about(), ways, runner), runner
 
 
 def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
@@ -114,7 +117,10 @@ def test_library_lies_beside_the_repro(tmp_path: Path) -> None:
     library.write_bytes(b"elf")
     written, runner = write(tmp_path, lambda _: True, [Preload(str(library))])
     assert tmp_path / "ops.so" in written.files
-    assert 'load_library("./ops.so")' in runner.texts[0]
+    assert (
+        """load_library(__file__.rpartition("/")[0] + "/ops.so")""" in runner.texts[0]
+    )
+    assert "# Beside:  ops.so" in runner.texts[0]
 
 
 def test_installed_module_is_imported(tmp_path: Path) -> None:
@@ -122,15 +128,37 @@ def test_installed_module_is_imported(tmp_path: Path) -> None:
     assert "import fbgemm_gpu" in runner.texts[0]
 
 
-def test_module_beside_a_preload_is_copied(tmp_path: Path) -> None:
+def test_module_beside_a_preload_is_in_the_script(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
     (home / "helper.py").write_text("SCALE = 2\n")
     (home / "ops.py").write_text(
         f"import helper\n{SLICED.replace('x.clone()', 'x * helper.SCALE')}"
     )
-    written, _ = write(tmp_path, lambda _: True, [Preload("ops.py", home / "ops.py")])
-    assert tmp_path / "helper.py" in written.files
+    preload = Preload(str(home / "ops.py"), home / "ops.py")
+    written, runner = write(tmp_path, lambda _: True, [preload])
+    assert [file.name for file in written.files] == ["repro.py"]
+    assert "SCALE = 2" in runner.texts[0]
+    assert "# Within:  helper" in runner.texts[0]
+
+
+def test_what_lies_beside_a_script_that_is_not_kept_is_removed(tmp_path: Path) -> None:
+    home = tmp_path / "build"
+    home.mkdir()
+    (home / "ops.so").write_bytes(b"elf")
+    (tmp_path / "minimal.pt2").write_bytes(b"program")
+    (tmp_path / DATA).write_bytes(b"values")
+    with_it, without = (
+        Carried(files=files) for files in ({"ops.so": home / "ops.so"}, {})
+    )
+    answer = {"source": PRINTED, "unprintable": "", "two_sets": False, "targets": []}
+    runner = FakeRunner(lambda text: "ops.so" not in text)
+    written = write_smallest_repro(
+        tmp_path, answer, about(), [with_it, without], runner
+    )
+    assert written.carried == without
+    assert not (tmp_path / "ops.so").exists()
+    assert (home / "ops.so").exists()
 
 
 def test_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
