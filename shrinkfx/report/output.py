@@ -34,12 +34,16 @@ class Written:
     Attributes:
         fails: it was run once, and failed as it should.
         carried: what it holds of the preloads.
+        environment: the variables that it sets.
+        not_needed: names of others, without which it fails alike.
     """
 
     files: tuple[Path, ...]
     how: str
     fails: bool = False
     carried: Carried = field(default_factory=Carried)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    not_needed: tuple[str, ...] = ()
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
@@ -75,6 +79,7 @@ def write_smallest_repro(
     about: About,
     choices: Sequence[Carried],
     runner: Runner,
+    optional: Sequence[str] = (),
 ) -> Written:
     """Write the simplest script that fails in the same way.
 
@@ -85,13 +90,15 @@ def write_smallest_repro(
     Args:
         printed: the worker's answer to ``Task.WRITE``, run in ``folder``.
         choices: ways to carry the preloads, the smallest first; at least one.
+        optional: variables without which it may fail alike.
     """
     written = None
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
         for written in _attempts(path, folder, printed, about, choices):
             if runner.fails(written.files, about.signature):
-                written = replace(written, fails=True)
+                found = _Form(path, folder, printed, replace(written, fails=True))
+                written = found.with_fewest_settings(about, runner, optional)
                 break
         assert written is not None
         # Nobody shall find a script there that has not been seen to fail.
@@ -109,7 +116,7 @@ def _attempts(
     about: About,
     choices: Sequence[Carried],
 ) -> Iterator[Written]:
-    seen = set()
+    seen, settings = set(), about.environment
     for parts, data in itertools.product(choices, Data):
         if printed["unprintable"]:
             break
@@ -127,7 +134,7 @@ def _attempts(
         path.write_text(script.text)
         values = [folder / DATA] if script.needs_data else []
         beside = [*values, *_copies(parts, folder)]
-        yield Written((path, *beside), f"source, {data}", carried=parts)
+        yield Written((path, *beside), f"source, {data}", False, parts, settings)
     for parts in choices:
         program = folder / "minimal.pt2"
         small = program.stat().st_size <= _EMBED_BYTES
@@ -147,7 +154,47 @@ def _attempts(
         )
         path.write_text(text)
         beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
-        yield Written((path, *beside), "the program itself", carried=parts)
+        yield Written((path, *beside), "the program itself", False, parts, settings)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A script that fails, to be written again in the same way."""
+
+    path: Path
+    folder: Path
+    printed: Mapping[str, Any]
+    written: Written
+
+    def with_fewest_settings(
+        self, about: About, runner: Runner, optional: Sequence[str]
+    ) -> Written:
+        """Leave out what was set where it was made and changes nothing here.
+
+        All at once, since mostly nothing is needed; else one after the other.
+        """
+        names = [name for name in optional if name in about.environment]
+        best, text, gone = self.written, self.path.read_text(), set[str]()
+        tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
+        for some in tries if names else ():
+            rest = {
+                name: value
+                for name, value in about.environment.items()
+                if name not in gone.union(some)
+            }
+            trial = self._again(replace(about, environment=rest))
+            if runner.fails(trial.files, about.signature):
+                gone.update(some)
+                best, text = replace(trial, fails=True), self.path.read_text()
+            if gone == set(names):
+                break
+        self.path.write_text(text)
+        return replace(best, not_needed=tuple(sorted(gone)))
+
+    def _again(self, about: About) -> Written:
+        carried = [self.written.carried]
+        attempts = _attempts(self.path, self.folder, self.printed, about, carried)
+        return next(each for each in attempts if each.how == self.written.how)
 
 
 def _copies(parts: Carried, folder: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.result import Result, Verified, about
+from shrinkfx.run.settings import to_ask_about
 from shrinkfx.run.subject import Subject
 
 INPUTS = "minimal_inputs.pt"
@@ -84,7 +85,8 @@ def verify_by_command(
             told = about(job, server, subject, result, printed)
             told = replace(told, inputs=INPUTS if takes_inputs else "")
             ways = ways_to_carry(job, server, bare, limits, printed, told)
-            written = write_smallest_repro(job.out, printed, told, ways, runner)
+            asked = to_ask_about(job.options.environment)
+            written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
             if not written.fails:
                 written.files[0].unlink()
                 written = Written((job.out / "minimal.pt2",), "the program itself")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server, tuning
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
@@ -30,6 +29,7 @@ from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.reduction import Found
+from shrinkfx.run.settings import inherited, to_ask_about
 from shrinkfx.run.subject import Subject
 
 RUNS = 3
@@ -144,7 +144,8 @@ def _verified(
             bare, subject.compiler.limits, meter, probe, side, job.note
         )
         ways = ways_to_carry(job, server, bare, subject.compiler.limits, printed, told)
-        written = write_smallest_repro(job.out, printed, told, ways, runner)
+        asked = to_ask_about(job.options.environment)
+        written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
         failed = written.fails + runner.again(written.files, told.signature)
         return Verified(written, RUNS, failed, result.memory)
 
@@ -160,7 +161,7 @@ def about(
     seen = result.seen or subject.target
     options, checks = job.options, subject.compiler.options
     environment = {
-        **tuning(os.environ),
+        **inherited(),
         **server.ready.environment,
         **options.environment,
     }

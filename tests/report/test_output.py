@@ -182,3 +182,65 @@ def test_empty_folder_is_removed_and_a_full_one_kept(tmp_path: Path) -> None:
     remove_if_empty(full)
     assert not empty.exists()
     assert full.exists()
+
+
+def write_with(
+    folder: Path, variables: dict[str, str], fails: Callable[[str], bool]
+) -> tuple[Written, FakeRunner]:
+    """Write a repro that was made where some variables were set."""
+    for name in ("minimal.pt2", DATA):
+        (folder / name).write_bytes(b"values")
+    answer = {"source": PRINTED, "unprintable": "", "two_sets": False, "targets": []}
+    runner, told = FakeRunner(fails), about(environment={"KEPT": "1", **variables})
+    ways, asked = [Carried()], list(variables)
+    return write_smallest_repro(folder, answer, told, ways, runner, asked), runner
+
+
+def test_nothing_is_asked_where_no_variable_was_set(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {}, lambda _: True)
+    assert len(runner.texts) == 1
+    assert (written.environment, written.not_needed) == ({"KEPT": "1"}, ())
+
+
+def test_variables_that_change_nothing_go_at_once(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {"A": "1", "B": "2"}, lambda _: True)
+    assert len(runner.texts) == 2
+    assert (written.environment, written.not_needed) == ({"KEPT": "1"}, ("A", "B"))
+    assert written.fails
+    assert (tmp_path / "repro.py").read_text() == runner.texts[1]
+    assert '"A"' not in runner.texts[1]
+    assert 'os.environ["KEPT"]' in runner.texts[1]
+
+
+def test_variable_without_which_it_passes_stays(tmp_path: Path) -> None:
+    variables = {"A": "1", "B": "2", "C": "3"}
+    written, runner = write_with(tmp_path, variables, lambda t: 'environ["B"]' in t)
+    assert len(runner.texts) == 1 + 1 + 3
+    assert written.environment == {"KEPT": "1", "B": "2"}
+    assert written.not_needed == ("A", "C")
+    text = (tmp_path / "repro.py").read_text()
+    assert "environ[\"B\"] = '2'" in text
+    assert '"A"' not in text
+    assert '"C"' not in text
+
+
+def test_only_variable_is_asked_about_once(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {"A": "1"}, lambda text: '"A"' in text)
+    assert len(runner.texts) == 2
+    assert written.environment == {"KEPT": "1", "A": "1"}
+    assert (tmp_path / "repro.py").read_text() == runner.texts[0]
+
+
+def test_variables_are_asked_about_in_the_form_that_fails(tmp_path: Path) -> None:
+    exact = 'data["weight_b"]'
+    written, _ = write_with(tmp_path, {"A": "1"}, lambda text: exact in text)
+    assert written.how == "source, exact weights"
+    assert written.not_needed == ("A",)
+    assert exact in (tmp_path / "repro.py").read_text()
+    assert (tmp_path / DATA) in written.files
+
+
+def test_nothing_more_is_asked_of_what_does_not_fail(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {"A": "1"}, lambda _: False)
+    assert len(set(runner.texts)) == len(runner.texts)
+    assert written.environment == {"KEPT": "1", "A": "1"}
