@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import os
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,11 +93,15 @@ class Carried:
     @property
     def remarks(self) -> list[str]:
         """Say in a header what there is besides the program."""
-        within = ", ".join(self.modules)
-        beside = ", ".join(self.files)
+        rows = {
+            "Within:  the modules": self.modules,
+            "Beside:  in the folder of this script:": self.files,
+        }
+        said = [f"{row} {', '.join(names)}" for row, names in rows.items() if names]
         return [
-            *([f"Within:  {within}, which the operators import"] if within else []),
-            *([f"Beside:  {beside}, which they load"] if beside else []),
+            line
+            for row in said
+            for line in textwrap.wrap(row, 84, subsequent_indent=" " * 9)
         ]
 
 
@@ -126,10 +132,7 @@ class _Carrier:
         self._operators = operators
         self._known = {**own, **{m: Path(f) for m, f in beside.modules.items()}}
         roots = [root_of(name, file) for name, file in self._known.items()]
-        libraries = [Path(each) for each in beside.libraries]
-        self._layout = Layout.of(roots, libraries)
-        placed = {str(p): self._layout.place(p) for p in libraries}
-        self._moved = {path: Path(path).name for path, at in placed.items() if not at}
+        self._layout = Layout.of(roots, [Path(each) for each in beside.libraries])
 
     def carried(self) -> Carried:
         taken = [self._take(i, each) for i, each in enumerate(self._preloads)]
@@ -140,7 +143,7 @@ class _Carrier:
         for preload, part in zip(self._preloads, taken, strict=True):
             kept[preload.name] = _said(preload, part)
             apart = any(preload.module in names for names in imported)
-            if preload.file and part.text and (apart or self._is_apart(preload, part)):
+            if preload.file and part.text and (apart or _is_apart(preload, part)):
                 texts[preload.module] = _with_future(part)
                 modules[preload.module] = preload.file
                 text = _import_line(preload.module)
@@ -190,8 +193,14 @@ class _Carrier:
 
     def _text(self, file: Path) -> str:
         """Read a module, with its libraries where they will be."""
-        loadings = [each for each in self._beside.loadings if Path(each.file) == file]
-        return with_libraries(read_source(file), loadings, self._moved)
+        own = [each for each in self._beside.loadings if Path(each.file) == file]
+        home, moved = self._layout.place(file.parent) or ".", {}
+        for each in own:
+            place = self._place(each.library)
+            # An import finds what lies near by itself.
+            if place and not (each.is_module and self._is_near(each.library)):
+                moved[each.library] = os.path.relpath(place, home)
+        return with_libraries(read_source(file), own, moved)
 
     def _modules(self, taken: Sequence[Definitions]) -> dict[str, Path]:
         """Choose what must be importable: what is named, and what was seen to be."""
@@ -209,31 +218,35 @@ class _Carrier:
         chosen = {**(used if texts else {}), **found}
         return {name: chosen[name] for name in sorted(chosen) if name not in own}
 
-    def _is_apart(self, preload: Preload, part: Definitions) -> bool:
-        """Tell what must be a module of its own: its place or its package matters."""
-        callers = {Path(file) for file, _ in self._beside.callers}
-        return (
-            "." in preload.module
-            or is_relative(part.text)
-            or "__file__" in part.text
-            or preload.file in callers
-        )
+    def _is_near(self, library: str) -> bool:
+        return self._layout.place(Path(library)) is not None
+
+    def _place(self, library: str) -> str | None:
+        """Say where a library goes: where it lies, else beside what loaded it."""
+        if self._is_near(library):
+            return self._layout.place(Path(library))
+        for each in self._beside.loadings:
+            if each.library != library:
+                continue
+            name = Path(library).name
+            if not each.is_module:
+                return self._layout.place(Path(each.file).parent / name)
+            for folder in self._layout.folders():
+                return f"{folder}/{name}"
+        return None
 
     def _files(self) -> tuple[dict[str, str], dict[str, Path]]:
         """Give each file a name beside the script, and its place among the modules."""
         places: dict[str, str] = {}
         files: dict[str, Path] = {}
         named: dict[str, Path] = {}
-        homes = {each.library: each for each in self._beside.loadings}
         for path in (*self._beside.libraries, *self._beside.files):
             file = Path(path)
             name = _free_name(file, named)
             named[name] = file
             if self._cut.files is not None and name not in self._cut.files:
                 continue
-            place = self._layout.place(file)
-            if place is None and (loading := homes.get(path)):
-                place = self._place_beside(Path(loading.file), file, loading.is_module)
+            place = self._place(path)
             if path in self._beside.files and not _is_part(file, place):
                 continue
             files[name] = file
@@ -244,11 +257,11 @@ class _Carrier:
                 files.setdefault(Path(preload.name).name, Path(preload.name))
         return places, files
 
-    def _place_beside(self, module: Path, library: Path, is_module: bool) -> str | None:
-        if is_module:
-            folder = next(iter(self._layout.folders()), None)
-            return None if folder is None else f"{folder}/{library.name}"
-        return self._layout.place(module.parent / library.name)
+
+def _is_apart(preload: Preload, part: Definitions) -> bool:
+    """Tell what must be a module of its own: its place or its package matters."""
+    at_its_place = part.loads or "__file__" in part.text
+    return "." in preload.module or is_relative(part.text) or at_its_place
 
 
 def _is_part(file: Path, place: str | None) -> bool:

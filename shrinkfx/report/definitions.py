@@ -20,7 +20,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class Definitions:
 
     ``text`` never holds a ``from __future__`` import, which is legal only at the
     top of the repro: ``future`` has the features to switch on there. ``acts`` are the
-    first lines of what was kept for its effect alone.
+    first lines of what was kept for its effect alone; ``loads``: a library, too.
     """
 
     text: str
@@ -71,6 +71,7 @@ class Definitions:
     reason: str
     future: tuple[str, ...]
     acts: tuple[int, ...] = ()
+    loads: bool = False
 
 
 def definitions(
@@ -117,9 +118,11 @@ def definitions(
         code = ast.unparse(effect).partition("\n")[0]
         reason = f"line {effect.lineno} acts when imported: {code[:60]}"
     kept = _slice(body, vocabulary, wanted, acts)
+    loads = any(set(acting) & set(each.lines) for each in kept)
     if any(REFLECTION.search(ast.unparse(each.node)) for each in acts):
-        return _taken(body, statements, reason or "it looks names up", whole=True)
-    return _taken(kept, statements, reason, acts=[s.node.lineno for s in acts])
+        reason, kept, acts = reason or "it looks names up", body, []
+    taken = _taken(kept, statements, reason, whole=kept is body)
+    return replace(taken, acts=tuple(s.node.lineno for s in acts), loads=loads)
 
 
 def whole_file(path: Path, text: str | None = None) -> Definitions:
@@ -142,8 +145,7 @@ def _taken(
     statements: Iterable[Statement],
     reason: str,
     *,
-    whole: bool = False,
-    acts: Iterable[int] = (),
+    whole: bool,
 ) -> Definitions:
     text = "\n".join(each.text for each in kept).lstrip("\n")
     futures = [each.node for each in statements if each.is_future and text]
@@ -152,7 +154,6 @@ def _taken(
         whole=whole,
         reason=reason,
         future=tuple(alias.name for node in futures for alias in aliases_of(node)),
-        acts=tuple(acts),
     )
 
 

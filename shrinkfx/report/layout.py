@@ -5,8 +5,9 @@
     /home/me/ops/build/ops.so      build/ops.so       beside the repro, as ops.so
     /opt/theirs/other.so           other.so           beside it; the call is rewritten
 
-What lies near its module stays where it is, seen from there, however its path is built;
-of what lies elsewhere the call that loaded it is given the new place.
+What lies near a module stays where it is, seen from there, so that it is found however
+its path is built. A call that loaded one library is given its place, since the path may
+as well be a constant.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def with_libraries(
 
     Args:
         loadings: those of this module.
-        moved: the new name of each library that does not stay where it is.
+        moved: where each library is now, as seen from the module.
     """
     libraries: dict[tuple[int, int, int, int], list[Loading]] = {}
     for loading in loadings:

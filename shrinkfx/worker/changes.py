@@ -61,7 +61,7 @@ class Snapshot:
         for name in _COMPILER:
             importlib.import_module(name)
         self._modules = set(_modules())
-        self._values = {place: value for place, _, value in _values()}
+        self._values = {place: value for place, _, _, value in _values()}
         self._state = _state()
 
     def changes(self, operators: Mapping[str, str]) -> dict[str, str]:
@@ -71,13 +71,16 @@ class Snapshot:
             operators: what is registered for those that are of interest.
         """
         found = dict(operators)
-        for place, name, value in _values():
+        for place, holder, key, value in _values():
             known = place in self._values
             if known and _is_same(self._values[place], value):
                 continue
-            module = name.partition(" ")[0]
+            module = holder.partition(" ")[0]
             if known or module in self._modules or _is_foreign(value):
-                found[name] = found.get(name, "") + _description(value)
+                said = _description(value)
+                # In a list, what comes after a thing that is gone is in its place.
+                name = f"{holder} {said if isinstance(key, int) else _key(key)}"
+                found[name] = found.get(name, "") + said
         state = _state()
         found |= {k: v for k, v in state.items() if self._state.get(k) != v}
         return found
@@ -101,7 +104,7 @@ def _modules() -> list[str]:
     return [name for name in found if not f"{name}.".startswith(_ELSEWHERE)]
 
 
-def _values() -> Iterator[tuple[Place, str, Any]]:
+def _values() -> Iterator[tuple[Place, str, Hashable, Any]]:
     """Yield what modules hold, and what their tables and classes do."""
     seen: set[int] = set()
     for module in _modules():
@@ -109,11 +112,12 @@ def _values() -> Iterator[tuple[Place, str, Any]]:
         if not isinstance(held, ModuleType):
             continue
         for name, value in list(vars(held).items()):
-            yield (id(held), name), f"{module} {name}", value
+            yield (id(held), name), module, name, value
             if id(value) not in seen and _is_table(value):
                 seen.add(id(value))
+                holder = f"{module} {name}:"
                 for key, entry in _entries(value):
-                    yield (id(value), key), f"{module} {name}: {_key(key)}", entry
+                    yield (id(value), key), holder, key, entry
 
 
 def _is_table(value: object) -> bool:
@@ -193,6 +197,8 @@ def _parts(value: object) -> list[object]:
             return [value.__func__]
         case list() | tuple():
             return list(value)[:50]
+        case set() | frozenset():
+            return sorted(value, key=_key)[:50]
         case dict():
             return [part for row in list(value.items())[:50] for part in row]
         case type() | BuiltinFunctionType() | ModuleType() | torch.Tensor():

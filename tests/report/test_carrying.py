@@ -155,10 +155,11 @@ def test_library_near_its_module_is_found_however_its_path_is_built(
         "lib = build_somewhere(PATH)",
     ],
 )
-def test_call_that_loads_a_library_from_elsewhere_is_given_its_new_place(
-    tmp_path: Path, call: str
+@pytest.mark.parametrize("where", ["z/cache/deep", "a/code/build", "a/build"])
+def test_call_that_loads_a_library_is_given_its_new_place(
+    tmp_path: Path, call: str, where: str
 ) -> None:
-    home, cache = tmp_path / "a" / "code", tmp_path / "z" / "cache" / "deep"
+    home, cache = tmp_path / "a" / "code", tmp_path / where
     home.mkdir(parents=True)
     cache.mkdir(parents=True)
     (cache / "theirs.so").write_text("loaded")
@@ -174,6 +175,24 @@ def test_call_that_loads_a_library_from_elsewhere_is_given_its_new_place(
     assert carried.files == {"theirs.so": cache / "theirs.so"}
     assert "PATH" not in carried.unpacking
     assert registered(carried, tmp_path) == "['loaded']"
+
+
+def test_extension_is_imported_by_its_name_from_wherever_it_was_built(
+    tmp_path: Path,
+) -> None:
+    home, cache = tmp_path / "a" / "code", tmp_path / "z" / "cache" / "deep"
+    home.mkdir(parents=True)
+    cache.mkdir(parents=True)
+    (cache / "fast.so").write_text("no library")
+    text = "import torch\nfast = load(\n    'fast', ['fast.cpp'])\n"
+    (home / "ops.py").write_text(text + MIX.format("fast.mix(x)"))
+    span = 2, 7, 3, len("    'fast', ['fast.cpp'])")
+    library = str(cache / "fast.so")
+    loading = Loading(str(home / "ops.py"), span, library, is_module=True)
+    beside = seen(home, loads=[loading])
+    carried = cut_of(home / "ops.py", home / "ops.py", beside)
+    assert "fast = __import__('fast'\n)" in carried.unpacking
+    assert "'./fast.so': 'fast.so'" in carried.unpacking
 
 
 def test_table_that_was_read_lies_beside_and_large_or_distant_files_do_not(

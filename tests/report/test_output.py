@@ -120,7 +120,7 @@ def test_library_lies_beside_the_repro(tmp_path: Path) -> None:
     assert (
         """load_library(__file__.rpartition("/")[0] + "/ops.so")""" in runner.texts[0]
     )
-    assert "# Beside:  ops.so" in runner.texts[0]
+    assert "# Beside:  in the folder of this script: ops.so" in runner.texts[0]
 
 
 def test_installed_module_is_imported(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_module_beside_a_preload_is_in_the_script(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda _: True, [preload])
     assert [file.name for file in written.files] == ["repro.py"]
     assert "SCALE = 2" in runner.texts[0]
-    assert "# Within:  helper" in runner.texts[0]
+    assert "# Within:  the modules helper" in runner.texts[0]
 
 
 def test_what_lies_beside_a_script_that_is_not_kept_is_removed(tmp_path: Path) -> None:

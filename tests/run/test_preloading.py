@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from doubles import FakeServer
 
 from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.beside import Beside
 from shrinkfx.program.messages import Ending
@@ -143,6 +146,69 @@ def test_nothing_is_asked_where_nothing_can_go(tmp_path: Path) -> None:
     found = smallest_first(made, asked, ["mylib::mix"])
     assert asked.questions == 0
     assert len(found) == 2
+
+
+REAL = """\
+import torch
+from torch._inductor.lowering import lowerings
+
+@torch.library.custom_op("planted::first", mutates_args=())
+def first(x: torch.Tensor) -> torch.Tensor:
+    return x.relu()
+
+first.register_fake(torch.empty_like)
+
+def plant(lower):
+    return lambda *args: lower(*args)
+
+print("loaded")
+torch.library.define("planted::gone", "(Tensor x) -> Tensor")
+lowerings[torch.ops.planted.gone.default] = plant(None)
+lowerings[torch.ops.aten.cosh.default] = plant(lowerings[torch.ops.aten.cosh.default])
+"""
+
+
+def test_worker_tells_what_matters_to_a_program_from_what_does_not(
+    tmp_path: Path,
+) -> None:
+    file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
+    file.write_text(REAL)
+    save(file, program)
+    operators = ["planted::first", "aten::cosh"]
+
+    def made(cut: Cut) -> Carried:
+        return carry([Preload(str(file), file)], Beside(), operators, cut)
+
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        smallest, sliced, _ = smallest_first(made, asked, operators)
+    kept, all_that_acts = (each.definitions[0].text for each in (smallest, sliced))
+    assert all(word in all_that_acts for word in ("print", "gone", "aten.cosh"))
+    assert not any(word in kept for word in ("print", "gone"))
+    assert all(word in kept for word in ("register_fake", "aten.cosh", "def plant"))
+
+
+def save(file: Path, program: Path) -> None:
+    """Export a program of one of the operators, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _SAVE, str(file), str(program)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+_SAVE = """
+import runpy, sys, torch
+runpy.run_path(sys.argv[1])
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.planted.first(x).cosh()
+program = torch.export.export(Net(), (torch.ones(3),))
+torch.export.save(program, sys.argv[2])
+"""
 
 
 def test_what_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
