@@ -25,8 +25,8 @@ from shrinkfx.report.header import About
 from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.job import Job
 
-MAX_QUESTIONS, MAX_SECONDS = 40, 120.0
-"""What may be asked about statements of preloads; each question takes some 3 s."""
+MAX_QUESTIONS, MAX_SECONDS = 40, 240.0
+"""What may be asked about preloads; a question takes a CPU-second or two."""
 
 Unit = tuple[int, int]
 """A preload and the line of a statement in it, or 0 for all of it."""
@@ -69,6 +69,7 @@ class Judge:
     """Asks a worker what registering operators in some way does.
 
     Attributes:
+        note: is told when the first question is asked.
         questions: how many were asked.
     """
 
@@ -78,6 +79,7 @@ class Judge:
     program: Path
     operators: Sequence[str]
     about: About
+    note: Callable[[str], None] = lambda _: None
     deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
     questions: int = 0
 
@@ -87,6 +89,8 @@ class Judge:
 
     def effect(self, carried: Carried) -> Effect | None:
         """Run what registers operators in an empty folder, then the program."""
+        if not self.questions:
+            self.note("looking for what of the preloads the operators need")
         self.questions += 1
         text = write_registrations(self.about, carried.definitions, carried.unpacking)
         with scratch.folder("preload") as folder:
@@ -119,10 +123,10 @@ def ways_to_carry(
     preloads = preloads_of(job, server)
     if not preloads:
         return [Carried()]
-    job.note("looking for what of the preloads the operators need")
     operators = [_qualified(target) for target in printed["targets"]]
     program = job.out / "minimal.pt2"
-    judge = Judge(bare, limits, job.meters["verify"], program, operators, about)
+    meter = job.meters["verify"]
+    judge = Judge(bare, limits, meter, program, operators, about, job.note)
     beside = Beside.from_json(server.ready.beside)
 
     def made(cut: Cut) -> Carried:
@@ -141,23 +145,43 @@ def smallest_first(
     Nothing is asked where there is nothing to cut. What does not even register the
     operators is not cut, nor what does not return the same twice.
     """
-    sliced, whole = Cut(), Cut(whole=True)
-    all_of_it = made(sliced)
-    units, beside = all_of_it.units, all_of_it.modules or all_of_it.files
-    before = judge.effect(all_of_it) if units or beside else None
-    if before is None:
-        return [all_of_it, made(whole)]
+    sliced, whole = made(Cut()), made(Cut(whole=True))
+    if not (sliced.units or sliced.modules or sliced.files):
+        return _distinct([sliced, whole])
+    before = judge.effect(sliced)
+    if before is None:  # a line too few, or a crash that is none of its
+        return [whole] if judge.effect(whole) else _distinct([sliced, whole])
+    trials = _Trials(made, judge, operators, before, last=before)
+    gone = droppable(sliced.units, lambda some: trials.suffice(without(some)), judge)
+    cut = without(gone)
+    used = replace(cut, modules=trials.last.modules, files=trials.last.files)
+    if made(used) != made(cut) and trials.suffice(used):
+        cut = used
+    return _distinct([made(cut), sliced, whole])
 
-    def suffices(cut: Cut) -> bool:
-        return before.is_kept_by(judge.effect(made(cut)), operators)
 
-    gone = droppable(units, lambda some: suffices(_without(sliced, some)), judge)
-    cut = _without(sliced, gone)
-    seen = judge.effect(made(cut)) if beside else None
-    if seen is not None:
-        used = replace(cut, modules=seen.modules, files=seen.files)
-        cut = used if suffices(used) else cut
-    return [made(each) for each in dict.fromkeys((cut, sliced, whole))]
+@dataclass
+class _Trials:
+    """Compares cuts with what was there before; ``last`` is what the last one did."""
+
+    made: Callable[[Cut], Carried]
+    judge: Judge
+    operators: Sequence[str]
+    before: Effect
+    last: Effect
+
+    def suffice(self, cut: Cut) -> bool:
+        seen = self.judge.effect(self.made(cut))
+        if seen is None or not self.before.is_kept_by(seen, self.operators):
+            return False
+        self.last = seen
+        return True
+
+
+def _distinct(ways: Sequence[Carried]) -> list[Carried]:
+    """Leave out what would make the same script as one before it."""
+    texts = [([part.text for part in way.definitions], way.unpacking) for way in ways]
+    return [way for i, way in enumerate(ways) if texts[i] not in texts[:i]]
 
 
 def droppable(
@@ -178,10 +202,10 @@ def droppable(
     return gone
 
 
-def _without(cut: Cut, units: Sequence[Unit]) -> Cut:
-    preloads = {i for i, line in units if not line}
-    acts = {unit for unit in units if unit[1]}
-    return replace(cut, acts=cut.acts | acts, preloads=cut.preloads | preloads)
+def without(units: Sequence[Unit]) -> Cut:
+    """Leave out what has been shown to have no effect."""
+    preloads = frozenset(i for i, line in units if not line)
+    return Cut(acts=frozenset(unit for unit in units if unit[1]), preloads=preloads)
 
 
 def preloads_of(job: Job, server: Server) -> list[Preload]:

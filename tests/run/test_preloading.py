@@ -105,6 +105,7 @@ logs.begin()
 lowerings[torch.ops.aten.relu] = helper.f
 @torch.library.custom_op("mylib::mix", mutates_args=())
 def mix(x): return x
+class Net: pass
 """
 
 
@@ -212,7 +213,15 @@ torch.export.save(program, sys.argv[2])
 
 
 def test_what_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
-    asked = judge(lambda _: Ending("exit", code=1))
-    found = ways(tmp_path, OPS, asked)
-    assert asked.questions == 1
-    assert ["logs" in each.definitions[0].text for each in found] == [True, True]
+    nothing_runs = judge(lambda _: Ending("exit", code=1))
+    texts = [way.definitions[0].text for way in ways(tmp_path, OPS, nothing_runs)]
+    assert nothing_runs.questions == 2
+    assert ["logs" in text for text in texts] == [True, True]
+    assert ["Net" in text for text in texts] == [False, True]
+
+
+def test_slice_that_lacks_a_line_is_not_tried_any_further(tmp_path: Path) -> None:
+    asked = judge(lambda text: says(text, "class Net"))
+    (only,) = ways(tmp_path, OPS, asked)
+    assert asked.questions == 2
+    assert "class Net" in only.definitions[0].text
