@@ -133,7 +133,7 @@ def test_repro_needs_nothing_that_lies_with_its_maker(tmp_path: Path) -> None:
         cwd=code,
         PYTHONPATH=os.pathsep.join([str(code), str(Path(__file__).parents[1])]),
         TORCH_LOGS="output_code",
-        TORCHINDUCTOR_MAX_FUSION_SIZE="32",
+        TORCHINDUCTOR_CPP_MAX_HORIZONTAL_FUSION_SIZE="32",
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads((out / "summary.json").read_text())
@@ -146,7 +146,7 @@ def test_repro_needs_nothing_that_lies_with_its_maker(tmp_path: Path) -> None:
     assert summary["preloads"] == {"my_ops.ops": "cut", "extra.py": "not needed"}
     assert summary["environment"] == {
         "set": {},
-        "not_needed": ["TORCHINDUCTOR_MAX_FUSION_SIZE"],
+        "not_needed": ["TORCHINDUCTOR_CPP_MAX_HORIZONTAL_FUSION_SIZE"],
     }
     text = (out / "repro.py").read_text()
     for word in ("gone", "is there", "environ", "shapes", "extra", str(tmp_path)):
