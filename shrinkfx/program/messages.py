@@ -187,12 +187,12 @@ class Ready(Message):
         error: '' or what went wrong, with the subject at fault.
         preload_files: the Python file behind each preload, '' where it is
             installed or a library.
-        beside: what the preloads have used that is not installed, as ``Beside``.
         environment: variables that the device makes necessary.
         backend: the one chosen.
         for_cuda: the program is for CUDA, wherever it lies now.
         ignored_options: Inductor options that the back end sets otherwise itself.
         no_guard_pages: why there are none although they were asked for, or ''.
+        beside: what the preloads have used that is not installed, as ``Beside``.
     """
 
     error: str = ""
@@ -200,13 +200,13 @@ class Ready(Message):
     advice: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     preload_files: Mapping[str, str] = field(default_factory=dict)
-    beside: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     cpu_seconds: float = 0.0
     backend: str = Backend.AOTI
     for_cuda: bool = False
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ignored_options", tuple(self.ignored_options))
