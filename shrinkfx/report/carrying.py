@@ -138,11 +138,18 @@ class _Carrier:
         taken = [self._take(i, each) for i, each in enumerate(self._preloads)]
         modules = self._modules(taken)
         texts = {name: self._text(file) for name, file in modules.items()}
-        imported = [imports_of(t, package_of(n, modules[n])) for n, t in texts.items()]
+        imported = {
+            n: imports_of(t, package_of(n, modules[n])) for n, t in texts.items()
+        }
+        for preload, part in zip(self._preloads, taken, strict=True):
+            if preload.file:
+                package = package_of(preload.module, preload.file)
+                imported[preload.module] = imports_of(part.text, package)
         lines, kept = [], {}
         for preload, part in zip(self._preloads, taken, strict=True):
             kept[preload.name] = _said(preload, part)
-            apart = any(preload.module in names for names in imported)
+            others = (names for n, names in imported.items() if n != preload.module)
+            apart = any(preload.module in names for names in others)
             if preload.file and part.text and (apart or _is_apart(preload, part)):
                 texts[preload.module] = _with_future(part)
                 modules[preload.module] = preload.file
@@ -213,10 +220,10 @@ class _Carrier:
         begin = texts | {k: v for k, v in parents.items() if v[0] != "import "}
         found = reachable(begin, self._known, self._layout.roots)
         seen = self._known if self._cut.modules is None else self._cut.modules
-        used = {name: self._known[name] for name in seen if name in self._known}
         own = {preload.module for preload in self._preloads}
+        used = {n: self._known[n] for n in seen if n in self._known and n not in own}
         chosen = {**(used if texts else {}), **found}
-        return {name: chosen[name] for name in sorted(chosen) if name not in own}
+        return {name: chosen[name] for name in sorted(chosen)}
 
     def _is_near(self, library: str) -> bool:
         return self._layout.place(Path(library)) is not None
@@ -317,7 +324,7 @@ def lay_out(modules, files, folders):
         if place in files:
             path.symlink_to(here / files[place])
         else:
-            path.write_text(modules[place])
+            path.write_text(modules[place], encoding="utf-8")
     sys.path[:0] = [str(pathlib.Path(home.name, folder)) for folder in folders]
     return home  # it goes when nobody holds it
 '''

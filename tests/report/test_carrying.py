@@ -131,6 +131,21 @@ def test_preload_that_another_module_imports_is_one(tmp_path: Path) -> None:
     assert "import helper" in text
 
 
+@pytest.mark.parametrize("registers", [True, False])
+def test_preload_that_another_preload_imports_is_there_for_it(
+    tmp_path: Path, registers: bool
+) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    other = MIX.format("x").replace("mix", "mix_too") if registers else ""
+    first.write_text("TWO = 2\n" + other)
+    second.write_text("import first" + MIX.format("x * first.TWO"))
+    preloads = [Preload(str(file), file) for file in (first, second)]
+    cut = Cut(whole=registers)  # a slice would have no TWO
+    carried = carry(preloads, Beside(), ["mylib::mix"], cut)
+    assert carried.modules == ("first",)
+    assert "('mylib::mix', 4)" in registered(carried, tmp_path)
+
+
 def test_library_near_its_module_is_found_however_its_path_is_built(
     tmp_path: Path,
 ) -> None:
