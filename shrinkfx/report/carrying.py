@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import os
 import textwrap
@@ -22,6 +21,7 @@ from shrinkfx.report.layout import (
     with_libraries,
 )
 from shrinkfx.report.statements import read_source
+from shrinkfx.report.unpacking import unpacking
 
 _TAKEN = {"repro.py", "repro_inputs.pt", "minimal.pt2", "minimal_inputs.pt"}
 
@@ -161,7 +161,7 @@ class _Carrier:
         at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
         return Carried(
             definitions=tuple(lines),
-            unpacking=_unpacking(at, places, root) if texts else "",
+            unpacking=unpacking(at, places, root) if texts else "",
             files=files,
             modules=tuple(sorted(texts)),
             kept=kept,
@@ -307,41 +307,3 @@ def _import_line(module: str) -> str:
 def _with_future(part: Definitions) -> str:
     future = f"from __future__ import {', '.join(part.future)}\n" if part.future else ""
     return future + part.text
-
-
-_UNPACKING = '''\
-def lay_out(modules, files, folders):
-    """Make what the operators import and load be where they look for it."""
-    import pathlib
-    import sys
-    import tempfile
-
-    here = pathlib.Path(__file__).resolve().parent
-    home = tempfile.TemporaryDirectory()
-    for place in (*modules, *files):
-        path = pathlib.Path(home.name, place)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if place in files:
-            path.symlink_to(here / files[place])
-        else:
-            path.write_text(modules[place], encoding="utf-8")
-    sys.path[:0] = [str(pathlib.Path(home.name, folder)) for folder in folders]
-    return home  # it goes when nobody holds it
-'''
-
-
-def _unpacking(
-    modules: Mapping[str, str], files: Mapping[str, str], folders: Sequence[str]
-) -> str:
-    """Write what lays out modules and files as they lay with the maker."""
-    rows = "".join(f"    {at!r}: {_literal(text)},\n" for at, text in modules.items())
-    call = f"LAID_OUT = lay_out(MODULES, {dict(files)!r}, {list(folders)!r})"
-    return f"{_UNPACKING}\n\nMODULES = {{\n{rows}}}\n{call}\n"
-
-
-def _literal(text: str) -> str:
-    """Quote a module so that it can be read."""
-    quoted = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
-    literal = f"'''\\\n{quoted}'''"
-    ends_well = not text.endswith("'") and "\r" not in text and "\0" not in text
-    return literal if ends_well and ast.literal_eval(literal) == text else repr(text)

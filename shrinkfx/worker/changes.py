@@ -61,7 +61,7 @@ class Snapshot:
         for name in _COMPILER:
             importlib.import_module(name)
         self._modules = set(_modules())
-        self._values = {place: value for place, _, _, value in _values()}
+        self._values = {place: (at, value) for place, at, _, value in _values()}
         self._state = _state()
 
     def changes(self, operators: Mapping[str, str]) -> dict[str, str]:
@@ -70,10 +70,10 @@ class Snapshot:
         Args:
             operators: what is registered for those that are of interest.
         """
-        found = dict(operators)
+        found, gone = dict(operators), dict(self._values)
         for place, holder, key, value in _values():
-            known = place in self._values
-            if known and _is_same(self._values[place], value):
+            known = gone.pop(place, None)
+            if known and _is_same(known[1], value):
                 continue
             module = holder.partition(" ")[0]
             if known or module in self._modules or _is_foreign(value):
@@ -81,6 +81,8 @@ class Snapshot:
                 # In a list, what comes after a thing that is gone is in its place.
                 name = f"{holder} {said if isinstance(key, int) else _key(key)}"
                 found[name] = found.get(name, "") + said
+        for (_, key), (holder, _) in gone.items():
+            found[f"{holder} {_key(key)}"] = "is gone"
         state = _state()
         found |= {k: v for k, v in state.items() if self._state.get(k) != v}
         return found
