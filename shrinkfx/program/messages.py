@@ -50,6 +50,8 @@ class Task(StrEnum):
     """Run the original at given sizes, on inputs made for them."""
     INPUTS = "inputs"
     """Save the inputs that ``SIZES`` makes."""
+    REGISTER = "register"
+    """Run what registers operators, and a program that needs them, in eager."""
     SCRIPT = "script"
     """Run a Python file as ``__main__``."""
     COMMAND = "command"
@@ -190,6 +192,7 @@ class Ready(Message):
         for_cuda: the program is for CUDA, wherever it lies now.
         ignored_options: Inductor options that the back end sets otherwise itself.
         no_guard_pages: why there are none although they were asked for, or ''.
+        beside: what the preloads have used that is not installed, as ``Beside``.
     """
 
     error: str = ""
@@ -203,6 +206,7 @@ class Ready(Message):
     for_cuda: bool = False
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ignored_options", tuple(self.ignored_options))

@@ -7,22 +7,33 @@ A repro that keeps ``mylib::mix`` takes these lines of the user's ``ops.py``:
     def mix(x): return x * SCALE
     @mix.register_fake ...                  kept: extends the operator
     class Net(nn.Module): ...               left out: only uses mix
+    torch.manual_seed(0)                    kept: acts, whatever that does
 
-That is right only while what is left out does nothing but bind names. If it does more
-(``torch.manual_seed(0)``) the failure may hang on it, so the whole file is taken. All
-doubts are settled so: a line too many is harmless, one too few is another failure.
+What does more than bind names stays, with what it reads, until it is known that nothing
+changes without it. What looks names up as the program runs (``globals()``) may need any
+line, so then the whole file is taken. All doubts are settled so: a line too many is
+harmless, one too few is another failure.
 """
 
 import ast
-import importlib.util
 import re
-import symtable
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+
+from shrinkfx.report.statements import (
+    Statement,
+    aliases_of,
+    at_import,
+    imported_by,
+    names_of,
+    read_source,
+    statements_of,
+    strings_of,
+)
 
 # Patterns for the last part of a dotted name: ``torch.library.define`` and, after
 # ``from torch.library import define``, plain ``define`` are the same thing.
@@ -42,148 +53,108 @@ OPERATOR_PATH = re.compile(r"\bops\.(\w+)\.(\w+)")
 COMPUTED_STRING = (ast.JoinedStr, ast.BinOp)  # f"mylib::mix{i}" may be any operator
 
 
+# With these any name of the file may be meant.
+REFLECTION = re.compile(r"\b(globals|locals|vars|eval|exec|__dict__|modules)\b")
+
+
 @dataclass(frozen=True)
 class Definitions:
     """What a repro must carry of a preloaded file.
 
     ``text`` never holds a ``from __future__`` import, which is legal only at the
-    top of the repro: ``future`` has the features to switch on there.
+    top of the repro: ``future`` has the features to switch on there. ``acts`` are the
+    first lines of what was kept for its effect alone; ``loads``: a library, too.
     """
 
     text: str
     whole: bool
     reason: str
-    local_imports: tuple[str, ...]
     future: tuple[str, ...]
+    acts: tuple[int, ...] = ()
+    loads: bool = False
 
 
-def definitions(path: Path, operators: Collection[str]) -> Definitions:
+def definitions(
+    path: Path,
+    operators: Collection[str],
+    *,
+    without: Collection[int] = (),
+    acting: Collection[int] = (),
+    local: Collection[str] = (),
+    text: str | None = None,
+) -> Definitions:
     """Slice ``path`` down to what registers ``operators``, or take all of it.
 
     The file is read, never run. ``mylib::mix.out`` means all of ``mylib::mix``.
 
+    Args:
+        without: first lines of statements that are known to have no effect.
+        acting: lines that are known to have one.
+        local: modules that may have one when they are imported.
+        text: what the file holds, if that is known already.
+
     Raises:
         OSError, SyntaxError: the file cannot be read or parsed.
     """
-    statements = _statements(path)
+    statements = _statements(path, text)
     body = [each for each in statements if not each.is_future and not each.is_main]
     vocabulary = Vocabulary(body)
     wanted = {operator.partition(".")[0] for operator in operators}
-    kept = _slice(body, vocabulary, wanted | _imported_but_never_read(statements))
-    left_out = (each.node for each in body if each not in kept)
-    effect = next((act for node in left_out for act in vocabulary.effects(node)), None)
+    kept = _slice(body, vocabulary, wanted, ())
+    silent = _imported_but_never_read(statements)
+    rest = [each for each in body if each not in kept]
+    acts = [
+        each
+        for each in rest
+        if next(vocabulary.effects(each.node), None)
+        or silent & each.binds
+        or set(acting) & set(each.lines)
+        or set(local) & set(imported_by(at_import(each.node)))
+    ]
+    acts = [each for each in acts if each.node.lineno not in without]
+    effect = next((e for each in acts for e in vocabulary.effects(each.node)), None)
     reason = ""
     if effect:
         code = ast.unparse(effect).partition("\n")[0]
         reason = f"line {effect.lineno} acts when imported: {code[:60]}"
-        kept = body
-    futures = [each.node for each in statements if each.is_future and kept]
-    return Definitions(
-        text="\n".join(each.text for each in kept).lstrip("\n") + "\n" * bool(kept),
-        whole=effect is not None,
-        reason=reason,
-        local_imports=_local_imports(kept, path.parent),
-        future=tuple(alias.name for node in futures for alias in _aliases(node)),
-    )
+    kept = _slice(body, vocabulary, wanted, acts)
+    loads = any(set(acting) & set(each.lines) for each in kept)
+    if any(REFLECTION.search(ast.unparse(each.node)) for each in acts):
+        reason, kept, acts = reason or "it looks names up", body, []
+    taken = _taken(kept, statements, reason, whole=kept is body)
+    return replace(taken, acts=tuple(s.node.lineno for s in acts), loads=loads)
 
 
-def whole_file(path: Path) -> Definitions:
+def whole_file(path: Path, text: str | None = None) -> Definitions:
     """Take all of ``path``: for when its slice has been shown not to do.
 
     Raises:
         OSError, SyntaxError: the file cannot be read or parsed.
     """
-    statements = _statements(path)
+    statements = _statements(path, text)
     kept = [each for each in statements if not each.is_future and not each.is_main]
-    futures = [each.node for each in statements if each.is_future]
+    return _taken(kept, statements, "its slice does not fail", whole=True)
+
+
+def _statements(path: Path, text: str | None) -> list[Statement]:
+    return statements_of(read_source(path) if text is None else text, str(path))
+
+
+def _taken(
+    kept: Iterable[Statement],
+    statements: Iterable[Statement],
+    reason: str,
+    *,
+    whole: bool,
+) -> Definitions:
+    text = "\n".join(each.text for each in kept).lstrip("\n")
+    futures = [each.node for each in statements if each.is_future and text]
     return Definitions(
-        text="\n".join(each.text for each in kept).lstrip("\n") + "\n" * bool(kept),
-        whole=True,
-        reason="its slice does not fail",
-        local_imports=_local_imports(kept, path.parent),
-        future=tuple(alias.name for node in futures for alias in _aliases(node)),
+        text=text + "\n" * bool(text),
+        whole=whole,
+        reason=reason,
+        future=tuple(alias.name for node in futures for alias in aliases_of(node)),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Statement:
-    """Say what one top-level statement binds in the module and reads from it.
-
-    A star import may bind any name: it binds ``*``, which every statement reads.
-    """
-
-    node: ast.stmt
-    text: str
-    binds: frozenset[str]
-    reads: frozenset[str]
-
-    @property
-    def is_future(self) -> bool:
-        return getattr(self.node, "module", "") == "__future__"
-
-    @property
-    def is_main(self) -> bool:
-        if not isinstance(self.node, ast.If) or self.node.orelse:
-            return False  # an else branch does run at import
-        return ast.unparse(self.node.test) == "__name__ == '__main__'"
-
-
-def _statements(path: Path) -> list[Statement]:
-    """Cut a file after each top-level statement: comments go with what follows."""
-    raw = path.read_bytes()
-    tree = ast.parse(raw, str(path))
-    lines = importlib.util.decode_source(raw).split("\n")
-    statements = []
-    end = 0
-    for node in tree.body:
-        start, end = end, node.end_lineno or end
-        text = "\n".join(lines[start:end])
-        after = lines[end - 1].encode()[node.end_col_offset :].lstrip()
-        if node.lineno <= start or after.startswith(b";"):
-            text = ast.unparse(node)  # "a = 1; b = 2": lines cannot tell them apart
-        statements.append(Statement(node, text, *_names(node)))
-    return statements
-
-
-def _names(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:
-    """Ask the compiler which module names a statement binds and reads.
-
-    Its tables know a local variable from the module's variable of the same name.
-    """
-    module = symtable.symtable(ast.unparse(node), "<statement>", "exec")
-    names = module.get_symbols()
-    binds = {n.get_name() for n in names if n.is_assigned() or n.is_imported()}
-    binds |= {"*" for alias in _aliases(node) if alias.name == "*"}
-    fields = [vars(part).items() for part in ast.walk(node)]
-    hints = (v for each in fields for k, v in each if k in ("annotation", "returns"))
-    # torch evaluates x: "Tensor" when it infers an operator's schema.
-    reads = {"*", *re.findall(r"\w+", " ".join(" ".join(_strings(h)) for h in hints))}
-    scopes = [module]
-    for scope in scopes:
-        scopes += scope.get_children()
-        for name in scope.get_symbols():
-            # "class C: x = x" reads the module's x, yet the table calls x local.
-            outer = name.is_global() or isinstance(scope, symtable.Class)
-            if (name.is_referenced() and outer) or name.is_declared_global():
-                reads.add(name.get_name())
-    augmented = (part for part in _at_import(node) if isinstance(part, ast.AugAssign))
-    reads |= {ast.unparse(part.target) for part in augmented}
-    return frozenset(binds), frozenset(reads)
-
-
-def _strings(root: ast.AST | None) -> Iterator[str]:
-    for part in ast.walk(root) if root else ():
-        if isinstance(part, ast.Constant) and isinstance(part.value, str):
-            yield part.value
-
-
-def _at_import(node: ast.AST) -> Iterator[ast.stmt]:
-    """Walk the statements that run when the module is imported."""
-    if isinstance(node, ast.stmt):
-        yield node
-    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
-        for child in ast.iter_child_nodes(node):
-            yield from _at_import(child)
 
 
 class Vocabulary:
@@ -194,18 +165,18 @@ class Vocabulary:
         self.spaces: defaultdict[str, set[str]] = defaultdict(set)
         self.handles: defaultdict[str, set[str]] = defaultdict(set)
         for statement in statements:
-            for part in _at_import(statement.node):
+            for part in at_import(statement.node):
                 if library := LIBRARY.match(ast.unparse(part)):
                     self.spaces[library[1]].add(library[2])
                 if isinstance(part, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
                     is_function = isinstance(part, ast.FunctionDef)
                     meaning = self.acted_on if is_function else self.mentioned
-                    for name in _names(part)[0]:
+                    for name in names_of(part)[0]:
                         self.handles[name] |= meaning(part)
 
     def registered(self, root: ast.AST) -> set[str]:
         """Collect the operators spelt out in strings, whole or through a library."""
-        matches = map(QUALIFIED_NAME.match, _strings(root))
+        matches = map(QUALIFIED_NAME.match, strings_of(root))
         found = {match[1] for match in matches if match}
         for call in (part for part in ast.walk(root) if isinstance(part, ast.Call)):
             receiver = getattr(call.func, "value", call.func)
@@ -227,12 +198,12 @@ class Vocabulary:
 
     def acted_on(self, node: ast.stmt) -> set[str]:
         """Tell what a statement registers or extends from what it merely calls."""
-        actions = (act for part in _at_import(node) for act in _actions(part))
+        actions = (act for part in at_import(node) for act in _actions(part))
         return self.registered(node).union(*map(self.mentioned, actions))
 
     def effects(self, node: ast.stmt) -> Iterator[ast.stmt | ast.expr]:
         """Yield what a statement does at import beyond binding names."""
-        for part in _at_import(node):
+        for part in at_import(node):
             yield from (act for act in _actions(part) if not self._is_harmless(act))
             match part:
                 case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
@@ -274,7 +245,10 @@ def _patches(node: ast.stmt) -> bool:
 
 
 def _slice(
-    body: Iterable[Statement], vocabulary: Vocabulary, wanted: set[str]
+    body: Iterable[Statement],
+    vocabulary: Vocabulary,
+    wanted: set[str],
+    acts: Collection[Statement],
 ) -> list[Statement]:
     """Take what provides the wanted names and operators and, in turn, what it needs.
 
@@ -284,7 +258,11 @@ def _slice(
     while True:
         for each in chosen:
             wanted = wanted | each.reads | vocabulary.mentioned(each.node)
-        wider = [s for s in body if wanted & (s.binds | vocabulary.acted_on(s.node))]
+        wider = [
+            s
+            for s in body
+            if s in acts or wanted & (s.binds | vocabulary.acted_on(s.node))
+        ]
         if wider == chosen:
             return chosen
         chosen = wider
@@ -294,24 +272,6 @@ def _imported_but_never_read(statements: Iterable[Statement]) -> set[str]:
     """Name ``mylib._C``, imported because that registers operators."""
     names: set[str] = set()
     for each in statements:
-        if set(_imported(_at_import(each.node))) - HARMLESS_MODULES:
+        if set(imported_by(at_import(each.node))) - HARMLESS_MODULES:
             names |= each.binds
     return names.difference(*(each.reads - {"*"} for each in statements))
-
-
-def _local_imports(statements: Iterable[Statement], folder: Path) -> tuple[str, ...]:
-    names = _imported(part for each in statements for part in ast.walk(each.node))
-    files = {name: (f"{name}.py", f"{name}/__init__.py") for name in names}
-    return tuple(n for n in files if any((folder / file).exists() for file in files[n]))
-
-
-def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Name the modules at the top: ``a`` for ``import a.b``."""
-    for node in nodes:
-        module = getattr(node, "module", None)
-        for name in [module] if module else [each.name for each in _aliases(node)]:
-            yield name.partition(".")[0]
-
-
-def _aliases(node: ast.AST) -> list[ast.alias]:
-    return node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []

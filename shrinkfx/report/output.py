@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
-from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.carrying import Carried
 from shrinkfx.report.files import DRAFT, draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
@@ -30,33 +30,22 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
-class Preload:
-    """Where custom operators come from.
-
-    Attributes:
-        name: as given: a file, or the name of a module.
-        file: the Python file whose definitions may be embedded, or None.
-    """
-
-    name: str
-    file: Path | None = None
-
-    @property
-    def is_library(self) -> bool:
-        return self.name.endswith(".so")
-
-
-@dataclass(frozen=True)
 class Written:
     """A repro and all that must lie beside it, the script first.
 
     Attributes:
         fails: it was run once, and failed as it should.
+        carried: what it holds of the preloads.
+        environment: the variables that it sets.
+        not_needed: names of others, without which it fails alike.
     """
 
     files: tuple[Path, ...]
     how: str
     fails: bool = False
+    carried: Carried = field(default_factory=Carried)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    not_needed: tuple[str, ...] = ()
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
@@ -91,8 +80,9 @@ def write_smallest_repro(
     folder: Path,
     printed: Mapping[str, Any],
     about: About,
-    preloads: Sequence[Preload],
+    choices: Sequence[Carried],
     runner: Runner,
+    optional: Sequence[str] = (),
 ) -> Written:
     """Write the simplest script that fails in the same way.
 
@@ -102,20 +92,23 @@ def write_smallest_repro(
 
     Args:
         printed: the worker's answer to ``Task.WRITE``, run in ``folder``.
+        choices: ways to carry the preloads, the smallest first; at least one.
+        optional: variables without which it may fail alike.
     """
     written = None
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
-        for written in _attempts(path, folder, printed, about, preloads):
+        for written in _attempts(path, folder, printed, about, choices):
             if runner.fails(written.files, about.signature):
-                written = replace(written, fails=True)
+                found = _Form(path, folder, printed, replace(written, fails=True))
+                written = found.with_fewest_settings(about, runner, optional)
                 break
         assert written is not None
         # Nobody shall find a script there that has not been seen to fail.
         final = folder / path.name
         path.replace(draft_of(final))
         publish(final)
-    _drop_unused(folder, written)
+    _drop_unused(folder, written, choices)
     return replace(written, files=(final, *written.files[1:]))
 
 
@@ -124,22 +117,27 @@ def _attempts(
     folder: Path,
     printed: Mapping[str, Any],
     about: About,
-    preloads: Sequence[Preload],
+    choices: Sequence[Carried],
 ) -> Iterator[Written]:
-    libraries = [_copy(Path(p.name), folder) for p in preloads if p.is_library]
-    seen = set()
-    choices = _choices(preloads, [_qualified(t) for t in printed["targets"]])
+    seen, settings = set(), about.environment
     for parts, data in itertools.product(choices, Data):
         if printed["unprintable"]:
             break
-        script = write_repro(printed["source"], about, parts.definitions, data)
+        script = write_repro(
+            printed["source"],
+            about,
+            parts.definitions,
+            data,
+            unpacking=parts.unpacking,
+            remarks=parts.remarks,
+        )
         if script.text in seen:
             continue
         seen.add(script.text)
         path.write_text(script.text)
         values = [folder / DATA] if script.needs_data else []
-        beside = [*values, *libraries, *(_copy(m, folder) for m in parts.modules)]
-        yield Written((path, *beside), f"source, {data}")
+        beside = [*values, *_copies(parts, folder)]
+        yield Written((path, *beside), f"source, {data}", False, parts, settings)
     for parts in choices:
         program = folder / "minimal.pt2"
         small = program.stat().st_size <= _EMBED_BYTES
@@ -149,59 +147,71 @@ def _attempts(
         runs = {name: _FROM_FILE.format(name) for name in names}
         if not values:
             runs = {"failing": "exported.example_inputs[0]"}
-        path.write_text(write_embedded(carried, about, parts.definitions, runs))
-        beside = [*([] if small else [program]), *values, *libraries]
-        beside += [_copy(m, folder) for m in parts.modules]
-        yield Written((path, *beside), "the program itself")
+        text = write_embedded(
+            carried,
+            about,
+            parts.definitions,
+            runs,
+            unpacking=parts.unpacking,
+            remarks=parts.remarks,
+        )
+        path.write_text(text)
+        beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
+        yield Written((path, *beside), "the program itself", False, parts, settings)
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """One way to carry the preloads: text to embed, and modules that it imports."""
+class _Form:
+    """A script that fails, to be written again in the same way."""
 
-    definitions: tuple[Definitions, ...]
-    modules: tuple[Path, ...]
+    path: Path
+    folder: Path
+    printed: Mapping[str, Any]
+    written: Written
 
+    def with_fewest_settings(
+        self, about: About, runner: Runner, optional: Sequence[str]
+    ) -> Written:
+        """Leave out what was set where it was made and changes nothing here.
 
-def _choices(preloads: Sequence[Preload], operators: Sequence[str]) -> list[_Parts]:
-    """Slices first; whole files only where they hold more."""
-    choices: list[_Parts] = []
-    for take in (lambda file: definitions(file, operators), whole_file):
-        taken = [_take(preload, take) for preload in preloads]
-        modules = tuple(
-            module
-            for preload, part in zip(preloads, taken, strict=True)
-            for name in part.local_imports
-            if preload.file and (module := preload.file.parent / f"{name}.py").is_file()
-        )
-        texts = [part.text for part in taken]
-        if texts not in [[p.text for p in c.definitions] for c in choices]:
-            choices.append(_Parts(tuple(taken), modules))
-    return choices
+        All at once, since mostly nothing is needed; else one after the other.
+        """
+        names = [name for name in optional if name in about.environment]
+        best, text, gone = self.written, self.path.read_text(), set[str]()
+        tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
+        for some in tries if names else ():
+            rest = {
+                name: value
+                for name, value in about.environment.items()
+                if name not in gone.union(some)
+            }
+            trial = self._again(replace(about, environment=rest))
+            if runner.fails(trial.files, about.signature):
+                gone.update(some)
+                best, text = replace(trial, fails=True), self.path.read_text()
+            if gone == set(names):
+                break
+        self.path.write_text(text)
+        return replace(best, not_needed=tuple(sorted(gone)))
 
-
-def _take(preload: Preload, take: Callable[[Path], Definitions]) -> Definitions:
-    """Turn a preload into lines of the script; their order is kept."""
-    if preload.is_library:
-        line = f'torch.ops.load_library("./{Path(preload.name).name}")'
-        return Definitions(line, True, "", (), ())
-    if preload.file is None:
-        return Definitions(f"import {preload.name}", True, "", (), ())
-    return take(preload.file)
-
-
-def _qualified(target: str) -> str:
-    """Turn ``mylib.mix.default`` into ``mylib::mix``."""
-    namespace, _, rest = target.partition(".")
-    return f"{namespace}::{rest.partition('.')[0]}"
-
-
-def _copy(library: Path, folder: Path) -> Path:
-    copied = folder / library.name
-    shutil.copy(library, copied)
-    return copied
+    def _again(self, about: About) -> Written:
+        carried = [self.written.carried]
+        attempts = _attempts(self.path, self.folder, self.printed, about, carried)
+        return next(each for each in attempts if each.how == self.written.how)
 
 
-def _drop_unused(folder: Path, written: Written) -> None:
-    if folder / DATA not in written.files:
-        (folder / DATA).unlink(missing_ok=True)
+def _copies(parts: Carried, folder: Path) -> list[Path]:
+    """Put what lies beside a script there."""
+    for name, file in parts.files.items():
+        if file.resolve() != (folder / name).resolve():
+            shutil.copy(file, folder / name)
+    return [folder / name for name in parts.files]
+
+
+def _drop_unused(folder: Path, written: Written, choices: Sequence[Carried]) -> None:
+    """Leave nothing beside a script that only another one would have needed."""
+    kept = {file.name for file in written.files}
+    copied = {name: file for parts in choices for name, file in parts.files.items()}
+    mine = {n for n, f in copied.items() if f.resolve() != (folder / n).resolve()}
+    for name in {DATA, *mine} - kept:
+        (folder / name).unlink(missing_ok=True)

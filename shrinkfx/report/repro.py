@@ -39,19 +39,25 @@ def write_repro(
     about: About,
     definitions: Sequence[Definitions],
     data: Data,
+    *,
+    unpacking: str = "",
+    remarks: Sequence[str] = (),
 ) -> Script:
     """Write the script from the worker's pieces.
 
     Args:
         printed: what ``worker/source.py`` made of the program.
         definitions: what registers the program's operators, in order.
+        unpacking: what makes modules importable that they need.
+        remarks: lines for the header.
     """
     values = _Values(data)
     module = _module(printed, values)
     inputs = _inputs(printed, values, about)
     parts = [
-        header(about),
+        header(about, *remarks),
         _imports(about, definitions, *_modules(printed)),
+        unpacking,
         *_registrations(definitions),
         *values.helpers(),
         module,
@@ -66,6 +72,9 @@ def write_embedded(
     about: About,
     definitions: Sequence[Definitions],
     runs: Mapping[str, str],
+    *,
+    unpacking: str = "",
+    remarks: Sequence[str] = (),
 ) -> str:
     """Write a script that carries the program itself instead of its source.
 
@@ -89,14 +98,24 @@ def write_embedded(
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
     parts = [
-        header(
-            about, "Printed as source it does not fail: this is the program itself."
-        ),
+        header(about, *remarks, _AS_IT_IS),
         _imports(about, definitions, "base64", "io"),
+        unpacking,
         *_registrations(definitions),
         "\n".join(load),
         run_program(about, "program = exported", "failing"),
     ]
+    return _join(parts)
+
+
+_AS_IT_IS = "Printed as source it does not fail: this is the program itself."
+
+
+def write_registrations(
+    about: About, definitions: Sequence[Definitions], unpacking: str
+) -> str:
+    """Write the part of a repro that registers operators, alone."""
+    parts = [_imports(about, definitions), unpacking, *_registrations(definitions)]
     return _join(parts)
 
 

@@ -144,6 +144,12 @@ def summarise(
         "repro": written.files[0].name if written.files else None,
         "repro_form": written.how,
         "files": [file.name for file in written.files],
+        "preloads": dict(written.carried.kept),
+        "modules": list(written.carried.modules),
+        "environment": {
+            "set": dict(written.environment),
+            "not_needed": list(written.not_needed),
+        },
         "versions": dict(versions),
     }
 

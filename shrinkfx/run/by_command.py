@@ -17,7 +17,9 @@ from shrinkfx.program.messages import Backend, Task
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
-from shrinkfx.run.result import Result, Verified, about, preloads
+from shrinkfx.run.preloading import ways_to_carry
+from shrinkfx.run.result import Result, Verified, about
+from shrinkfx.run.settings import to_ask_about
 from shrinkfx.run.subject import Subject
 
 INPUTS = "minimal_inputs.pt"
@@ -82,8 +84,9 @@ def verify_by_command(
             runner = CommandRunner(subject.command, stranger, compiler, inputs)
             told = about(job, server, subject, result, printed)
             told = replace(told, inputs=INPUTS if takes_inputs else "")
-            parts = preloads(job, server)
-            written = write_smallest_repro(job.out, printed, told, parts, runner)
+            ways = ways_to_carry(job, server, bare, limits, printed, told)
+            asked = to_ask_about(job.options.environment)
+            written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
             if not written.fails:
                 written.files[0].unlink()
                 written = Written((job.out / "minimal.pt2",), "the program itself")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server, tuning
+from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
@@ -19,7 +17,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Guard, Probe, Task
 from shrinkfx.report.files import draft_of, publish
 from shrinkfx.report.header import About
-from shrinkfx.report.output import Preload, Written, write_smallest_repro
+from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import (
     Sizes,
@@ -29,7 +27,9 @@ from shrinkfx.report.summary import (
 )
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory
+from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.reduction import Found
+from shrinkfx.run.settings import inherited, to_ask_about
 from shrinkfx.run.subject import Subject
 
 RUNS = 3
@@ -143,19 +143,11 @@ def _verified(
         runner = ScriptRunner(
             bare, subject.compiler.limits, meter, probe, side, job.note
         )
-        parts = preloads(job, server)
-        written = write_smallest_repro(job.out, printed, told, parts, runner)
+        ways = ways_to_carry(job, server, bare, subject.compiler.limits, printed, told)
+        asked = to_ask_about(job.options.environment)
+        written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
         failed = written.fails + runner.again(written.files, told.signature)
         return Verified(written, RUNS, failed, result.memory)
-
-
-def preloads(job: Job, server: Server) -> list[Preload]:
-    """Say where custom operators come from."""
-    files = server.ready.preload_files
-    return [
-        Preload(name, Path(files[name]) if files.get(name) else None)
-        for name in job.options.preload
-    ]
 
 
 def about(
@@ -169,7 +161,7 @@ def about(
     seen = result.seen or subject.target
     options, checks = job.options, subject.compiler.options
     environment = {
-        **tuning(os.environ),
+        **inherited(),
         **server.ready.environment,
         **options.environment,
     }

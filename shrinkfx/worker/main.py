@@ -101,8 +101,11 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     from shrinkfx.worker.devices import choose_backend, is_for_cuda
     from shrinkfx.worker.load import load, preload
     from shrinkfx.worker.perform import Worker
+    from shrinkfx.worker.witness import Witness
 
-    files = preload(setup.preloads)
+    with Witness() as witness:
+        files = preload(setup.preloads)
+    beside = witness.beside()
     setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
     for_cuda = is_for_cuda(setup)
@@ -129,6 +132,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     return worker, Ready(
         versions=versions,
         preload_files=files,
+        beside=beside.to_json(),
         environment=environment,
         backend=setup.backend,
         for_cuda=for_cuda,

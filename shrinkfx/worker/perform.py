@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.memory import guard_pages
 from shrinkfx.worker.opened import with_open_branches
+from shrinkfx.worker.preloaded import register
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
@@ -71,6 +72,7 @@ class Worker:
             Task.COMPILE: self._compile,
             Task.SIZES: self._at_sizes,
             Task.INPUTS: self._save_inputs,
+            Task.REGISTER: self._register,
             Task.SCRIPT: self._script,
         }
         return tasks[request.task](request.arguments, note, folder)
@@ -257,6 +259,15 @@ class Worker:
         torch.save(saved, arguments["path"])
         note(Stage.DONE)
         return {}
+
+    def _register(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        note(Stage.RUN)
+        setup = replace(self.setup, model=arguments["model"], directory=str(folder))
+        answer = register(Path(arguments["path"]), setup, arguments["operators"])
+        note(Stage.DONE)
+        return answer
 
     def _script(
         self, arguments: Mapping[str, Any], note: Note, folder: Path

@@ -83,6 +83,26 @@ def test_script_that_fails_every_time_is_verified(
     assert runner.fails(files, ASSERTION)
 
 
+SETS = """
+import os
+os.environ["TORCHINDUCTOR_MAX_AUTOTUNE"] = "1"
+import torch._inductor.config
+
+def compiled(): raise RuntimeError("index out of bounds: 0 <= tmp1 < 4L")
+if torch._inductor.config.max_autotune:
+    actual = compiled()
+print("no longer fails")
+"""
+
+
+def test_variable_that_is_read_at_import_matters_in_every_run(
+    runner: ScriptRunner, files: list[Path]
+) -> None:
+    files[0].write_text(SETS)
+    assert runner.fails(files, ASSERTION)
+    assert runner.again(files, ASSERTION) == 2
+
+
 def test_script_has_guard_pages_only_where_it_needs_them(files: list[Path]) -> None:
     files[0].write_text(GUARDED)
     with Server(environment=None, command=GUARDED_WORKER) as server:

@@ -114,7 +114,7 @@ def _print(compiler: Compiler, case: Case, signature: Signature, folder: Path) -
         reference=case.reference,
         random=False,
     )
-    definitions = Definitions(f"import {PLANTS.stem}", True, "", (), ())
+    definitions = Definitions(f"import {PLANTS.stem}", True, "", ())
     return write_repro(answer["source"], about, [definitions], Data.EXACT).text
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.report.definitions import Definitions, definitions
+from shrinkfx.report.definitions import Definitions, definitions, whole_file
 
 MIX = """
 @torch.library.custom_op("mylib::mix", mutates_args=())
@@ -53,7 +53,7 @@ def test_definitions_take_a_statement_that_registers(
     tmp_path: Path, registration: str
 ) -> None:
     taken = cut(tmp_path, registration + "\nunused = 1\n")
-    assert taken == Definitions(registration + "\n", False, "", (), ())
+    assert taken == Definitions(registration + "\n", False, "", ())
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_definitions_hand_future_imports_over_separately(tmp_path: Path) -> None
 def test_definitions_drop_the_main_block(tmp_path: Path, effect: str) -> None:
     main = 'if __name__ == "__main__":\n    torch.ops.mylib.mix(torch.ones(2))\n'
     taken = cut(tmp_path, MIX + effect + main)
-    assert taken.whole == bool(effect)
+    assert effect in taken.text
     assert "__main__" not in taken.text
 
 
@@ -277,7 +277,7 @@ def test_definitions_keep_a_main_block_whose_else_runs_at_import(
     tmp_path: Path,
 ) -> None:
     main = 'if __name__ == "__main__":\n    pass\nelse:\n    register()\n'
-    assert cut(tmp_path, MIX + main).whole
+    assert cut(tmp_path, MIX + main).text == (MIX + main).lstrip()
 
 
 def test_definitions_keep_an_import_made_for_its_effect(tmp_path: Path) -> None:
@@ -295,22 +295,28 @@ def test_definitions_leave_out_an_import_that_only_the_main_block_reads(
     assert "matplotlib" not in cut(tmp_path, f"import matplotlib\n{MIX}{main}").text
 
 
-def test_definitions_name_the_imports_that_lie_beside_the_file(tmp_path: Path) -> None:
-    (tmp_path / "helpers.py").touch()
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "__init__.py").touch()
-    (tmp_path / "unused.py").touch()
-    (tmp_path / "folder").mkdir()
-    imports = "import helpers.deep\nimport unused\nimport folder\nimport json\n"
-    body = "from kernels.fast import f; return helpers, folder, json, f"
-    taken = cut(
-        tmp_path,
-        f"{imports}{MIX.replace('return x', body)}\ndef left_out(): return unused\n",
-    )
-    assert taken.local_imports == ("helpers", "kernels")
+@pytest.mark.parametrize("imported", ["import helpers.deep", "from helpers import f"])
+def test_definitions_keep_an_import_of_what_may_register_operators(
+    tmp_path: Path, imported: str
+) -> None:
+    path = tmp_path / "ops.py"
+    path.write_text(f"{imported}\nimport json\n{MIX}def rest(): return f, helpers\n")
+    taken = definitions(path, ["mylib::mix"], local={"helpers"})
+    assert lines(taken)[0] == imported
+    assert taken.acts == (1,)
+    assert "import" not in definitions(path, ["mylib::mix"]).text
 
 
-# --- when the whole file is taken
+def test_definitions_keep_what_is_known_to_act(tmp_path: Path) -> None:
+    path = tmp_path / "ops.py"
+    path.write_text(f"unused = 1\nlib = build(\n    1)\n{MIX}")
+    taken = definitions(path, ["mylib::mix"], acting=[3])
+    assert taken.text == f"lib = build(\n    1)\n{MIX}"
+    assert taken.acts == (2,)
+    assert definitions(path, ["mylib::mix"], acting=[3], without=[2]).text == MIX[1:]
+
+
+# --- what acts stays, with what it needs
 
 
 @pytest.mark.parametrize(
@@ -339,28 +345,66 @@ def test_definitions_name_the_imports_that_lie_beside_the_file(tmp_path: Path) -
     ],
 )
 @pytest.mark.parametrize("registration", ["", MIX])
-def test_definitions_take_the_whole_file_when_something_else_happens(
+def test_definitions_keep_what_else_happens(
     tmp_path: Path, effect: str, registration: str
 ) -> None:
-    source = f"unused = 1\n{effect}\n{registration}"
-    taken = cut(tmp_path, source)
-    assert taken.whole
-    assert taken.text.strip() == source.strip()
+    taken = cut(tmp_path, f"unused = 1\n{effect}\n{registration}")
+    assert not taken.whole
+    assert taken.text.strip() == f"{effect}\n{registration}".strip()
     assert taken.reason.startswith("line ")
+    assert taken.acts[0] == 2
 
 
-def test_definitions_take_the_whole_file_when_a_user_of_the_operator_is_called(
+def test_definitions_keep_what_that_reads_and_leave_out_the_rest(
     tmp_path: Path,
 ) -> None:
-    taken = cut(tmp_path, f"{MIX}def check(): mix(1)\ncheck()\n")
+    acts = "NAMES = ['a']\ndef add(name): return name\n[add(n) for n in NAMES]"
+    source = f"class Net: pass\n{acts}\nunused = Net()\n{MIX}"
+    assert cut(tmp_path, source).text == f"{acts}\n{MIX}"
+
+
+def test_definitions_leave_out_what_is_known_to_change_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ops.py"
+    path.write_text(f"import random\nS = 1\nrandom.seed(S)\nprint(S)\n{MIX}")
+    taken = definitions(path, ["mylib::mix"], without=[3])
+    assert taken.text == f"S = 1\nprint(S)\n{MIX}"
+    assert definitions(path, ["mylib::mix"], without=[3, 4]).text == MIX.lstrip()
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        "for name in NAMES: register(globals()[name])",
+        "register(vars())",
+        "register(sys.modules[__name__])",
+        "exec('unused')",
+    ],
+)
+def test_definitions_take_the_whole_file_when_names_are_looked_up(
+    tmp_path: Path, effect: str
+) -> None:
+    source = f"unused = 1\n{effect}\n{MIX}"
+    taken = cut(tmp_path, source)
+    assert taken.whole
+    assert taken.text == source
+
+
+def test_definitions_keep_a_user_of_the_operator_that_is_called(
+    tmp_path: Path,
+) -> None:
+    source = f"{MIX}def check(): mix(1)\ncheck()\n"
+    taken = cut(tmp_path, source)
+    assert taken.text == source.lstrip()
     assert taken.reason == "line 6 acts when imported: check()"
 
 
 @pytest.mark.parametrize("target", ["def f(): pass", "class C: pass"])
-def test_definitions_take_the_whole_file_when_a_decorator_is_unknown(
+def test_definitions_keep_what_an_unknown_decorator_may_register(
     tmp_path: Path, target: str
 ) -> None:
-    taken = cut(tmp_path, f"{MIX}@registry.add('x')\n{target}\n")
+    source = f"{MIX}@registry.add('x')\n{target}\n"
+    taken = cut(tmp_path, source)
+    assert taken.text == source.lstrip()
     assert taken.reason == "line 5 acts when imported: registry.add('x')"
 
 
@@ -397,32 +441,27 @@ def test_definitions_are_not_whole_when_the_rest_is_harmless(
     tmp_path: Path, harmless: str, registration: str
 ) -> None:
     taken = cut(tmp_path, f"{harmless}\n{registration}")
-    assert taken == Definitions(registration, False, "", (), ())
+    assert taken == Definitions(registration, False, "", ())
 
 
-def test_definitions_name_the_line_that_makes_the_file_whole(tmp_path: Path) -> None:
+def test_definitions_name_the_line_that_acts(tmp_path: Path) -> None:
     taken = cut(tmp_path, f"import torch\n{MIX}\ntorch.manual_seed(\n    0)\n")
     assert taken.reason == "line 7 acts when imported: torch.manual_seed(0)"
 
 
-def test_definitions_keep_the_source_but_its_future_when_whole(tmp_path: Path) -> None:
+def test_whole_file_is_its_source_without_the_future(tmp_path: Path) -> None:
     rest = "# about the seed\ntorch.manual_seed(0)  # why\n\n\nunused = 1\n"
-    taken = cut(
-        tmp_path, f'"""Doc."""\nfrom __future__ import annotations; import a\n{rest}'
-    )
+    path = tmp_path / "ops.py"
+    path.write_text(f'"""Doc."""\nfrom __future__ import annotations; import a\n{rest}')
+    taken = whole_file(path)
+    assert taken.whole
     assert taken.text == f'"""Doc."""\nimport a\n{rest}'
     assert taken.future == ("annotations",)
 
 
-def test_definitions_name_local_imports_of_the_whole_file(tmp_path: Path) -> None:
-    (tmp_path / "helpers.py").touch()
-    source = "def f():\n    import helpers\ntorch.manual_seed(0)\n"
-    assert cut(tmp_path, source).local_imports == ("helpers",)
-
-
 def test_definitions_are_empty_when_no_operator_is_registered(tmp_path: Path) -> None:
     source = "from __future__ import annotations\nimport torch\n" + OTHER
-    assert cut(tmp_path, source) == Definitions("", False, "", (), ())
+    assert cut(tmp_path, source) == Definitions("", False, "", ())
 
 
 # --- files that cannot be read

@@ -11,8 +11,9 @@ from test_repro import PRINTED, about
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
+from shrinkfx.program.beside import Beside
+from shrinkfx.report.carrying import Carried, Cut, Preload, carry
 from shrinkfx.report.output import (
-    Preload,
     Written,
     output_folder,
     remove_if_empty,
@@ -61,7 +62,9 @@ def write(
     }
     runner = FakeRunner(fails)
     answer |= changes
-    return write_smallest_repro(folder, answer, about(), preloads, runner), runner
+    cuts = Cut(), Cut(whole=True)
+    ways = [carry(preloads, Beside(), ["mylib::mix"], cut) for cut in cuts]
+    return write_smallest_repro(folder, answer, about(), ways, runner), runner
 
 
 def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
@@ -114,7 +117,10 @@ def test_library_lies_beside_the_repro(tmp_path: Path) -> None:
     library.write_bytes(b"elf")
     written, runner = write(tmp_path, lambda _: True, [Preload(str(library))])
     assert tmp_path / "ops.so" in written.files
-    assert 'load_library("./ops.so")' in runner.texts[0]
+    assert (
+        """load_library(__file__.rpartition("/")[0] + "/ops.so")""" in runner.texts[0]
+    )
+    assert "# Beside:  in the folder of this script: ops.so" in runner.texts[0]
 
 
 def test_installed_module_is_imported(tmp_path: Path) -> None:
@@ -122,15 +128,37 @@ def test_installed_module_is_imported(tmp_path: Path) -> None:
     assert "import fbgemm_gpu" in runner.texts[0]
 
 
-def test_module_beside_a_preload_is_copied(tmp_path: Path) -> None:
+def test_module_beside_a_preload_is_in_the_script(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
     (home / "helper.py").write_text("SCALE = 2\n")
     (home / "ops.py").write_text(
         f"import helper\n{SLICED.replace('x.clone()', 'x * helper.SCALE')}"
     )
-    written, _ = write(tmp_path, lambda _: True, [Preload("ops.py", home / "ops.py")])
-    assert tmp_path / "helper.py" in written.files
+    preload = Preload(str(home / "ops.py"), home / "ops.py")
+    written, runner = write(tmp_path, lambda _: True, [preload])
+    assert [file.name for file in written.files] == ["repro.py"]
+    assert "SCALE = 2" in runner.texts[0]
+    assert "# Within:  the modules helper" in runner.texts[0]
+
+
+def test_what_lies_beside_a_script_that_is_not_kept_is_removed(tmp_path: Path) -> None:
+    home = tmp_path / "build"
+    home.mkdir()
+    (home / "ops.so").write_bytes(b"elf")
+    (tmp_path / "minimal.pt2").write_bytes(b"program")
+    (tmp_path / DATA).write_bytes(b"values")
+    with_it, without = (
+        Carried(files=files) for files in ({"ops.so": home / "ops.so"}, {})
+    )
+    answer = {"source": PRINTED, "unprintable": "", "two_sets": False, "targets": []}
+    runner = FakeRunner(lambda text: "ops.so" not in text)
+    written = write_smallest_repro(
+        tmp_path, answer, about(), [with_it, without], runner
+    )
+    assert written.carried == without
+    assert not (tmp_path / "ops.so").exists()
+    assert (home / "ops.so").exists()
 
 
 def test_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +182,65 @@ def test_empty_folder_is_removed_and_a_full_one_kept(tmp_path: Path) -> None:
     remove_if_empty(full)
     assert not empty.exists()
     assert full.exists()
+
+
+def write_with(
+    folder: Path, variables: dict[str, str], fails: Callable[[str], bool]
+) -> tuple[Written, FakeRunner]:
+    """Write a repro that was made where some variables were set."""
+    for name in ("minimal.pt2", DATA):
+        (folder / name).write_bytes(b"values")
+    answer = {"source": PRINTED, "unprintable": "", "two_sets": False, "targets": []}
+    runner, told = FakeRunner(fails), about(environment={"KEPT": "1", **variables})
+    ways, asked = [Carried()], list(variables)
+    return write_smallest_repro(folder, answer, told, ways, runner, asked), runner
+
+
+def test_nothing_is_asked_where_no_variable_was_set(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {}, lambda _: True)
+    assert len(runner.texts) == 1
+    assert (written.environment, written.not_needed) == ({"KEPT": "1"}, ())
+
+
+def test_variables_that_change_nothing_go_at_once(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {"A": "1", "B": "2"}, lambda _: True)
+    assert len(runner.texts) == 2
+    assert (written.environment, written.not_needed) == ({"KEPT": "1"}, ("A", "B"))
+    assert written.fails
+    assert (tmp_path / "repro.py").read_text() == runner.texts[1]
+    assert '"A"' not in runner.texts[1]
+    assert 'os.environ["KEPT"]' in runner.texts[1]
+
+
+def test_variable_without_which_it_passes_stays(tmp_path: Path) -> None:
+    variables = {"A": "1", "B": "2", "C": "3"}
+    written, runner = write_with(tmp_path, variables, lambda t: 'environ["B"]' in t)
+    assert len(runner.texts) == 1 + 1 + 3
+    assert written.environment == {"KEPT": "1", "B": "2"}
+    assert written.not_needed == ("A", "C")
+    text = (tmp_path / "repro.py").read_text()
+    assert "environ[\"B\"] = '2'" in text
+    assert '"A"' not in text
+    assert '"C"' not in text
+
+
+def test_only_variable_is_asked_about_once(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {"A": "1"}, lambda text: '"A"' in text)
+    assert len(runner.texts) == 2
+    assert written.environment == {"KEPT": "1", "A": "1"}
+    assert (tmp_path / "repro.py").read_text() == runner.texts[0]
+
+
+def test_variables_are_asked_about_in_the_form_that_fails(tmp_path: Path) -> None:
+    exact = 'data["weight_b"]'
+    written, _ = write_with(tmp_path, {"A": "1"}, lambda text: exact in text)
+    assert written.how == "source, exact weights"
+    assert written.not_needed == ("A",)
+    assert exact in (tmp_path / "repro.py").read_text()
+    assert (tmp_path / DATA) in written.files
+
+
+def test_nothing_more_is_asked_of_what_does_not_fail(tmp_path: Path) -> None:
+    written, runner = write_with(tmp_path, {"A": "1"}, lambda _: False)
+    assert len(set(runner.texts)) == len(runner.texts)
+    assert written.environment == {"KEPT": "1", "A": "1"}

@@ -160,7 +160,7 @@ def test_every_line_that_can_fail_tells_its_stage() -> None:
 
 
 def test_definitions_stand_before_the_module_and_futures_on_top() -> None:
-    part = Definitions("def mix(x): ...\n", False, "", (), ("annotations",))
+    part = Definitions("def mix(x): ...\n", False, "", ("annotations",))
     text = write_repro(PRINTED, about(), [part], Data.SEEDED).text
     ast.parse(text)
     compile(text, "repro.py", "exec")

@@ -1,0 +1,309 @@
+"""What a repro carries of the preloads, and of what lies beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shrinkfx.program.beside import Beside
+from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.layout import (
+    Layout,
+    imports_of,
+    is_relative,
+    package_of,
+    reachable,
+    root_of,
+    with_libraries,
+)
+from shrinkfx.report.statements import read_source
+from shrinkfx.report.unpacking import unpacking
+
+_TAKEN = {"repro.py", "repro_inputs.pt", "minimal.pt2", "minimal_inputs.pt"}
+
+_MOST_BYTES = 64 << 20
+"""Of a file that is read; what is larger is nobody's table of constants."""
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Where custom operators come from.
+
+    Attributes:
+        name: as given: a file, or the name of a module.
+        file: the Python file whose definitions may be embedded, or None.
+    """
+
+    name: str
+    file: Path | None = None
+
+    @property
+    def is_library(self) -> bool:
+        return self.name.endswith(".so")
+
+    @property
+    def module(self) -> str:
+        """The name it is imported by."""
+        return Path(self.name).stem if self.name.endswith(".py") else self.name
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What of the preloads is known not to be needed.
+
+    Attributes:
+        whole: take whole files.
+        acts: preload and line of statements that change nothing.
+        preloads: those of which nothing is needed.
+        modules, files: what has been used, of what lies beside; None for all.
+    """
+
+    whole: bool = False
+    acts: frozenset[tuple[int, int]] = frozenset()
+    preloads: frozenset[int] = frozenset()
+    modules: frozenset[str] | None = None
+    files: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One way to carry the preloads.
+
+    Attributes:
+        definitions: text to embed, of each preload in turn.
+        unpacking: what makes modules importable, or ''.
+        files: what lies beside the script, by its name there.
+        modules: what ``unpacking`` holds.
+        kept: what has come of each preload.
+        units: what was kept for its effect alone: a preload, and the line of a
+            statement in it, or 0 for all of it.
+    """
+
+    definitions: tuple[Definitions, ...] = ()
+    unpacking: str = ""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    units: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def remarks(self) -> list[str]:
+        """Say in a header what there is besides the program."""
+        rows = {
+            "Within:  the modules": self.modules,
+            "Beside:  in the folder of this script:": self.files,
+        }
+        said = [f"{row} {', '.join(names)}" for row, names in rows.items() if names]
+        return [
+            line
+            for row in said
+            for line in textwrap.wrap(row, 84, subsequent_indent=" " * 9)
+        ]
+
+
+def carry(
+    preloads: Sequence[Preload],
+    beside: Beside,
+    operators: Sequence[str],
+    cut: Cut,
+) -> Carried:
+    """Take of preloads what ``operators`` need, and what that needs.
+
+    Raises:
+        OSError, SyntaxError: a file is gone, or cannot be parsed.
+    """
+    return _Carrier(preloads, beside, operators, cut).carried()
+
+
+class _Carrier:
+    def __init__(
+        self,
+        preloads: Sequence[Preload],
+        beside: Beside,
+        operators: Sequence[str],
+        cut: Cut,
+    ) -> None:
+        own = {p.module: p.file for p in preloads if p.file}
+        self._preloads, self._beside, self._cut = preloads, beside, cut
+        self._operators = operators
+        self._known = {**own, **{m: Path(f) for m, f in beside.modules.items()}}
+        roots = [root_of(name, file) for name, file in self._known.items()]
+        self._layout = Layout.of(roots, [Path(each) for each in beside.libraries])
+
+    def carried(self) -> Carried:
+        taken = [self._take(i, each) for i, each in enumerate(self._preloads)]
+        modules = self._modules(taken)
+        texts = {name: self._text(file) for name, file in modules.items()}
+        imported = {
+            n: imports_of(t, package_of(n, modules[n])) for n, t in texts.items()
+        }
+        for preload, part in zip(self._preloads, taken, strict=True):
+            if preload.file:
+                package = package_of(preload.module, preload.file)
+                imported[preload.module] = imports_of(part.text, package)
+        lines, kept = [], {}
+        for preload, part in zip(self._preloads, taken, strict=True):
+            kept[preload.name] = _said(preload, part)
+            others = (names for n, names in imported.items() if n != preload.module)
+            apart = any(preload.module in names for names in others)
+            if preload.file and part.text and (apart or _is_apart(preload, part)):
+                texts[preload.module] = _with_future(part)
+                modules[preload.module] = preload.file
+                text = _import_line(preload.module)
+                part = dataclasses.replace(part, text=text, future=())
+            lines.append(part)
+        places, files = self._files()
+        root = self._layout.folders()
+        at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
+        return Carried(
+            definitions=tuple(lines),
+            unpacking=unpacking(at, places, root) if texts else "",
+            files=files,
+            modules=tuple(sorted(texts)),
+            kept=kept,
+            units=tuple(self._units(taken)),
+        )
+
+    def _take(self, number: int, preload: Preload) -> Definitions:
+        """Turn a preload into lines of the script; their order is kept."""
+        if number in self._cut.preloads:
+            return Definitions("", False, "", ())
+        if preload.is_library:
+            path = f"""__file__.rpartition("/")[0] + "/{Path(preload.name).name}\""""
+            return Definitions(f"torch.ops.load_library({path})", True, "", ())
+        if preload.file is None:
+            return Definitions(_import_line(preload.name), True, "", ())
+        text = self._text(preload.file)
+        if self._cut.whole:
+            return whole_file(preload.file, text)
+        callers = self._beside.callers
+        return definitions(
+            preload.file,
+            self._operators,
+            without=[line for i, line in self._cut.acts if i == number],
+            acting=[line for file, line in callers if Path(file) == preload.file],
+            local={name.partition(".")[0] for name in self._known},
+            text=text,
+        )
+
+    def _units(self, taken: Sequence[Definitions]) -> Iterator[tuple[int, int]]:
+        for number, (preload, part) in enumerate(
+            zip(self._preloads, taken, strict=True)
+        ):
+            if part.text and preload.file is None:
+                yield number, 0
+            yield from ((number, line) for line in part.acts)
+
+    def _text(self, file: Path) -> str:
+        """Read a module, with its libraries where they will be."""
+        own = [each for each in self._beside.loadings if Path(each.file) == file]
+        home, moved = self._layout.place(file.parent) or ".", {}
+        for each in own:
+            place = self._place(each.library)
+            # An import finds what lies near by itself.
+            if place and not (each.is_module and self._is_near(each.library)):
+                moved[each.library] = os.path.relpath(place, home)
+        return with_libraries(read_source(file), own, moved)
+
+    def _modules(self, taken: Sequence[Definitions]) -> dict[str, Path]:
+        """Choose what must be importable: what is named, and what was seen to be."""
+        texts = {
+            p.module: (part.text, package_of(p.module, p.file))
+            for p, part in zip(self._preloads, taken, strict=True)
+            if p.file and part.text
+        }
+        parents = {f"{name}.": (f"import {_parent(name)}", "") for name in texts}
+        begin = texts | {k: v for k, v in parents.items() if v[0] != "import "}
+        found = reachable(begin, self._known, self._layout.roots)
+        seen = self._known if self._cut.modules is None else self._cut.modules
+        own = {preload.module for preload in self._preloads}
+        used = {n: self._known[n] for n in seen if n in self._known and n not in own}
+        chosen = {**(used if texts else {}), **found}
+        return {name: chosen[name] for name in sorted(chosen)}
+
+    def _is_near(self, library: str) -> bool:
+        return self._layout.place(Path(library)) is not None
+
+    def _place(self, library: str) -> str | None:
+        """Say where a library goes: where it lies, else beside what loaded it."""
+        if self._is_near(library):
+            return self._layout.place(Path(library))
+        for each in self._beside.loadings:
+            if each.library != library:
+                continue
+            name = Path(library).name
+            if not each.is_module:
+                return self._layout.place(Path(each.file).parent / name)
+            for folder in self._layout.folders():
+                return f"{folder}/{name}"
+        return None
+
+    def _files(self) -> tuple[dict[str, str], dict[str, Path]]:
+        """Give each file a name beside the script, and its place among the modules."""
+        places: dict[str, str] = {}
+        files: dict[str, Path] = {}
+        named: dict[str, Path] = {}
+        for path in (*self._beside.libraries, *self._beside.files):
+            file = Path(path)
+            name = _free_name(file, named)
+            named[name] = file
+            if self._cut.files is not None and name not in self._cut.files:
+                continue
+            place = self._place(path)
+            if path in self._beside.files and not _is_part(file, place):
+                continue
+            files[name] = file
+            if place is not None:
+                places[place] = name
+        for number, preload in enumerate(self._preloads):
+            if preload.is_library and number not in self._cut.preloads:
+                files.setdefault(Path(preload.name).name, Path(preload.name))
+        return places, files
+
+
+def _is_apart(preload: Preload, part: Definitions) -> bool:
+    """Tell what must be a module of its own: its place or its package matters."""
+    at_its_place = part.loads or "__file__" in part.text
+    return "." in preload.module or is_relative(part.text) or at_its_place
+
+
+def _is_part(file: Path, place: str | None) -> bool:
+    """Tell a table that lies with the modules from whatever else was read."""
+    return place is not None and file.stat().st_size <= _MOST_BYTES
+
+
+def _free_name(file: Path, others: Mapping[str, Path]) -> str:
+    name, number = file.name, 1
+    while name in _TAKEN or others.get(name, file) != file:
+        number += 1
+        name = f"{number}-{file.name}"
+    return name
+
+
+def _parent(module: str) -> str:
+    return module.rpartition(".")[0]
+
+
+def _said(preload: Preload, part: Definitions) -> str:
+    if not part.text:
+        return "not needed"
+    if preload.is_library:
+        return "library"
+    if preload.file is None:
+        return "imported"
+    return "whole" if part.whole else "cut"
+
+
+def _import_line(module: str) -> str:
+    if all(part.isidentifier() for part in module.split(".")):
+        return f"import {module}"
+    return f"__import__({module!r})"
+
+
+def _with_future(part: Definitions) -> str:
+    future = f"from __future__ import {', '.join(part.future)}\n" if part.future else ""
+    return future + part.text

@@ -1,0 +1,198 @@
+"""Where the files of a preload lie for whoever has the repro only.
+
+    /home/me/ops/ops.py            ops.py             text, in the repro
+    /home/me/ops/kernels/fast.py   kernels/fast.py    text, in the repro
+    /home/me/ops/build/ops.so      build/ops.so       beside the repro, as ops.so
+    /opt/theirs/other.so           other.so           beside it; the call is rewritten
+
+What lies near a module stays where it is, seen from there, so that it is found however
+its path is built. A call that loaded one library is given its place, since the path may
+as well be a constant.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from shrinkfx.program.beside import Loading
+from shrinkfx.report.statements import read_source
+
+_LEAST_PARTS = 3
+"""Of a folder that is somebody's project: not /, and not /home."""
+
+_TAKES_A_PATH = {"load_library", "CDLL", "PyDLL", "LoadLibrary"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders that modules are imported from, and how places are made of paths.
+
+    Attributes:
+        roots: absolute, in the order in which they are searched.
+        base: what they have in common, or None if that is nobody's project.
+    """
+
+    roots: tuple[Path, ...]
+    base: Path | None
+
+    @classmethod
+    def of(cls, roots: Iterable[Path], near: Iterable[Path] = ()) -> Layout:
+        """Find the folder that holds all ``roots``, and files near them."""
+        found = tuple(dict.fromkeys(roots))
+        base = _common(found)
+        for file in near:
+            wider = _common((base, file.parent)) if base else None
+            # A parent's "build" is near; what only shares a distant one is not.
+            if wider and base and len(base.parts) - len(wider.parts) <= 1:
+                base = wider
+        return cls(found, base)
+
+    def place(self, file: Path) -> str | None:
+        """Say where a file goes, or None if it is near no module."""
+        if self.base:
+            near = file.is_relative_to(self.base)
+            return str(file.relative_to(self.base)) if near else None
+        for number, root in enumerate(self.roots):
+            if file.is_relative_to(root):
+                return f"{number}/{file.relative_to(root)}"
+        return None
+
+    def folders(self) -> list[str]:
+        """List the roots as places."""
+        if self.base:
+            return [str(root.relative_to(self.base)) for root in self.roots]
+        return [str(number) for number in range(len(self.roots))]
+
+
+def _common(folders: Sequence[Path | None]) -> Path | None:
+    if not folders:
+        return None
+    common = Path(os.path.commonpath([str(folder) for folder in folders]))
+    if len(common.parts) < _LEAST_PARTS or Path.home().is_relative_to(common):
+        return None
+    return common
+
+
+def root_of(name: str, file: Path) -> Path:
+    """Find the folder from which a module is imported by its name."""
+    parts = name.split(".")
+    if file.name == "__init__.py":
+        file = file.parent
+    own = file.with_suffix("").parts[-len(parts) :]
+    return file.parents[len(parts) - 1] if list(own) == parts else file.parent
+
+
+def imports_of(text: str, package: str) -> set[str]:
+    """List all modules that a text may import, at any depth, with their packages.
+
+    Args:
+        package: what relative imports start from.
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = (
+                package.split(".")[: -(node.level - 1) or None] if node.level else []
+            )
+            home = ".".join(filter(None, [*above, node.module]))
+            found |= {home, *(f"{home}.{alias.name}" for alias in node.names)}
+    return {each for name in found for each in _with_packages(name)}
+
+
+def is_relative(text: str) -> bool:
+    """Tell whether a text imports something by its place in a package."""
+    nodes = ast.walk(ast.parse(text))
+    return any(isinstance(node, ast.ImportFrom) and node.level for node in nodes)
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        if parts[end - 1]:
+            yield ".".join(parts[:end])
+
+
+def package_of(name: str, file: Path) -> str:
+    """Name the package that a module's relative imports start from."""
+    return name if file.name == "__init__.py" else name.rpartition(".")[0]
+
+
+def reachable(
+    texts: Mapping[str, tuple[str, str]],
+    known: Mapping[str, Path],
+    roots: Sequence[Path],
+) -> dict[str, Path]:
+    """Follow imports, from module to module, as far as files lie in ``roots``.
+
+    Args:
+        texts: what to begin with: text and package of a module, by its name.
+        known: files of modules that have been seen.
+    """
+    found: dict[str, Path] = {}
+    to_read = list(texts.values())
+    while to_read:
+        for name in sorted(imports_of(*to_read.pop())):
+            file = known.get(name) or _file_of(name, roots)
+            if file is None or name in found or name in texts:
+                continue
+            found[name] = file
+            to_read.append((read_source(file), package_of(name, file)))
+    return found
+
+
+def _file_of(name: str, roots: Sequence[Path]) -> Path | None:
+    path = name.replace(".", "/")
+    files = (root / f for root in roots for f in (f"{path}.py", f"{path}/__init__.py"))
+    return next((file for file in files if file.is_file()), None)
+
+
+def with_libraries(
+    text: str, loadings: Iterable[Loading], moved: Mapping[str, str]
+) -> str:
+    """Have calls in a module load libraries from beside it.
+
+    Args:
+        loadings: those of this module.
+        moved: where each library is now, as seen from the module.
+    """
+    libraries: dict[tuple[int, int, int, int], list[Loading]] = {}
+    for loading in loadings:
+        libraries.setdefault(loading.span, []).append(loading)
+    lines = text.encode().splitlines(keepends=True)
+    for span, loaded in sorted(libraries.items(), reverse=True):
+        line, column, end, end_column = span
+        if len({each.library for each in loaded}) > 1 or loaded[0].library not in moved:
+            continue
+        first, last = lines[line - 1], lines[end - 1]
+        called = b"".join(lines[line - 1 : end])[
+            column : end_column - len(last) or None
+        ]
+        new = _loading(called.decode(), loaded[0], moved[loaded[0].library])
+        if new:
+            same = new[:-1] + "\n" * (end - line) + new[-1]  # lines keep their numbers
+            changed = first[:column] + same.encode() + last[end_column:]
+            lines[line - 1 : end] = [changed]
+    return b"".join(lines).decode()
+
+
+def _loading(called: str, loading: Loading, name: str) -> str:
+    """Write a call anew, or return '' for what is none."""
+    try:
+        call = ast.parse(called.strip(), mode="eval").body
+    except SyntaxError:
+        return ""
+    if not isinstance(call, ast.Call):
+        return ""
+    if loading.is_module:
+        return f"__import__({PurePosixPath(name).name.partition('.')[0]!r})"
+    path = f"""__file__.rpartition("/")[0] + "/{name}\""""
+    if ast.unparse(call.func).rpartition(".")[2] in _TAKES_A_PATH:
+        rest = [ast.unparse(each) for each in (*call.args[1:], *call.keywords)]
+        return f"{ast.unparse(call.func)}({', '.join([path, *rest])})"
+    return f'__import__("torch").ops.load_library({path})'

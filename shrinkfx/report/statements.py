@@ -1,0 +1,116 @@
+"""The top-level statements of a file: what each binds, and what it reads."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import symtable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """Say what one top-level statement binds in the module and reads from it.
+
+    A star import may bind any name: it binds ``*``, which every statement reads.
+    """
+
+    node: ast.stmt
+    text: str
+    binds: frozenset[str]
+    reads: frozenset[str]
+
+    @property
+    def is_future(self) -> bool:
+        return getattr(self.node, "module", "") == "__future__"
+
+    @property
+    def lines(self) -> range:
+        return range(self.node.lineno, (self.node.end_lineno or 0) + 1)
+
+    @property
+    def is_main(self) -> bool:
+        if not isinstance(self.node, ast.If) or self.node.orelse:
+            return False  # an else branch does run at import
+        return ast.unparse(self.node.test) == "__name__ == '__main__'"
+
+
+def read_source(path: Path) -> str:
+    """Read a file in the encoding that it declares.
+
+    Raises:
+        OSError, SyntaxError: it cannot be read.
+    """
+    return importlib.util.decode_source(path.read_bytes())
+
+
+def statements_of(text: str, name: str) -> list[Statement]:
+    """Cut a file after each top-level statement: comments go with what follows."""
+    tree = ast.parse(text, name)
+    lines = text.split("\n")
+    statements = []
+    end = 0
+    for node in tree.body:
+        start, end = end, node.end_lineno or end
+        text = "\n".join(lines[start:end])
+        after = lines[end - 1].encode()[node.end_col_offset :].lstrip()
+        if node.lineno <= start or after.startswith(b";"):
+            text = ast.unparse(node)  # "a = 1; b = 2": lines cannot tell them apart
+        statements.append(Statement(node, text, *names_of(node)))
+    return statements
+
+
+def names_of(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:
+    """Ask the compiler which module names a statement binds and reads.
+
+    Its tables know a local variable from the module's variable of the same name.
+    """
+    module = symtable.symtable(ast.unparse(node), "<statement>", "exec")
+    names = module.get_symbols()
+    binds = {n.get_name() for n in names if n.is_assigned() or n.is_imported()}
+    binds |= {"*" for alias in aliases_of(node) if alias.name == "*"}
+    fields = [vars(part).items() for part in ast.walk(node)]
+    hints = (v for each in fields for k, v in each if k in ("annotation", "returns"))
+    # torch evaluates x: "Tensor" when it infers an operator's schema.
+    reads = {"*", *re.findall(r"\w+", " ".join(" ".join(strings_of(h)) for h in hints))}
+    scopes = [module]
+    for scope in scopes:
+        scopes += scope.get_children()
+        for name in scope.get_symbols():
+            # "class C: x = x" reads the module's x, yet the table calls x local.
+            outer = name.is_global() or isinstance(scope, symtable.Class)
+            if (name.is_referenced() and outer) or name.is_declared_global():
+                reads.add(name.get_name())
+    augmented = (part for part in at_import(node) if isinstance(part, ast.AugAssign))
+    reads |= {ast.unparse(part.target) for part in augmented}
+    return frozenset(binds), frozenset(reads)
+
+
+def strings_of(root: ast.AST | None) -> Iterator[str]:
+    for part in ast.walk(root) if root else ():
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def at_import(node: ast.AST) -> Iterator[ast.stmt]:
+    """Walk the statements that run when the module is imported."""
+    if isinstance(node, ast.stmt):
+        yield node
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
+        for child in ast.iter_child_nodes(node):
+            yield from at_import(child)
+
+
+def imported_by(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Name the modules at the top: ``a`` for ``import a.b``."""
+    for node in nodes:
+        module = getattr(node, "module", None)
+        for name in [module] if module else [each.name for each in aliases_of(node)]:
+            yield name.partition(".")[0]
+
+
+def aliases_of(node: ast.AST) -> list[ast.alias]:
+    return node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []

@@ -1,0 +1,223 @@
+"""Find out what of the preloads a result needs, with eager as judge.
+
+A statement that acts goes if the program runs as before without it, export makes the
+same of it, and nothing else in PyTorch is other than before, but for what is about
+operators that are gone. Eager alone sees neither a lowering nor a fake kernel.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx import scratch
+from shrinkfx.check.oracle import Asks, Limits, Meter
+from shrinkfx.check.server import Server
+from shrinkfx.program.beside import Beside
+from shrinkfx.program.messages import Request, Task
+from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.header import About
+from shrinkfx.report.repro import write_registrations
+from shrinkfx.run.job import Job
+
+MAX_QUESTIONS, MAX_SECONDS = 40, 240.0
+"""What may be asked about preloads; a question takes a CPU-second or two."""
+
+Unit = tuple[int, int]
+"""A preload and the line of a statement in it, or 0 for all of it."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a preload does, as far as this program and its compiler are concerned."""
+
+    outcome: str
+    exported: str
+    changes: Mapping[str, str]
+    registered: frozenset[str]
+    modules: frozenset[str]
+    files: frozenset[str]
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Effect | None:
+        """Read a worker's answer; None if it came to none."""
+        if "changes" not in answer:
+            return None
+        texts = answer["outcome"], answer["exported"]
+        sets = (frozenset(answer[n]) for n in ("registered", "modules", "files"))
+        return cls(*texts, answer["changes"], *sets)
+
+    def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
+        """Tell whether another one does the same for ``operators``."""
+        if other is None:
+            return False
+        same = (other.outcome, other.exported) == (self.outcome, self.exported)
+        gone = {name.partition(".")[0] for name in self.registered} - set(operators)
+        about = [re.escape(name).replace("::", r"\W+") for name in sorted(gone)]
+        allowed = re.compile(rf"\b({'|'.join(about) or '(?!)'})\b")
+        mine, theirs = self.changes.items(), other.changes.items()
+        return same and all(allowed.search(place) for place, _ in mine ^ theirs)
+
+
+@dataclass
+class Judge:
+    """Asks a worker what registering operators in some way does.
+
+    Attributes:
+        note: is told when the first question is asked.
+        questions: how many were asked.
+    """
+
+    server: Asks
+    limits: Limits
+    meter: Meter
+    program: Path
+    operators: Sequence[str]
+    about: About
+    note: Callable[[str], None] = lambda _: None
+    deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
+    questions: int = 0
+
+    @property
+    def is_tired(self) -> bool:
+        return self.questions >= MAX_QUESTIONS or time.monotonic() > self.deadline
+
+    def effect(self, carried: Carried) -> Effect | None:
+        """Run what registers operators in an empty folder, then the program."""
+        if not self.questions:
+            self.note("looking for what of the preloads the operators need")
+        self.questions += 1
+        text = write_registrations(self.about, carried.definitions, carried.unpacking)
+        with scratch.folder("preload") as folder:
+            script = Path(folder) / "repro.py"
+            script.write_text(text)
+            for name, file in carried.files.items():
+                shutil.copy(file, Path(folder) / name)
+            request = Request(
+                Task.REGISTER,
+                {
+                    "path": str(script),
+                    "model": str(self.program.resolve()),
+                    "operators": list(self.operators),
+                },
+                timeout_s=min(self.limits.timeout_s, MAX_SECONDS),
+                max_rss_bytes=self.limits.max_rss_bytes,
+            )
+            return Effect.of(self.meter.add(self.server.ask(request)).answer)
+
+
+def ways_to_carry(
+    job: Job,
+    server: Server,
+    bare: Asks,
+    limits: Limits,
+    printed: Mapping[str, Any],
+    about: About,
+) -> list[Carried]:
+    """List ways to carry the preloads of a run into its repro, the smallest first."""
+    preloads = preloads_of(job, server)
+    if not preloads:
+        return [Carried()]
+    operators = [_qualified(target) for target in printed["targets"]]
+    program = job.out / "minimal.pt2"
+    meter = job.meters["verify"]
+    judge = Judge(bare, limits, meter, program, operators, about, job.note)
+    beside = Beside.from_json(server.ready.beside)
+
+    def made(cut: Cut) -> Carried:
+        return carry(preloads, beside, operators, cut)
+
+    return smallest_first(made, judge, operators)
+
+
+def smallest_first(
+    made: Callable[[Cut], Carried],
+    judge: Judge,
+    operators: Sequence[str],
+) -> list[Carried]:
+    """Cut as far as eager allows; what is surer than that comes after it.
+
+    Nothing is asked where there is nothing to cut. What does not even register the
+    operators is not cut, nor what does not return the same twice.
+    """
+    sliced, whole = made(Cut()), made(Cut(whole=True))
+    if not (sliced.units or sliced.modules or sliced.files):
+        return _distinct([sliced, whole])
+    before = judge.effect(sliced)
+    if before is None:  # a line too few, or a crash that is none of its
+        return [whole] if judge.effect(whole) else _distinct([sliced, whole])
+    trials = _Trials(made, judge, operators, before, last=before)
+    gone = droppable(sliced.units, lambda some: trials.suffice(without(some)), judge)
+    cut = without(gone)
+    used = replace(cut, modules=trials.last.modules, files=trials.last.files)
+    if made(used) != made(cut) and trials.suffice(used):
+        cut = used
+    return _distinct([made(cut), sliced, whole])
+
+
+@dataclass
+class _Trials:
+    """Compares cuts with what was there before; ``last`` is what the last one did."""
+
+    made: Callable[[Cut], Carried]
+    judge: Judge
+    operators: Sequence[str]
+    before: Effect
+    last: Effect
+
+    def suffice(self, cut: Cut) -> bool:
+        seen = self.judge.effect(self.made(cut))
+        if seen is None or not self.before.is_kept_by(seen, self.operators):
+            return False
+        self.last = seen
+        return True
+
+
+def _distinct(ways: Sequence[Carried]) -> list[Carried]:
+    """Leave out what would make the same script as one before it."""
+    texts = [([part.text for part in way.definitions], way.unpacking) for way in ways]
+    return [way for i, way in enumerate(ways) if texts[i] not in texts[:i]]
+
+
+def droppable(
+    units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: Judge
+) -> list[Unit]:
+    """Find units that may go together: halves first, the last ones of a file first."""
+    gone: list[Unit] = []
+    size = len(units)
+    while size:
+        left = [unit for unit in units if unit not in gone]
+        for end in range(len(left), 0, -size):
+            chunk = left[max(0, end - size) : end]
+            if judge.is_tired:
+                return gone
+            if fine([*gone, *chunk]):
+                gone += chunk
+        size //= 2
+    return gone
+
+
+def without(units: Sequence[Unit]) -> Cut:
+    """Leave out what has been shown to have no effect."""
+    preloads = frozenset(i for i, line in units if not line)
+    return Cut(acts=frozenset(unit for unit in units if unit[1]), preloads=preloads)
+
+
+def preloads_of(job: Job, server: Server) -> list[Preload]:
+    """Say where custom operators come from."""
+    files = server.ready.preload_files
+    return [
+        Preload(name, Path(files[name]) if files.get(name) else None)
+        for name in job.options.preload
+    ]
+
+
+def _qualified(target: str) -> str:
+    """Turn ``mylib.mix.default`` into ``mylib::mix``."""
+    namespace, _, rest = target.partition(".")
+    return f"{namespace}::{rest.partition('.')[0]}"

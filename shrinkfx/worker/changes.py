@@ -1,0 +1,227 @@
+"""What a preload leaves behind in PyTorch, place by place.
+
+    lowerings[aten.roll.default] = f    torch._inductor.lowering.lowerings[aten.roll...]
+    CppOverrides.hypot = g              torch._inductor.codegen.cpp.CppOverrides.hypot
+
+Eager sees none of that, the compiler may see all of it. Two forks of one process share
+what was there before; what is there since is told by how it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+ROOMS = ("torch", "triton")
+"""The packages that are looked at."""
+
+_COMPILER = (
+    "torch._inductor.lowering",
+    "torch._inductor.decomposition",
+    "torch._inductor.compile_fx",
+    "torch._inductor.codegen.cpp",
+    "torch._inductor.codegen.triton",
+    "torch._decomp",
+)
+"""What must be there first: of what is imported later, nothing is known before."""
+
+_CONFIGS = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+_ELSEWHERE = (
+    "torch.ao.",
+    "torch.distributed.",
+    "torch.jit.",
+    "torch.onnx.",
+    "torch.ops.",
+    "torch.optim.",
+    "torch.testing.",
+    "triton.runtime.jit.",
+)
+"""What no program is compiled with, or what only lists that a name is there."""
+
+Place = tuple[int, Hashable]
+"""The object that holds a value, and where in it."""
+
+
+class Snapshot:
+    """Remembers what every place holds, to tell later which do not any more."""
+
+    def __init__(self) -> None:
+        for name in _COMPILER:
+            importlib.import_module(name)
+        self._modules = set(_modules())
+        self._values = {place: (at, value) for place, at, _, value in _values()}
+        self._state = _state()
+
+    def changes(self, operators: Mapping[str, str]) -> dict[str, str]:
+        """Describe what is new or other than it was, by its place.
+
+        Args:
+            operators: what is registered for those that are of interest.
+        """
+        found, gone = dict(operators), dict(self._values)
+        for place, holder, key, value in _values():
+            known = gone.pop(place, None)
+            if known and _is_same(known[1], value):
+                continue
+            module = holder.partition(" ")[0]
+            if known or module in self._modules or _is_foreign(value):
+                said = _description(value)
+                # In a list, what comes after a thing that is gone is in its place.
+                name = f"{holder} {said if isinstance(key, int) else _key(key)}"
+                found[name] = found.get(name, "") + said
+        for (_, key), (holder, _) in gone.items():
+            found[f"{holder} {_key(key)}"] = "is gone"
+        state = _state()
+        found |= {k: v for k, v in state.items() if self._state.get(k) != v}
+        return found
+
+
+def registrations(operator: str) -> str:
+    """Tell what is registered for ``mylib::mix``: kernels, and what is promised."""
+    dump = torch._C._dispatch_dump(operator)
+    dispatched = re.sub(r"0x[0-9a-f]+|registered at \S+", "", dump)
+    registry = getattr(torch._library, "simple_registry", None)
+    if registry is None or not operator.partition(".")[0]:
+        return dispatched
+    entries = getattr(registry.singleton, "_data", {})
+    entry = entries.get(operator.partition(".")[0])
+    return dispatched + (_description(entry) if entry is not None else "")
+
+
+def _modules() -> list[str]:
+    """Name the modules of a compiler; looking at all takes twice as long."""
+    found = (name for name in list(sys.modules) if name.partition(".")[0] in ROOMS)
+    return [name for name in found if not f"{name}.".startswith(_ELSEWHERE)]
+
+
+def _values() -> Iterator[tuple[Place, str, Hashable, Any]]:
+    """Yield what modules hold, and what their tables and classes do."""
+    seen: set[int] = set()
+    for module in _modules():
+        held = sys.modules[module]
+        if not isinstance(held, ModuleType):
+            continue
+        for name, value in list(vars(held).items()):
+            yield (id(held), name), module, name, value
+            if id(value) not in seen and _is_table(value):
+                seen.add(id(value))
+                holder = f"{module} {name}:"
+                for key, entry in _entries(value):
+                    yield (id(value), key), holder, key, entry
+
+
+def _is_table(value: object) -> bool:
+    kind = type(value)
+    if kind in (dict, list, set):
+        return value is not sys.modules
+    if issubclass(kind, (ModuleType, torch.Tensor, FunctionType)):
+        return False
+    home = getattr(value if issubclass(kind, type) else kind, "__module__", None)
+    return isinstance(home, str) and home.partition(".")[0] in ROOMS
+
+
+def _entries(value: Any) -> Iterator[tuple[Hashable, Any]]:
+    if isinstance(value, dict):
+        yield from list(value.items())
+    elif isinstance(value, list):
+        yield from enumerate(list(value))
+    elif isinstance(value, set):
+        yield from ((each, True) for each in list(value))
+    else:
+        yield from list(getattr(value, "__dict__", {}).items())
+
+
+def _key(key: object) -> str:
+    if isinstance(key, (*_PLAIN, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(key)
+    return getattr(key, "__qualname__", "") or type(key).__qualname__
+
+
+def _is_same(before: object, now: object) -> bool:
+    return before is now or (isinstance(now, _PLAIN) and before == now)
+
+
+def _is_foreign(value: object) -> bool:
+    home = getattr(value, "__module__", "") or ""
+    made = isinstance(value, (FunctionType, MethodType, type))
+    return made and home.partition(".")[0] not in (*ROOMS, *sys.stdlib_module_names)
+
+
+def _state() -> dict[str, str]:
+    """List settings that no module holds as they are."""
+    state = {f"variable {name}": value for name, value in os.environ.items()}
+    for name in _CONFIGS:
+        config = sys.modules.get(name)
+        if config is not None and hasattr(config, "get_config_copy"):
+            for option, value in config.get_config_copy().items():
+                state[f"{name} {option}"] = _description(value)
+    state["dtype"] = str(torch.get_default_dtype())
+    state["device"] = str(torch.get_default_device())
+    state["threads"] = str(torch.get_num_threads())
+    state["deterministic"] = str(torch.are_deterministic_algorithms_enabled())
+    state["precision"] = torch.get_float32_matmul_precision()
+    return state
+
+
+def _description(value: object, depth: int = 3) -> str:
+    """Say the same of what the same statements have made in another process."""
+    if isinstance(value, _PLAIN):
+        return repr(value)[:200]
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if not depth:
+        return kind
+    within = [_description(each, depth - 1) for each in _parts(value)]
+    name = getattr(value, "__qualname__", "")
+    return f"{kind} {name} ({', '.join(within)})"
+
+
+def _parts(value: object) -> list[object]:
+    match value:
+        case FunctionType():
+            return [_digest(value.__code__), *_held(value)]
+        case partial():
+            return [value.func, *value.args, *value.keywords.values()]
+        case MethodType():
+            return [value.__func__]
+        case list() | tuple():
+            return list(value)[:50]
+        case set() | frozenset():
+            return sorted(value, key=_key)[:50]
+        case dict():
+            return [part for row in list(value.items())[:50] for part in row]
+        case type() | BuiltinFunctionType() | ModuleType() | torch.Tensor():
+            return []
+    return [part for row in getattr(value, "__dict__", {}).items() for part in row]
+
+
+def _held(function: FunctionType) -> list[object]:
+    """Look into a function's closure; a name in there may have no value yet."""
+    held = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            held.append(cell.cell_contents)
+    return held
+
+
+def _digest(code: CodeType) -> str:
+    """Tell functions apart by what they do, wherever they were written."""
+    digest = hashlib.sha256(code.co_code)
+    for constant in code.co_consts:
+        said = _digest(constant) if isinstance(constant, CodeType) else repr(constant)
+        digest.update(said.encode())
+    digest.update(" ".join(code.co_names).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,275 @@
+"""What a repro carries of the modules, libraries and files that a preload uses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from test_repro import about
+
+from shrinkfx.program.beside import Beside, Loading
+from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.repro import write_registrations
+
+FAKE_TORCH = """
+from types import SimpleNamespace
+
+REGISTERED = []
+
+def custom_op(name, mutates_args):
+    return lambda function: REGISTERED.append((name, function(2))) or function
+
+library = SimpleNamespace(custom_op=custom_op)
+ops = SimpleNamespace(load_library=lambda path: REGISTERED.append(open(path).read()))
+"""
+MIX = """
+import torch
+@torch.library.custom_op("mylib::mix", mutates_args=())
+def mix(x): return {0}
+"""
+
+
+def registered(carried: Carried, folder: Path) -> str:
+    """Run what registers operators where nothing else is."""
+    home = folder / "stranger"
+    home.mkdir()
+    (home / "torch.py").write_text(FAKE_TORCH)
+    for name, file in carried.files.items():
+        (home / name).write_bytes(file.read_bytes())
+    text = write_registrations(about(), carried.definitions, carried.unpacking)
+    script = home / "repro.py"
+    script.write_text(f"{text}\nprint(torch.REGISTERED)\n")
+    assert str(folder) not in text
+    command = [sys.executable, "-I", "-c", _RUN, str(script)]
+    done = subprocess.run(
+        command, cwd="/", check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+_RUN = """
+import runpy, sys, os
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def seen(folder: Path, *files: str, loads: Sequence[Loading] = ()) -> Beside:
+    """Tell of modules as a worker that has imported them does."""
+    modules = {}
+    for name in files:
+        parts = Path(name).with_suffix("").parts
+        dotted = parts[:-1] if parts[-1] == "__init__" else parts
+        modules[".".join(dotted)] = str(folder / name)
+    libraries = list(dict.fromkeys(each.library for each in loads))
+    callers = [(each.file, each.span[0]) for each in loads]
+    return Beside(modules, libraries, (), loads, callers)
+
+
+def cut_of(
+    preload: Path | str, file: Path, beside: Beside, cut: Cut | None = None
+) -> Carried:
+    each = Preload(str(preload), file)
+    return carry([each], beside, ["mylib::mix"], cut or Cut())
+
+
+def test_module_of_a_module_comes_along(tmp_path: Path) -> None:
+    home = tmp_path / "code"
+    home.mkdir()
+    (home / "ops.py").write_text("import helper\n" + MIX.format("helper.f(x)"))
+    (home / "helper.py").write_text("import deep.er\ndef f(x): return deep.er.TWO * x")
+    (home / "deep").mkdir()
+    (home / "deep" / "er.py").write_text("TWO = 2\n")
+    (home / "unused.py").write_text("raise SystemExit\n")
+    carried = cut_of(home / "ops.py", home / "ops.py", seen(home, "helper.py"))
+    assert carried.modules == ("deep.er", "helper")
+    assert "def mix" in carried.definitions[0].text
+    assert registered(carried, tmp_path) == "[('mylib::mix', 4)]"
+
+
+def test_module_of_a_package_keeps_its_place_in_it(tmp_path: Path) -> None:
+    home = tmp_path / "code" / "my_pkg"
+    home.mkdir(parents=True)
+    (home / "__init__.py").write_text("from .scale import SCALE\n")
+    (home / "scale.py").write_text("SCALE = 3\n")
+    (home / "ops.py").write_text("from . import SCALE" + MIX.format("x * SCALE"))
+    names = [f"my_pkg/{name}.py" for name in ("__init__", "scale", "ops")]
+    beside = seen(home.parent, *names)
+    carried = cut_of("my_pkg.ops", home / "ops.py", beside)
+    assert carried.definitions[0].text == "import my_pkg.ops"
+    assert carried.modules == ("my_pkg", "my_pkg.ops", "my_pkg.scale")
+    assert registered(carried, tmp_path) == "[('mylib::mix', 6)]"
+
+
+def test_module_that_was_seen_comes_along_whoever_names_it(tmp_path: Path) -> None:
+    home = tmp_path / "code"
+    home.mkdir()
+    text = "import importlib\nhelper = importlib.import_module('hel' + 'per')\n"
+    (home / "ops.py").write_text(text + MIX.format("helper.TWO * x"))
+    (home / "helper.py").write_text("TWO = 2\n")
+    beside = seen(home, "ops.py", "helper.py")
+    carried = cut_of(home / "ops.py", home / "ops.py", beside)
+    assert carried.modules == ("helper",)
+    assert registered(carried, tmp_path) == "[('mylib::mix', 4)]"
+    unused = cut_of(home / "ops.py", home / "ops.py", beside, Cut(modules=frozenset()))
+    assert unused.modules == ()
+
+
+def test_preload_that_another_module_imports_is_one(tmp_path: Path) -> None:
+    home = tmp_path / "code"
+    home.mkdir()
+    (home / "ops.py").write_text("ONE = 1\nimport helper" + MIX.format("helper.f(x)"))
+    (home / "helper.py").write_text("import ops\ndef f(x): return x + ops.ONE\n")
+    beside = seen(home, "ops.py", "helper.py")
+    text = (home / "ops.py").read_text()
+    carried = cut_of(home / "ops.py", home / "ops.py", beside)
+    assert carried.modules == ("helper", "ops")
+    assert "import helper" in text
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_preload_that_another_preload_imports_is_there_for_it(
+    tmp_path: Path, registers: bool
+) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    other = MIX.format("x").replace("mix", "mix_too") if registers else ""
+    first.write_text("TWO = 2\n" + other)
+    second.write_text("import first" + MIX.format("x * first.TWO"))
+    preloads = [Preload(str(file), file) for file in (first, second)]
+    cut = Cut(whole=registers)  # a slice would have no TWO
+    carried = carry(preloads, Beside(), ["mylib::mix"], cut)
+    assert carried.modules == ("first",)
+    assert "('mylib::mix', 4)" in registered(carried, tmp_path)
+
+
+def test_library_near_its_module_is_found_however_its_path_is_built(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "code"
+    (home / "build").mkdir(parents=True)
+    (home / "build" / "mine.so").write_text("loaded")
+    find = "__import__('glob').glob(__file__[:-6] + '*/*.so')[0]"
+    (home / "ops.py").write_text(f"import torch\ntorch.ops.load_library({find})\n")
+    file, library = str(home / "ops.py"), str(home / "build" / "mine.so")
+    loading = Loading(file, (2, 0, 2, 70), library)
+    carried = cut_of(home / "ops.py", home / "ops.py", seen(home, loads=[loading]))
+    assert carried.files == {"mine.so": Path(library)}
+    assert carried.modules == ("ops",)
+    assert registered(carried, tmp_path) == "['loaded']"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.ops.load_library(PATH)",
+        "torch.ops.load_library(\n    PATH,\n)",
+        "lib = build_somewhere(PATH)",
+    ],
+)
+@pytest.mark.parametrize("where", ["z/cache/deep", "a/code/build", "a/build"])
+def test_call_that_loads_a_library_is_given_its_new_place(
+    tmp_path: Path, call: str, where: str
+) -> None:
+    home, cache = tmp_path / "a" / "code", tmp_path / where
+    home.mkdir(parents=True)
+    cache.mkdir(parents=True)
+    (cache / "theirs.so").write_text("loaded")
+    text = f"import torch\nPATH = '{cache}/theirs.so'[:]\n"
+    start = text.count("\n") + 1
+    (home / "ops.py").write_text(f"{text}{call}\n")
+    column = call.index("=") + 2 if "=" in call else 0
+    last = call.splitlines()[-1]
+    span = start, column, start + call.count("\n"), len(last)
+    loading = Loading(str(home / "ops.py"), span, str(cache / "theirs.so"))
+    beside = seen(home, loads=[loading])
+    carried = cut_of(home / "ops.py", home / "ops.py", beside)
+    assert carried.files == {"theirs.so": cache / "theirs.so"}
+    assert "PATH" not in carried.unpacking
+    assert registered(carried, tmp_path) == "['loaded']"
+
+
+def test_extension_is_imported_by_its_name_from_wherever_it_was_built(
+    tmp_path: Path,
+) -> None:
+    home, cache = tmp_path / "a" / "code", tmp_path / "z" / "cache" / "deep"
+    home.mkdir(parents=True)
+    cache.mkdir(parents=True)
+    (cache / "fast.so").write_text("no library")
+    text = "import torch\nfast = load(\n    'fast', ['fast.cpp'])\n"
+    (home / "ops.py").write_text(text + MIX.format("fast.mix(x)"))
+    span = 2, 7, 3, len("    'fast', ['fast.cpp'])")
+    library = str(cache / "fast.so")
+    loading = Loading(str(home / "ops.py"), span, library, is_module=True)
+    beside = seen(home, loads=[loading])
+    carried = cut_of(home / "ops.py", home / "ops.py", beside)
+    assert "fast = __import__('fast'\n)" in carried.unpacking
+    assert "'./fast.so': 'fast.so'" in carried.unpacking
+
+
+def test_table_that_was_read_lies_beside_and_large_or_distant_files_do_not(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "a" / "code"
+    home.mkdir(parents=True)
+    (home / "table.txt").write_text("7")
+    (tmp_path / "far.txt").write_text("8")
+    with (home / "huge.bin").open("wb") as huge:
+        huge.truncate(65 << 20)
+    read = "import pathlib\nROW = pathlib.Path(__file__).with_name('table.txt')"
+    (home / "ops.py").write_text(read + MIX.format("ROW.read_text()"))
+    names = [str(home / "table.txt"), str(home / "huge.bin"), str(tmp_path / "far.txt")]
+    beside = Beside(files=names)
+    carried = cut_of(home / "ops.py", home / "ops.py", beside)
+    assert carried.files == {"table.txt": home / "table.txt"}
+    assert registered(carried, tmp_path) == "[('mylib::mix', '7')]"
+
+
+def test_two_files_of_one_name_get_two(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ops.so").write_text(name)
+        (tmp_path / name / "repro.py").write_text(name)
+    ours = [str(tmp_path / n / f) for f in ("ops.so", "repro.py") for n in "ab"]
+    (tmp_path / "ops.py").write_text(MIX.format("x"))
+    beside = Beside(libraries=ours[:2], files=ours[2:])
+    carried = cut_of(tmp_path / "ops.py", tmp_path / "ops.py", beside)
+    assert sorted(carried.files) == ["2-ops.so", "2-repro.py", "3-repro.py", "ops.so"]
+
+
+def test_preload_of_which_nothing_is_left_goes(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(MIX.format("x"))
+    (tmp_path / "other.py").write_text(
+        "import helper" + MIX.format("helper.f(x)").replace("mylib", "theirs")
+    )
+    (tmp_path / "helper.py").write_text("def f(x): return x\n")
+    (tmp_path / "lib.so").write_bytes(b"elf")
+    preloads = [
+        Preload(str(tmp_path / name), tmp_path / name)
+        for name in ("ops.py", "other.py")
+    ]
+    preloads += [Preload(str(tmp_path / "lib.so")), Preload("installed")]
+    sliced = carry(preloads, Beside(), ["mylib::mix"], Cut())
+    assert list(sliced.kept.values()) == ["cut", "not needed", "library", "imported"]
+    assert sliced.units == ((2, 0), (3, 0))
+    least = Cut(preloads=frozenset([2, 3]))
+    carried = carry(preloads, Beside(), ["mylib::mix"], least)
+    assert list(carried.kept.values()) == ["cut", *3 * ["not needed"]]
+    assert (carried.files, carried.modules, carried.unpacking) == ({}, (), "")
+    assert [part.text for part in carried.definitions][1:] == ["", "", ""]
+    whole = carry(preloads, Beside(), ["mylib::mix"], Cut(whole=True))
+    assert list(whole.kept.values()) == ["whole", "whole", "library", "imported"]
+    assert whole.modules == ("helper",)
+
+
+def test_modules_are_quoted_as_they_are(tmp_path: Path) -> None:
+    odd = "A = '''x'''\nB = 'a\\nb\\\\'\nC = r'\\d'\nD = \"\"\"'''\"\"\"\n# 'end'"
+    (tmp_path / "helper.py").write_text(odd)
+    text = "import helper" + MIX.format("helper.A + helper.B + helper.C + helper.D")
+    (tmp_path / "ops.py").write_text(text)
+    carried = cut_of(tmp_path / "ops.py", tmp_path / "ops.py", Beside())
+    expected = "x" + "a\nb\\" + "\\d" + "'''"
+    assert registered(carried, tmp_path) == repr([("mylib::mix", expected)])

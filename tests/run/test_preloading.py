@@ -1,0 +1,227 @@
+"""Preloads are cut as far as eager allows, which sees no lowering."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles import FakeServer
+
+from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.server import Server
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.beside import Beside
+from shrinkfx.program.messages import Ending
+from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.header import About
+from shrinkfx.run.preloading import (
+    MAX_QUESTIONS,
+    Effect,
+    Judge,
+    droppable,
+    smallest_first,
+)
+
+ABOUT = About(
+    Signature(Kind.MISMATCH, Stage.COMPARE), "shrinkfx", {}, (1, 1), {}, {}, True, False
+)
+EFFECT = Effect(
+    outcome="a",
+    exported="b",
+    changes={"torch.library _defs: mylib::mix": "True", "lowerings: mylib.gone": "f"},
+    registered=frozenset({"mylib::mix", "mylib::gone"}),
+    modules=frozenset(),
+    files=frozenset(),
+)
+
+
+def judge(answer: Callable[[str], Ending] = lambda _: Ending("exit")) -> Judge:
+    """Make a judge whose worker answers of a script's text."""
+    server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
+    limits = Limits(60.0, 1 << 30)
+    return Judge(server, limits, Meter(), Path("m.pt2"), ["mylib::mix"], ABOUT)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"outcome": "other"}, False),
+        ({"exported": "other"}, False),
+        ({"changes": {"torch.library _defs: mylib::mix": "True"}}, True),
+        ({"changes": {"lowerings: mylib.gone": "f"}}, False),
+        ({"changes": {**EFFECT.changes, "config: x": "1"}}, False),
+        ({"changes": {**EFFECT.changes, "lowerings: mylib.gone": "g"}}, True),
+        ({"changes": {**EFFECT.changes, "lowerings: mylib.gone_too": "g"}}, False),
+    ],
+)
+def test_effect_is_kept_where_only_what_is_gone_differs(
+    change: dict[str, Any], same: bool
+) -> None:
+    assert EFFECT.is_kept_by(replace(EFFECT, **change), ["mylib::mix"]) == same
+    assert not EFFECT.is_kept_by(None, ["mylib::mix"])
+
+
+@pytest.mark.parametrize("needed", [[], [3], [0, 7], [2, 3, 4], list(range(8))])
+def test_droppable_leaves_what_is_needed(needed: Sequence[int]) -> None:
+    units = [(0, line + 1) for line in range(8)]
+    kept = {(0, line + 1) for line in needed}
+    found = droppable(units, lambda some: not kept & set(some), judge())
+    assert set(units) - set(found) == kept
+
+
+def test_droppable_gives_up_in_the_end() -> None:
+    tired, asked = judge(), []
+
+    def fine(some: Sequence[tuple[int, int]]) -> bool:
+        tired.questions += 1
+        asked.append(some)
+        return False
+
+    assert droppable([(0, n) for n in range(200)], fine, tired) == []
+    assert len(asked) == MAX_QUESTIONS
+
+
+def says(text: str, *needed: str) -> Ending:
+    """Answer as a worker does where operators need some lines, and others act."""
+    if not all(line in text for line in needed):
+        return Ending("exit", code=1)
+    changes = {"lowerings: aten.relu": "f"} if "lowerings" in text else {}
+    answer = {"changes": changes, "registered": ["mylib::mix"], "outcome": "same"}
+    answer |= {"exported": "same", "modules": ["helper"] if "helper" in text else []}
+    return Ending("exit", answer={**answer, "files": []})
+
+
+OPS = """\
+import torch
+import helper
+import logs
+logs.begin()
+lowerings[torch.ops.aten.relu] = helper.f
+@torch.library.custom_op("mylib::mix", mutates_args=())
+def mix(x): return x
+class Net: pass
+"""
+
+
+def ways(folder: Path, text: str, asked: Judge) -> list[Carried]:
+    for name in ("helper", "logs"):
+        (folder / f"{name}.py").write_text("def f(): pass\ndef begin(): pass\n")
+    file = folder / "ops.py"
+    file.write_text(text)
+    preloads = [Preload(str(file), file)]
+    modules = {name: str(folder / f"{name}.py") for name in ("helper", "logs")}
+
+    def made(cut: Cut) -> Carried:
+        return carry(preloads, Beside(modules), ["mylib::mix"], cut)
+
+    return smallest_first(made, asked, ["mylib::mix"])
+
+
+def test_what_changes_nothing_goes_and_what_a_compiler_sees_stays(
+    tmp_path: Path,
+) -> None:
+    asked = judge(lambda text: says(text, "def mix"))
+    smallest, *surer = ways(tmp_path, OPS, asked)
+    text = smallest.definitions[0].text
+    assert "lowerings" in text
+    assert "logs" not in text
+    assert smallest.modules == ("helper",)
+    assert ["logs" in each.definitions[0].text for each in surer] == [True, True]
+    assert [each.kept[str(tmp_path / "ops.py")] for each in surer] == ["cut", "whole"]
+
+
+def test_nothing_is_asked_where_nothing_can_go(tmp_path: Path) -> None:
+    asked = judge(lambda text: says(text))
+    file = tmp_path / "ops.py"
+    file.write_text(OPS.replace("import", "#").replace("lo", "# lo"))
+
+    def made(cut: Cut) -> Carried:
+        return carry([Preload(str(file), file)], Beside(), ["mylib::mix"], cut)
+
+    found = smallest_first(made, asked, ["mylib::mix"])
+    assert asked.questions == 0
+    assert len(found) == 2
+
+
+REAL = """\
+import torch
+from torch._inductor.lowering import lowerings
+
+@torch.library.custom_op("planted::first", mutates_args=())
+def first(x: torch.Tensor) -> torch.Tensor:
+    return x.relu()
+
+first.register_fake(torch.empty_like)
+
+def plant(lower):
+    return lambda *args: lower(*args)
+
+print("loaded")
+torch.library.define("planted::gone", "(Tensor x) -> Tensor")
+lowerings[torch.ops.planted.gone.default] = plant(None)
+lowerings[torch.ops.aten.cosh.default] = plant(lowerings[torch.ops.aten.cosh.default])
+"""
+
+
+def test_worker_tells_what_matters_to_a_program_from_what_does_not(
+    tmp_path: Path,
+) -> None:
+    file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
+    file.write_text(REAL)
+    save(file, program)
+    operators = ["planted::first", "aten::cosh"]
+
+    def made(cut: Cut) -> Carried:
+        return carry([Preload(str(file), file)], Beside(), operators, cut)
+
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        smallest, sliced, _ = smallest_first(made, asked, operators)
+    kept, all_that_acts = (each.definitions[0].text for each in (smallest, sliced))
+    assert all(word in all_that_acts for word in ("print", "gone", "aten.cosh"))
+    assert not any(word in kept for word in ("print", "gone"))
+    assert all(word in kept for word in ("register_fake", "aten.cosh", "def plant"))
+
+
+def save(file: Path, program: Path) -> None:
+    """Export a program of one of the operators, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _SAVE, str(file), str(program)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+_SAVE = """
+import runpy, sys, torch
+runpy.run_path(sys.argv[1])
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.planted.first(x).cosh()
+program = torch.export.export(Net(), (torch.ones(3),))
+torch.export.save(program, sys.argv[2])
+"""
+
+
+def test_what_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
+    nothing_runs = judge(lambda _: Ending("exit", code=1))
+    texts = [way.definitions[0].text for way in ways(tmp_path, OPS, nothing_runs)]
+    assert nothing_runs.questions == 2
+    assert ["logs" in text for text in texts] == [True, True]
+    assert ["Net" in text for text in texts] == [False, True]
+
+
+def test_slice_that_lacks_a_line_is_not_tried_any_further(tmp_path: Path) -> None:
+    asked = judge(lambda text: says(text, "class Net"))
+    (only,) = ways(tmp_path, OPS, asked)
+    assert asked.questions == 2
+    assert "class Net" in only.definitions[0].text

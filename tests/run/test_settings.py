@@ -1,0 +1,33 @@
+"""Which variables of a shell a repro is tried without."""
+
+from __future__ import annotations
+
+from shrinkfx.run.settings import ONLY_SHOWN, inherited, to_ask_about
+
+SHELL = {
+    "TORCH_LOGS": "+dynamo",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+    "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER": "2",
+    "OMP_NUM_THREADS": "4",
+    "TORCHINDUCTOR_CACHE_DIR": "/somebody/has/room",
+    "HOME": "me",
+}
+
+
+def test_what_is_only_shown_is_never_inherited() -> None:
+    assert inherited(SHELL) == {
+        "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER": "2",
+        "OMP_NUM_THREADS": "4",
+    }
+    assert not inherited({name: "1" for names in ONLY_SHOWN.values() for name in names})
+
+
+def test_all_that_may_matter_is_asked_about_the_users_own_too() -> None:
+    given = {"TORCH_LOGS": "+aot", "AOTI_RUNTIME_CHECK_INPUTS": "1"}
+    assert to_ask_about(given, SHELL) == [
+        "AOTI_RUNTIME_CHECK_INPUTS",
+        "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
+        "OMP_NUM_THREADS",
+        "TORCH_LOGS",
+    ]
+    assert to_ask_about({}, {"HOME": "me"}) == []
