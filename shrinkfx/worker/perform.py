@@ -38,7 +38,12 @@ from shrinkfx.worker.memory import guard_pages
 from shrinkfx.worker.opened import with_open_branches
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
-from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
+from shrinkfx.worker.source import (
+    Unprintable,
+    export_source,
+    long_values,
+    print_program,
+)
 from shrinkfx.worker.space import find_space
 from shrinkfx.worker.supervise import Note
 from shrinkfx.worker.values import Values
@@ -154,8 +159,7 @@ class Worker:
         built = rebuild(program, candidate, Values(home, program), taps)
         for again in (built.stale, arguments.get("form") == "source"):
             if again:
-                exported = run_source(print_program(built), built)
-                built = built.exported_again(exported)
+                built = built.exported_again(export_source(built)[0])
         return built
 
     def _save(
@@ -192,8 +196,9 @@ class Worker:
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
         try:
-            source, unprintable = print_program(built, device).to_json(), ""
-        except Unprintable as error:
+            loose = export_source(built)[1]
+            source, unprintable = print_program(built, device, loose).to_json(), ""
+        except Exception as error:  # noqa: BLE001 - a script would raise it, too
             source, unprintable = {}, str(error)
         torch.save(long_values(built), arguments["data"])
         self._prepare_eager()
