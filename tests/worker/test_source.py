@@ -129,8 +129,9 @@ class Patches(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         grid = self.patch(self.stem(x).relu())
-        tokens = grid.flatten(2).tanh()
-        return tokens.reshape(grid.shape).sin()
+        tokens: Tensor = grid.flatten(2).tanh()
+        found: Tensor = tokens.reshape(grid.shape).sin()
+        return found
 
 
 class Padded(torch.nn.Module):
@@ -142,7 +143,8 @@ class Padded(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         frames = torch.nn.functional.pad(self.down(x), (1, 0)).tanh()
-        return frames.mT.contiguous().cumsum(1) + x.sum()
+        found: Tensor = frames.mT.contiguous().cumsum(1) + x.sum()
+        return found
 
 
 def sizes(exported: torch.export.ExportedProgram) -> list[str]:
