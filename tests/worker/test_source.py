@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import UserError, UserErrorType
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.rebuild import Rebuilt, rebuild
-from shrinkfx.worker.source import export_source, print_program, run_source
+from shrinkfx.worker.source import (
+    Printed,
+    export_source,
+    print_program,
+    run_source,
+)
 from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
 
 
@@ -235,3 +241,26 @@ def test_dims_that_export_takes_by_name_keep_it_and_the_others_their_bounds() ->
     assert declared == f'{name} = torch.export.Dim("{name}", min=3, max=9)'
     unnamed = "torch.export.Dim.AUTO(min=2, max=99)"
     assert printed.dynamic_shapes == f"({{2: {unnamed}}}, {{0: {name}}})"
+
+
+def test_export_that_refuses_whatever_is_declared_is_asked_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def refuses(printed: Printed, built: Rebuilt) -> None:
+        asked.append(printed.dynamic_shapes)
+        raise UserError(
+            UserErrorType.CONSTRAINT_VIOLATION,
+            "Constraints violated (L['x'].size()[0])! For more information",
+        )
+
+    monkeypatch.setattr("shrinkfx.worker.source.run_source", refuses)
+    dim = torch.export.Dim("n", min=3, max=9)
+    inputs = Inputs((torch.randn(5, 2),), {})
+    exported = torch.export.export(Widen(), inputs.args, dynamic_shapes=({0: dim},))
+    with pytest.raises(UserError, match="Constraints violated"):
+        export_source(Rebuilt(exported, inputs, inputs))
+    first, last = asked
+    assert re.fullmatch(r"\(\{0: \w+\},\)", first)
+    assert last == "({0: torch.export.Dim.AUTO(min=3, max=9)},)"
