@@ -61,6 +61,9 @@ def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> No
     assert set(expected["suspects"]) <= set(operators)
     # More operators of a kernel may be as sure.
     assert found[operators.index(expected["suspects"][0])].weight == surest
+    if "user kernel" in expected["message"]:  # the finding says whose it is
+        assert operators[0] == expected["suspects"][0]
+        assert found[1].weight < surest
 
 
 @pytest.mark.aoti

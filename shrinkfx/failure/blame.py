@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,46 @@ class Evidence:
         return cls(tuple(launches), *said)
 
 
+@dataclass(frozen=True)
+class Tie:
+    """Suspects of which none is surer than another: their order says nothing.
+
+    Attributes:
+        rank: of all of them; one more than there are surer suspects.
+    """
+
+    rank: int
+    members: tuple[Suspect, ...]
+
+    def __str__(self) -> str:
+        first, *others = self.members
+        if not others:
+            return f"suspect: {first}"
+        why = f", each of which {first.why}"
+        if {member.why for member in others} != {first.why}:
+            why = ", none surer than another"
+        elif first.why.startswith(_IN_KERNEL):
+            why = f" of kernel {first.why.removeprefix(_IN_KERNEL)}"
+        called = dict.fromkeys(m.operator.rpartition(".")[0] for m in self.members)
+        shown = [*called][:_SHOWN] + ["..."] * (len(called) > _SHOWN)
+        return f"suspects: {len(self.members)} operators{why}: {', '.join(shown)}"
+
+
+def ties(found: Sequence[Suspect]) -> list[Tie]:
+    """Put suspects of one weight together, the surest first."""
+    told: list[Tie] = []
+    for _, members in itertools.groupby(found, key=lambda suspect: suspect.weight):
+        rank = 1 + sum(len(tie.members) for tie in told)
+        told.append(Tie(rank, tuple(members)))
+    return told
+
+
+_SHOWN = 3
+"""Operators of a tie that are named."""
+
+_IN_KERNEL = "in kernel "
+
+
 def suspects(
     evidence: Evidence, skeleton: Skeleton, failure: Signature
 ) -> tuple[Suspect, ...]:
@@ -104,11 +145,12 @@ def _accusations(
             yield name, weight, _AT_WORK
     yield from _of_words(evidence, skeleton)
     if number := _named(evidence):
-        yield from _of_kernel(evidence.launches, number, skeleton, failure, 0.9)
+        sure = 1.0 if _USERS in evidence.text else 0.9
+        yield from _of_kernel(evidence, number, skeleton, failure, sure)
     elif failure.stage is Stage.RUN and (number := reached(evidence)):
         # A corrupt heap shows later than where it was corrupted.
         sure = 0.4 if failure.kind is Kind.IMA else 0.8
-        yield from _of_kernel(evidence.launches, number, skeleton, failure, sure)
+        yield from _of_kernel(evidence, number, skeleton, failure, sure)
 
 
 def _liars_part(failure: Signature) -> float:
@@ -151,11 +193,18 @@ def _named(evidence: Evidence) -> list[int]:
     words = [w for w in re.findall(r"\w[\w.]*", said) if w in kernels]
     if not words:
         # A compiler knows a user's kernel by the name without Inductor's number.
-        stems = {re.sub(r"_\d+$", "", k): k for k in kernels if "_fused_" not in k}
+        users = [k for k in kernels if not _INDUCTORS.search(k)]
+        stems = {re.sub(r"_\d+$", "", k): k for k in users}
         words = [stems[w] for w in re.findall(r"\w+", said) if w in stems]
     places = enumerate(evidence.launches)
     return [n for n, (kernel, _) in places if words and kernel == words[0]]
 
+
+_INDUCTORS = re.compile(r"(?:^|_)(?:cpp|cuda|triton_[a-z]{3})_fused_")
+"""What Inductor calls its own kernels. A user's may be called ``norm_fused``."""
+
+_USERS = "(user kernel "
+"""What a finding of the interpreter says behind the name of such a kernel."""
 
 _PRINTED = re.compile(r"\[ (before|after)_launch: (\S+) \]")
 
@@ -178,29 +227,34 @@ def reached(evidence: Evidence) -> list[int]:
 
 
 def _of_kernel(
-    launches: Sequence[Launch],
+    evidence: Evidence,
     accused: Sequence[int],
     skeleton: Skeleton,
     failure: Signature,
     sure: float,
 ) -> Iterator[Accusation]:
-    """Accuse what a kernel computes: least what others have computed well."""
+    """Accuse what a kernel computes: least what others have computed well.
+
+    A user's kernel is that of its custom operator, whatever else bears its name.
+    """
+    launches = evidence.launches
     kernel = launches[accused[0]][0]
+    names = [name for place in accused for name in launches[place][1]]
+    names = [name for name in dict.fromkeys(names) if name in skeleton]
+    own = _owners(kernel, names, evidence.text, skeleton)
     if failure.stage is Stage.COMPILE:
         well = [nodes for name, nodes in launches if name != kernel]
     else:
         well = [nodes for _, nodes in launches[: accused[0]]]
-    cleared = {name for nodes in well for name in nodes}
+    cleared = {name for nodes in well for name in nodes} - own
     kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
-    names = [name for place in accused for name in launches[place][1]]
-    names = [name for name in dict.fromkeys(names) if name in skeleton]
-    kept_out = _not_its_kind(kernel, names, skeleton)
+    kept_out = set(names) - own if own else _out_of_branch(names, skeleton)
     for name in names:
         weight = sure * (0.3 if name in cleared or name in kept_out else 1.0)
         weight *= 0.6 if skeleton.node(name).target in kinds else 1.0
         if failure.detail == _BOUNDS and not _indexes(skeleton, name):
             weight *= 0.5
-        yield name, weight, f"in kernel {kernel}"
+        yield name, sure if name in own else weight, f"{_IN_KERNEL}{kernel}"
 
 
 _BOUNDS = "index out of bounds"
@@ -216,11 +270,22 @@ def _indexes(skeleton: Skeleton, name: str) -> bool:
     return not target.startswith("aten.") or bool(_INDEXING.search(target))
 
 
-def _not_its_kind(kernel: str, names: Sequence[str], skeleton: Skeleton) -> set[str]:
-    """List what a kernel can hardly compute, though Inductor says that it does.
+def _owners(
+    kernel: str, names: Sequence[str], text: str, skeleton: Skeleton
+) -> set[str]:
+    """Find the custom operators that a user's kernel is of; none of Inductor's own.
 
-    Nodes of a branch bear names that others outside of it bear as well; and a
-    user's kernel is that of a custom operator, whose neighbours are named with it.
+    Inductor names their neighbours with it, and them with kernels of these.
+    """
+    if _INDUCTORS.search(kernel) and f"in {kernel} {_USERS}" not in text:
+        return set()
+    return {n for n in names if not skeleton.node(n).target.startswith("aten.")}
+
+
+def _out_of_branch(names: Sequence[str], skeleton: Skeleton) -> set[str]:
+    """List what the kernel of a branch can hardly compute.
+
+    Nodes of a branch bear names that others outside of it bear as well.
     """
     branching = {
         name
@@ -228,6 +293,4 @@ def _not_its_kind(kernel: str, names: Sequence[str], skeleton: Skeleton) -> set[
         for operand in skeleton.node(name).operands
         if skeleton.node(operand).role is Role.SUBGRAPH
     }
-    custom = {n for n in names if not skeleton.node(n).target.startswith("aten.")}
-    chosen = branching or (set() if "_fused_" in kernel else custom)
-    return set(names) - chosen if chosen else set()
+    return set(names) - branching if branching else set()

@@ -15,7 +15,20 @@ _LINE = re.compile(r"interpreter(, compile-time benchmark)?: ([^\n]+)")
 _ACCESS = re.compile(r"illegal memory access: out-of-bounds (load|store|atomic)")
 _KERNEL = re.compile(r"in \w+ \(([^)]*)\)")
 _ASSERTION = re.compile(r"device-side assert in \w+ \([^)]*\): (.*?)(?: \[program|$)")
+_MISALIGNED = "misaligned"
 _DOES = {"load": "read", "store": "write", "atomic": "write"}
+
+
+def what_need_not_show(failure: Signature) -> str:
+    """Say what of a finding's kind a GPU may let pass: it checks none of these.
+
+    An assertion, a wrong value and a compile error do show there. What is misaligned
+    faults only where Triton reads more than one element at a time.
+    """
+    if failure.kind is Kind.IMA:
+        misaligned = failure.detail == _MISALIGNED
+        return "a misaligned address" if misaligned else "an out-of-bounds access"
+    return "a wrong layout" if failure.detail.startswith("layout of ") else ""
 
 
 def finding(text: str, stage: Stage) -> Signature | None:
@@ -34,7 +47,7 @@ def finding(text: str, stage: Stage) -> Signature | None:
         detail = f"out-of-bounds {_DOES[access[1]]}"
         return Signature(Kind.IMA, stage, detail, line[0], operators=operators)
     if "misaligned address" in said:
-        return Signature(Kind.IMA, stage, "misaligned", line[0], operators=operators)
+        return Signature(Kind.IMA, stage, _MISALIGNED, line[0], operators=operators)
     if assertion := _ASSERTION.search(said):
         words = assertion[1]
         detail = "index out of bounds" if "out of bounds" in words else normalise(words)

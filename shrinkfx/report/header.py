@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shrinkfx.failure.interpreted import what_need_not_show
 from shrinkfx.failure.sanitizer import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.transcript import CANNOT_TELL
 from shrinkfx.program.messages import Guard
 
 
@@ -66,12 +68,26 @@ class About:
     def guarded(self) -> bool:
         return self.guard is not Guard.OFF
 
+    @property
+    def need_not_show(self) -> str:
+        """Say what a reader who only runs the script may not see, or ''."""
+        if self.guarded:
+            return "an illegal access"
+        return what_need_not_show(self.signature) if self.interpreted_for else ""
+
 
 _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
     "the failure above is what that observed; a GPU has yet to confirm it."
 )
 _COMPILED = "Verified by compiling for {} with no GPU: no kernel was run."
+
+
+def is_of_interpreter(script: str) -> bool:
+    """Tell whether a repro's failure was seen on the interpreter, and nowhere else."""
+    return bool(
+        re.search("^# Verified on Triton's interpreter only", script, re.MULTILINE)
+    )
 
 
 def _without_gpu(about: About) -> list[str]:
@@ -196,11 +212,11 @@ def _careful(about: About) -> list[str]:
 def _how_to_run(about: About) -> str:
     if about.guarded:
         return _UNDER_SANITIZER
-    if about.interpreted_for and about.signature.detail.startswith("layout of "):
-        return "shrinkfx --verify repro.py (AOTInductor does not look at layouts)"
-    if about.interpreted_for and about.signature.kind is Kind.IMA:
-        return "compute-sanitizer python repro.py (without that it may pass)"
-    return "python repro.py"
+    if not about.need_not_show:
+        return "python repro.py"
+    if about.signature.kind is Kind.IMA:
+        return "compute-sanitizer python repro.py, or shrinkfx --verify repro.py"
+    return "shrinkfx --verify repro.py (AOTInductor does not look at layouts)"
 
 
 def _memory(about: About) -> list[str]:
@@ -234,15 +250,24 @@ def _expectation(about: About) -> list[str]:
         beside = [f"{{inputs}} is {about.inputs}."] if about.inputs else []
         said = "it writes repro.pt2, for which the command above exits with 0."
         return [said, *beside]
-    fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
-    if not about.reference:
-        fixed = "eager refuses such inputs, too, so they may be what is wrong."
     flaky = f", in about {about.rate:.2g} of its {about.runs} runs"
     often = flaky if about.runs > 1 else ""
     when = f", in call {about.calls}" if about.calls > 1 else ""
     passes = ["it passes at the sizes of `passing`, and at those of `failing`:"]
     said = f"{_failure(about.signature)}{when}{often};"
-    return [*(passes if about.passes else []), said, fixed]
+    return [*(passes if about.passes else []), said, *_otherwise(about)]
+
+
+def _otherwise(about: About) -> list[str]:
+    """Say what a script does that does not fail."""
+    fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
+    if not about.reference:
+        fixed = "eager refuses such inputs, too, so they may be what is wrong."
+    if not about.need_not_show:
+        return [fixed]
+    plainly = f"run without that, it may come to its end: it exits with {CANNOT_TELL}."
+    sure = about.guarded or not about.reference
+    return [f"{fixed[:-1]};", plainly] if sure else [plainly]
 
 
 def _failure(signature: Signature) -> str:

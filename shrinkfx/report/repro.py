@@ -138,6 +138,8 @@ def _imports(about: About, definitions: Sequence[Definitions], *modules: str) ->
         settings = [f'os.environ["{name}"] = {value!r}' for name, value in variables]
         lines += ["import os", "", *settings, ""]
     modules = (*modules, *(["copy"] if about.keeps_state else []))
+    if about.guarded and not about.environment:  # else it is there already
+        modules = (*modules, "os")
     lines += [f"import {module}" for module in sorted(modules)]
     return "\n".join([*lines, "import torch"])
 

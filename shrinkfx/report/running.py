@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from shrinkfx.failure.signature import MEMORY, Kind, Stage
+from shrinkfx.failure.transcript import AT_ITS_END, CANNOT_TELL
 from shrinkfx.report.header import About
 
 PASSES = 'print("passes at", *(tuple(value.shape) for value in inputs))'
@@ -116,14 +117,33 @@ def _often(about: About, again: str) -> str:
 
 
 def _claim(about: About) -> str:
-    """Say that it no longer fails, when that is sure.
+    """Say that it no longer fails, when that is sure, or else how to tell.
 
     Until what was allocated is freed, nobody may have looked at a heap that is corrupt.
     """
+    failure = about.signature
+    at_run_time = failure.detail == MEMORY and failure.stage is Stage.RUN
+    freed = "del actual, compiled  # what is freed shows a corrupt heap\n"
+    return freed * at_run_time + _end(about)
+
+
+def _end(about: About) -> str:
     claim = 'print("no longer fails")'
-    if about.signature.detail != MEMORY or about.signature.stage is not Stage.RUN:
+    if not about.need_not_show:
         return claim
-    return f"del actual, compiled  # what is freed shows a corrupt heap\n{claim}"
+    checks = "run it under compute-sanitizer or `shrinkfx --verify`"
+    if about.guarded:
+        checks = "run it under AddressSanitizer, as above, or `shrinkfx --verify`"
+    elif about.signature.kind is not Kind.IMA:
+        checks = "run it under `shrinkfx --verify`"
+    untold = (
+        f'print(\n    "{AT_ITS_END}{about.need_not_show} need not show: "\n'
+        f'    "{checks}"\n)\nraise SystemExit({CANNOT_TELL})'
+    )
+    if not about.guarded:
+        return untold
+    shown = 'if "libasan" not in os.environ.get("LD_PRELOAD", ""):\n'
+    return f"{shown}{textwrap.indent(untold, '    ')}\n{claim}"
 
 
 def _comparison(about: About) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from shrinkfx.failure.blame import Suspect
+from shrinkfx.failure.blame import Suspect, ties
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
@@ -69,6 +69,12 @@ def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
             )
         )
     return sorted(found, key=lambda caught: -caught.checks)
+
+
+def ranked(suspects: Sequence[Suspect]) -> list[dict[str, Any]]:
+    """List suspects with their ranks; those of one rank are a tie."""
+    told = ties(suspects)
+    return [{"rank": tie.rank, **asdict(s)} for tie in told for s in tie.members]
 
 
 DIGITS = 12
@@ -139,7 +145,7 @@ def summarise(
         "builds": dict(builds),
         **memory,
         "warnings": list(warnings),
-        "suspects": [asdict(suspect) for suspect in suspects],
+        "suspects": ranked(suspects),
         "verified": {"runs": verified[0], "failed": verified[1]},
         "repro": written.files[0].name if written.files else None,
         "repro_form": written.how,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shrinkfx import scratch
 from shrinkfx.check.blaming import interrogate
-from shrinkfx.failure.blame import Evidence, suspects
+from shrinkfx.failure.blame import Evidence, suspects, ties
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.run.building import choose_build
 from shrinkfx.run.job import Job
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shrinkfx.run.subject import Subject
 
 _SHOWN = 3
-"""Suspects that are worth a line to whoever waits."""
+"""Suspects, or ties of them, that are worth a line to whoever waits."""
 
 
 def with_suspects(
@@ -49,6 +49,6 @@ def with_suspects(
     if subject.command is None:
         known = interrogate(found.compiler, whole, target, known, job.note)
     blamed = suspects(known, whole.skeleton, target)
-    for line in list(dict.fromkeys(map(str, blamed)))[:_SHOWN]:
-        job.note(f"suspect: {line}")
+    for tie in ties(blamed)[:_SHOWN]:
+        job.note(str(tie))
     return replace(found, suspects=blamed)

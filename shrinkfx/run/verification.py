@@ -11,10 +11,13 @@ from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.failure.interpreted import what_need_not_show
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.transcript import AT_ITS_END
+from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Backend, Guard, Probe
-from shrinkfx.report.header import is_repro, read_failure
+from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
 from shrinkfx.run.job import limits_of
 from shrinkfx.search.events import Listener, Noted
 
@@ -48,16 +51,7 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     """
     script = options.model
     text = _read(script)
-    if not is_repro(text):
-        raise UsageError(
-            f"{script} was not written by shrinkfx: its header states no failure. "
-            f"To run any script: python {script}"
-        )
     expected, guard = read_failure(text)
-    if expected and expected.kind is Kind.CHECK:
-        raise UsageError(
-            f"{script}: only its --check command can tell whether it fails"
-        )
     beside = sorted(script.resolve().parent.iterdir())
     files = [script, *(p for p in beside if p.name != script.name and _named(p, text))]
     listener(Noted(f"running {script.name} in an empty folder"))
@@ -65,21 +59,40 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     with Server(
         environment=None,
         device=device,
-        backend=options.backend,
+        backend=backend_for(options, expected, text),
         arch=options.arch,
         command=WORKER if guard is Guard.OFF else GUARDED_WORKER,
     ) as bare:
         probe = options.probe or _probe(expected)
         limits = limits_of(options, TIMEOUT_S)
         runner = ScriptRunner(bare, limits, Meter(), probe, guard)
-        if bare.ready.backend == Backend.INTERPRETER:
-            listener(Noted(f"no CUDA here: on Triton's interpreter, {options.arch}"))
+        interpreted = bare.ready.backend == Backend.INTERPRETER
+        if interpreted:
+            listener(Noted(f"on Triton's interpreter, for {options.arch}"))
         seen = runner.run(files, fresh=True)
+        guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
     fails = seen.signature is not None
     if expected:
         fails = expected.admits(seen.signature)
-    passes = not (seen.signature or seen.invalid or seen.unresolved)
-    return Confirmed(expected, "passes" if passes else describe(seen), fails)
+    said = _in_words(seen, checked=interpreted or guarded)
+    return Confirmed(expected, said, fails)
+
+
+def backend_for(options: Options, expected: Signature | None, script: str) -> Backend:
+    """Check a script's accesses, though there is a GPU, if that may show nothing."""
+    backend = Backend(options.backend)
+    silent = expected is not None and what_need_not_show(expected)
+    if backend is Backend.AUTO and silent and is_of_interpreter(script):
+        return Backend.INTERPRETER
+    return backend
+
+
+def _in_words(seen: Observation, *, checked: bool) -> str:
+    if seen.signature or seen.invalid or seen.unresolved:
+        return describe(seen)
+    if AT_ITS_END in seen.log and not checked:
+        return f"{AT_ITS_END}nothing checked it here, so it need not show that it fails"
+    return "passes"
 
 
 _CUDA = re.compile(r"""['"]cuda(:\d+)?['"]|\.cuda\(""")
@@ -109,6 +122,17 @@ def _read(script: Path) -> str:
     if script.suffix != ".py":
         raise UsageError(f"{script} is no Python file: {advice}")
     try:
-        return script.read_text(encoding="utf-8")
+        text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(str(script), f"cannot be read: {error}", advice) from error
+    if not is_repro(text):
+        raise UsageError(
+            f"{script} was not written by shrinkfx: its header states no failure. "
+            f"To run any script: python {script}"
+        )
+    expected, _ = read_failure(text)
+    if expected and expected.kind is Kind.CHECK:
+        raise UsageError(
+            f"{script}: only its --check command can tell whether it fails"
+        )
+    return text

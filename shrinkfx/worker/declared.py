@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import sympy
 import torch
@@ -17,15 +17,20 @@ _AUTO = "torch.export.Dim.AUTO"
 
 
 def dynamic_shapes(
-    exported: ExportedProgram, settled: Settled | None
+    exported: ExportedProgram,
+    settled: Settled | None,
+    loose: Set[str] = frozenset(),
 ) -> tuple[list[str], str]:
     """State the dynamic dims: those that are plain by name, those that are linear in
     a symbol as such, also where no other dim shows it. Others are left to export.
 
+    Args:
+        loose: symbols that are left to export, too, but for their ranges.
+
     Returns:
         Statements that declare dims, and an expression for ``dynamic_shapes``.
     """
-    dims = _Dims(exported, settled)
+    dims = _Dims(exported, settled, loose)
     specs = [dims.of(node) for node in _user_inputs(exported)]
     if all(spec == "None" for spec in specs):
         return [], "None"
@@ -47,8 +52,11 @@ class _Dims:
         statements: by the size that they declare.
     """
 
-    def __init__(self, exported: ExportedProgram, settled: Settled | None) -> None:
+    def __init__(
+        self, exported: ExportedProgram, settled: Settled | None, loose: Set[str]
+    ) -> None:
         self._ranges = exported.range_constraints
+        self._loose = loose
         self._settled = settled or Settled.nothing()
         self.statements: dict[str, str] = {}
 
@@ -70,6 +78,8 @@ class _Dims:
         if isinstance(expression, sympy.Symbol):
             return self._symbol(expression)
         for symbol in expression.free_symbols:
+            if str(symbol) in self._loose:
+                continue  # nothing can be computed from a dim without a name
             if tells(expression, symbol) and expression.diff(symbol) > 0:
                 return str(expression).replace(str(symbol), self._symbol(symbol))
         return _AUTO
@@ -85,11 +95,13 @@ class _Dims:
         return self._named(str(symbol), low, int(allowed.upper) if finite else None)
 
     def _named(self, size: str, low: int, high: int | None) -> str:
-        """Name a dim, and note the statement that declares it."""
+        """Name a dim, and note the statement that declares it; a loose one has none."""
+        span = [f"min={low}"] if low > 0 else []
+        span += [] if high is None else [f"max={high}"]
+        if size in self._loose:
+            return f"{_AUTO}({', '.join(span)})" if span else _AUTO
         name = size if size.isidentifier() else f"size{len(self.statements)}"
         if size not in self.statements:
-            told = [f'"{name}"', *([f"min={low}"] if low > 0 else [])]
-            told += [] if high is None else [f"max={high}"]
-            declared = f"{name} = torch.export.Dim({', '.join(told)})"
-            self.statements[size] = declared
+            told = ", ".join([f'"{name}"', *span])
+            self.statements[size] = f"{name} = torch.export.Dim({told})"
         return self.statements[size].partition(" ")[0]

@@ -39,7 +39,12 @@ from shrinkfx.worker.opened import with_open_branches
 from shrinkfx.worker.preloaded import register
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
-from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
+from shrinkfx.worker.source import (
+    Unprintable,
+    export_source,
+    long_values,
+    print_program,
+)
 from shrinkfx.worker.space import find_space
 from shrinkfx.worker.supervise import Note
 from shrinkfx.worker.values import Values
@@ -156,8 +161,7 @@ class Worker:
         built = rebuild(program, candidate, Values(home, program), taps)
         for again in (built.stale, arguments.get("form") == "source"):
             if again:
-                exported = run_source(print_program(built), built)
-                built = built.exported_again(exported)
+                built = built.exported_again(export_source(built)[0])
         return built
 
     def _save(
@@ -194,8 +198,9 @@ class Worker:
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
         try:
-            source, unprintable = print_program(built, device).to_json(), ""
-        except Unprintable as error:
+            loose = export_source(built)[1]
+            source, unprintable = print_program(built, device, loose).to_json(), ""
+        except Exception as error:  # noqa: BLE001 - a script would raise it, too
             source, unprintable = {}, str(error)
         torch.save(long_values(built), arguments["data"])
         self._prepare_eager()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch._dynamo.exc import UncapturedHigherOrderOpError
+from torch._dynamo.exc import UncapturedHigherOrderOpError, UserError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
@@ -70,11 +71,14 @@ class Printed:
         return asdict(self)
 
 
-def print_program(built: Rebuilt, device: str = "") -> Printed:
+def print_program(
+    built: Rebuilt, device: str = "", loose: Set[str] = frozenset()
+) -> Printed:
     """Print a rebuilt candidate.
 
     Args:
         device: where the printed program is to run, if not where it is now.
+        loose: sizes that are not declared by name.
 
     Raises:
         Unprintable: it holds an argument or an operator without a source form.
@@ -83,7 +87,7 @@ def print_program(built: Rebuilt, device: str = "") -> Printed:
     names, weights = _weights(exported, device)
     graph = GraphPrinter(exported.graph_module, names, device)
     body = graph.body(_written_back(exported))
-    dims, shapes = dynamic_shapes(exported, built.settled)
+    dims, shapes = dynamic_shapes(exported, built.settled, loose)
     return Printed(
         weights=weights,
         inputs=_inputs(built, device),
@@ -93,6 +97,44 @@ def print_program(built: Rebuilt, device: str = "") -> Printed:
         dims=tuple(dims),
         dynamic_shapes=shapes,
     )
+
+
+def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
+    """Print a candidate and export that, with each dim that can be declared by name.
+
+    Export refuses a range that a guard of the program cuts into: ``s0`` from 2 up
+    where ``(s0 - 1)//4 + 1`` must not be 1; and one beside a size without a name that
+    has to be ``2*s0``. Those dims it is left to work out.
+
+    Returns:
+        What was exported, and the sizes that were not declared by name.
+
+    Raises:
+        Unprintable, CannotRebuild: it is no program, or none as source.
+    """
+    loose: frozenset[str] = frozenset()
+    settled = built.settled.ranges.keys() if built.settled else set()
+    while True:
+        printed = print_program(built, loose=loose)
+        try:
+            return run_source(printed, built), loose
+        except UserError as error:
+            refused = _refused(error, printed) - settled - loose
+            if not refused:
+                raise
+            loose |= refused
+
+
+def _refused(error: UserError, printed: Printed) -> frozenset[str]:
+    """Name the declared dims that export says it cannot take, or all if it says none.
+
+    Those of another refusal than of a declaration are none.
+    """
+    named = re.search(r"Constraints violated \((.*)\)!", str(error))
+    declared = frozenset(line.partition(" ")[0] for line in printed.dims)
+    if named is None:
+        return frozenset()
+    return declared & set(named[1].split(", ")) or declared
 
 
 def run_source(printed: Printed, built: Rebuilt) -> ExportedProgram:

@@ -76,6 +76,16 @@ def test_script_that_passes_is_counted_as_such(
     assert not runner.fails(files, ASSERTION)
 
 
+@pytest.mark.parametrize("how", ["fork", "fresh"])
+def test_script_that_came_to_its_end_unchecked_has_passed(
+    runner: ScriptRunner, files: list[Path], how: str
+) -> None:
+    said = "ran to its end; an illegal access need not show: ..."
+    files[0].write_text(f"print({said!r})\nraise SystemExit(125)")
+    seen = runner.run(files, fresh=how == "fresh")
+    assert (seen.signature, seen.invalid, seen.unresolved) == (None, "", "")
+
+
 def test_script_that_fails_every_time_is_verified(
     runner: ScriptRunner, files: list[Path]
 ) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from shrinkfx.failure.blame import Evidence, Launch, Suspect, suspects
+import pytest
+
+from shrinkfx.failure.blame import Evidence, Launch, Suspect, suspects, ties
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.testing import feed, operator, projection, size, skeleton
@@ -231,6 +233,63 @@ def test_users_kernel_is_blamed_on_the_custom_operator() -> None:
         Evidence(launches, "out of resource: shared memory", kernel="softclip_kernel"),
     ):
         assert surest(blamed(evidence, BUILD, CUSTOM)) == {"softclip"}
+
+
+NEIGHBOURS = ("mul", "softclip", "add")
+STRAY = "interpreter: illegal memory access: out-of-bounds load of 4 bytes in {} ({})"
+
+
+@pytest.mark.parametrize("kernel", ["softclip_kernel", "softclip_fwd_fused"])
+@pytest.mark.parametrize("stage", [Stage.RUN, Stage.COMPILE])
+def test_users_kernel_that_a_finding_names_comes_first_though_others_bear_its_name(
+    kernel: str, stage: Stage
+) -> None:
+    # As repros/cuda_ima_unmasked_kernel leaves it: Inductor names each of its kernels
+    # beside a custom operator with that, too.
+    launches: tuple[Launch, ...] = (
+        ("triton_poi_fused_mul_0", NEIGHBOURS),
+        (f"{kernel}_0", NEIGHBOURS),
+        ("triton_poi_fused_add_1", NEIGHBOURS),
+    )
+    text = STRAY.format(f"{kernel}_0", f"user kernel {kernel}")
+    text = f"{text} through x (result of planted.other.default)"
+    failure = Signature(Kind.IMA, stage, "out-of-bounds read")
+    program = skeleton(
+        {
+            "x": "",
+            "other": operator("x", target="planted.other.default"),
+            "mul": "other",
+            "softclip": operator("mul", target="planted.softclip.default"),
+            "add": "softclip",
+        }
+    )
+    found = suspects(Evidence(launches, text), program, failure)
+    assert [(s.node, s.weight) for s in found[:2]] == [
+        ("softclip", 1.0),
+        ("other", 0.95),
+    ]
+    assert {s.weight for s in found[2:]} <= {0.18, 0.3}
+
+
+def test_suspects_of_one_weight_are_said_as_a_tie() -> None:
+    def suspect(name: str, weight: float, why: str = f"in kernel {FUSED}") -> Suspect:
+        return Suspect(name, weight, why, f"aten.{name}.default", "model.py:3")
+
+    names = ("flip", "roll", "tanh", "gelu")
+    equal = [suspect(name, 0.9) for name in names]
+    last = [suspect("add", 0.5, "lies"), suspect("mul", 0.5, "raises")]
+    first, alone, mixed = ties([*equal, suspect("tan", 0.6), *last])
+    assert str(first) == (
+        f"suspects: 4 operators of kernel {FUSED}: aten.flip, aten.roll, aten.tanh, ..."
+    )
+    assert str(alone) == f"suspect: aten.tan.default in kernel {FUSED}, model.py:3"
+    said = "suspects: 2 operators, none surer than another: aten.add, aten.mul"
+    assert str(mixed) == said
+    assert [tie.rank for tie in (first, alone, mixed)] == [1, 5, 6]
+    (twice,) = ties([suspect("add", 1.0, "is what raises")] * 2)
+    said = "suspects: 2 operators, each of which is what raises: aten.add"
+    assert str(twice) == said
+    assert ties([]) == []
 
 
 def test_operator_that_made_the_argument_is_among_the_suspects() -> None:

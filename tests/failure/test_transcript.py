@@ -6,7 +6,12 @@ import pytest
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.failure.transcript import as_check, name_frame
+from shrinkfx.failure.transcript import (
+    AT_ITS_END,
+    CANNOT_TELL,
+    as_check,
+    name_frame,
+)
 from shrinkfx.program.messages import Ending
 
 SCRIPT = """\
@@ -117,6 +122,16 @@ def test_script_that_passes_has_no_signature() -> None:
     ending = as_check(Ending("exit", 0, log="no longer fails\n"), SCRIPT)
     assert observe(ending).signature is None
     assert ending.stage == "done"
+
+
+def test_script_that_cannot_tell_has_come_to_its_end() -> None:
+    said = f"{AT_ITS_END}an out-of-bounds access need not show: ...\n"
+    ending = as_check(Ending("exit", CANNOT_TELL, log=said), SCRIPT)
+    seen = observe(ending)
+    assert (ending.stage, seen.signature, seen.invalid) == ("done", None, "")
+    for log, code in (("noise\n", CANNOT_TELL), (said, 1)):
+        other = observe(as_check(Ending("exit", code, log=log), SCRIPT))
+        assert other.signature is not None
 
 
 def test_frames_are_named_as_on_any_machine() -> None:

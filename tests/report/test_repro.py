@@ -6,6 +6,7 @@ import ast
 import base64
 import copy
 import io
+import os
 import re
 from typing import Any
 
@@ -17,7 +18,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.transcript import STAGE_OF_CALL
 from shrinkfx.program.messages import Guard
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.header import About
+from shrinkfx.report.header import About, is_of_interpreter
 from shrinkfx.report.repro import Data, write_embedded, write_repro
 
 
@@ -476,6 +477,87 @@ def test_each_run_of_a_program_with_buffers_begins_with_the_first_ones(
 def test_header_says_what_was_seen_without_a_gpu(kind: Kind, says: str) -> None:
     assert says in script(signature=Signature(kind, Stage.RUN), interpreted_for="sm_80")
     assert "GPU" not in script(signature=Signature(kind, Stage.RUN))
+
+
+READS = "out-of-bounds read"
+RUNS: dict[str, Any] = {"interpreted_for": "sm_90"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "changes", "what", "checks"),
+    [
+        ((Kind.IMA, Stage.RUN, READS), RUNS, "an out-of-bounds access", "compute-sa"),
+        ((Kind.IMA, Stage.COMPILE, READS), RUNS, "an out-of-bounds access", "compute"),
+        ((Kind.IMA, Stage.RUN, "misaligned"), RUNS, "a misaligned address", "compute"),
+        ((Kind.ASSERT, Stage.RUN, "layout of mylib.op"), RUNS, "a wrong layout", "`sh"),
+        (
+            (Kind.IMA, Stage.RUN, MEMORY),
+            {"guard": Guard.AFTER, "plain": "passes"},
+            "an illegal access",
+            "AddressSanitizer, as above,",
+        ),
+        (
+            (Kind.CRASH, Stage.RUN, MEMORY),
+            {"guard": Guard.AFTER, "runs": 29, "rate": 0.3},
+            "an illegal access",
+            "AddressSanitizer",
+        ),
+    ],
+)
+def test_script_that_nothing_checks_does_not_say_that_the_bug_is_fixed(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failure: tuple[Kind, Stage, str],
+    changes: dict[str, Any],
+    what: str,
+    checks: str,
+) -> None:
+    text = script(signature=Signature(*failure), **changes)
+    monkeypatch.setenv("LD_PRELOAD", "/lib/libfaster.so")
+    with pytest.raises(SystemExit) as ended:
+        run_with(monkeypatch, WrongFor(), text, os=os)
+    assert ended.value.code == 125
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith(
+        f"ran to its end; {what} need not show: run it under {checks}"
+    )
+    assert said.endswith("`shrinkfx --verify`")
+    assert (
+        "it may come to its end: it exits with 125" in text.partition("import torch")[0]
+    )
+    if "guard" not in changes:
+        assert "no longer fails" not in text
+        return
+    assert "import os\n" in text
+    assert "import os\n" in script(signature=IMA, environment={"A": "1"}, **changes)
+    monkeypatch.setenv("LD_PRELOAD", "/lib/libasan.so.8:/lib/libfaster.so")
+    run_with(monkeypatch, WrongFor(), text, os=os)
+    assert capsys.readouterr().out.endswith("no longer fails\n")
+
+
+@pytest.mark.parametrize(
+    ("failure", "changes"),
+    [
+        ((Kind.ASSERT, Stage.RUN, "index out of bounds"), RUNS),
+        ((Kind.MISMATCH, Stage.COMPARE, ""), RUNS),
+        ((Kind.COMPILE_ERROR, Stage.COMPILE, "Triton: no"), RUNS),
+        ((Kind.ASSERT, Stage.RUN, "layout of mylib.op"), {}),
+        ((Kind.IMA, Stage.RUN, MEMORY), {}),
+    ],
+)
+def test_script_whose_failure_shows_says_that_it_no_longer_does(
+    failure: tuple[Kind, Stage, str], changes: dict[str, Any]
+) -> None:
+    text = script(signature=Signature(*failure), **changes)
+    assert text.endswith('print("no longer fails")\n')
+    assert "SystemExit" not in text
+    assert "# Run:     python repro.py\n" in text
+
+
+def test_header_tells_verify_whether_the_failure_was_seen_on_the_interpreter() -> None:
+    assert is_of_interpreter(script(kind=Kind.IMA, **RUNS))
+    assert not is_of_interpreter(script(kind=Kind.COMPILE_ERROR, **RUNS))
+    assert not is_of_interpreter(script(kind=Kind.IMA))
 
 
 def swept(data: Data = Data.SEEDED, *, own: str = "failing", **changes: Any) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.edits import Drop
-from shrinkfx.report.summary import gather
+from shrinkfx.report.summary import gather, ranked
 from shrinkfx.testing import chain, whole
 
 THREE = whole(chain("x", "relu", "tanh", "cos"))
@@ -29,3 +30,10 @@ def test_by_catch_is_named_once_with_its_smallest_candidate() -> None:
         "run",
         "b",
     )
+
+
+def test_suspects_of_one_weight_have_one_rank() -> None:
+    found = [Suspect(f"add_{i}", w, "") for i, w in enumerate([0.9, 0.9, 0.5, 0.2])]
+    told = ranked(found)
+    assert [each["rank"] for each in told] == [1, 1, 3, 4]
+    assert [each["node"] for each in told] == ["add_0", "add_1", "add_2", "add_3"]

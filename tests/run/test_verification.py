@@ -13,6 +13,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Guard
 from shrinkfx.report.header import read_failure
+from shrinkfx.run.verification import backend_for
 
 SCRIPT = """\
 # assert in AOTInductor (run): reduced from 9 operators to 1.
@@ -81,6 +82,42 @@ def test_script_that_passes_does_not_fail_as_stated(tmp_path: Path) -> None:
     confirmed = api.verify(Options(path))
     assert not confirmed.fails
     assert "passes" in confirmed.seen
+
+
+ENDS = """\
+# Failure: ima | run | memory fault | guard pages after
+print("ran to its end; an illegal access need not show: run it under ...")
+raise SystemExit(125)
+"""
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_script_that_cannot_tell_passes_only_where_it_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: bool
+) -> None:
+    path = tmp_path / "repro.py"
+    path.write_text(ENDS)
+    if not checked:  # the library of guard pages cannot be kept
+        monkeypatch.setenv("XDG_CACHE_HOME", str(path))
+    confirmed = api.verify(Options(path))
+    assert not confirmed.fails
+    assert (confirmed.seen == "passes") is checked
+    assert ("ran to its end; nothing checked it here" in confirmed.seen) is not checked
+
+
+def test_script_that_an_interpreter_saw_fail_is_checked_where_there_is_a_gpu() -> None:
+    def chosen(failure: str, script: str, backend: str = "auto") -> str:
+        expected, _ = read_failure(f"# Failure: {failure}")
+        options = Options(Path("repro.py"), backend=backend)
+        return backend_for(options, expected, script)
+
+    seen = "# Verified on Triton's interpreter only, with kernels for sm_90 and no GPU:"
+    stray = "ima | run | out-of-bounds read"
+    assert chosen(stray, seen) == "interpreter"
+    assert chosen(stray, seen, "aoti") == "aoti"
+    assert chosen(stray, "") == "auto"
+    assert chosen("assert | run | layout of x", seen) == "interpreter"
+    assert chosen(BOUNDS, seen) == "auto"
 
 
 LEAVES = """

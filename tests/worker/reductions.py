@@ -31,7 +31,7 @@ from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.sizes import Sizes, evaluate
-from shrinkfx.worker.source import Unprintable, print_program, run_source
+from shrinkfx.worker.source import Unprintable, export_source
 from shrinkfx.worker.values import SEED, Recorded, Values, restride, run_eager
 
 
@@ -72,8 +72,7 @@ def real(loaded: Loaded, candidate: Candidate) -> Rebuilt:
     built = rebuild(loaded.program, candidate, loaded.values)
     if not built.stale:
         return built
-    exported = run_source(print_program(built), built)
-    return Rebuilt(exported, built.example, built.failing)
+    return Rebuilt(export_source(built)[0], built.example, built.failing)
 
 
 def calls(node: fx.Node, target: str) -> bool:
@@ -327,7 +326,7 @@ def check_result(loaded: Loaded, reducer: Reducer, folder: Path) -> None:
     torch.testing.assert_close(
         run_eager(again, built.failing, seed=SEED), wanted, equal_nan=True
     )
-    source = run_source(print_program(built), built)
+    source, _ = export_source(built)
     torch.testing.assert_close(
         run_eager(source, built.failing, seed=SEED), wanted, equal_nan=True
     )

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import UserError, UserErrorType
 
-from shrinkfx.worker.load import Inputs
-from shrinkfx.worker.rebuild import Rebuilt
-from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import SEED, run_eager
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.worker.describe import describe
+from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.source import (
+    Printed,
+    export_source,
+    print_program,
+    run_source,
+)
+from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
 
 
 class Widen(torch.nn.Module):
@@ -112,3 +123,144 @@ def test_values_of_a_tuple_that_nobody_uses_are_not_printed() -> None:
     ]
     (found,) = run_eager(run_source(printed, built), built.failing, seed=SEED)
     assert torch.equal(found, x[1:2].relu())
+
+
+class Patches(torch.nn.Module):
+    """Has ``((H - 1)//4 + 1)*((W - 1)//4 + 1)`` tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(2, 4, 1, stride=2)
+        self.patch = torch.nn.Conv2d(4, 4, 1, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = self.patch(self.stem(x).relu())
+        tokens: Tensor = grid.flatten(2).tanh()
+        found: Tensor = tokens.reshape(grid.shape).sin()
+        return found
+
+
+class Padded(torch.nn.Module):
+    """Has frames of ``2 + (H - 1)//2``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = torch.nn.Conv1d(2, 4, 1, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = torch.nn.functional.pad(self.down(x), (1, 0)).tanh()
+        found: Tensor = frames.mT.contiguous().cumsum(1) + x.sum()
+        return found
+
+
+def sizes(exported: torch.export.ExportedProgram) -> list[str]:
+    """List the sizes of a program's inputs that are not fixed."""
+    names = exported.graph_signature.user_inputs
+    nodes = [n for n in exported.graph.nodes if n.name in names]
+    shapes: list[Any] = [s for n in nodes for s in n.meta["val"].shape]
+    return [str(s.node.expr) for s in shapes if isinstance(s, torch.SymInt)]
+
+
+AUTO = torch.export.Dim.AUTO
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "others", "formula"),
+    [
+        (
+            Patches(),
+            (2, 2, 17, 13),
+            (2, 2, 10, 30),
+            r"\(+s\d+ - 1\)//4\)+ \+ 1\)\*\(+s\d+ - 1\)//4\)+ \+ 1\)",
+        ),
+        (Padded(), (2, 2, 15), (2, 2, 26), r"\(+s\d+ - 1\)//2\)+ \+ 2"),
+    ],
+    ids=["product", "sum"],
+)
+def test_values_of_computed_sizes_can_be_cut_and_exported_again(
+    model: torch.nn.Module,
+    shape: tuple[int, ...],
+    others: tuple[int, ...],
+    formula: str,
+    tmp_path: Path,
+) -> None:
+    # Without bounds: an export refuses to take such a dim by name, since a guard
+    # says that what is computed from it is not 1.
+    dims = dict.fromkeys(range(2, len(shape)), AUTO)
+    exported = torch.export.export(
+        model.eval(), (torch.randn(shape),), dynamic_shapes=(dims,)
+    )
+    runs = [Inputs((torch.randn(each),), {}) for each in (shape, others)]
+    program = Program(exported, exported, *runs)
+    values = Values(tmp_path, program)
+    assert values.record(program) == Recorded()
+    skeleton = describe(program, "")
+    whole = Candidate.whole(skeleton)
+    names = skeleton.operators
+    prefixes = [frozenset(names[:n]) for n in range(1, len(names))]
+    cut = [whole.edit([Drop(dropped)]) for dropped in prefixes]
+    seen: list[str] = []
+    refused = 0
+    for candidate in (whole, *cut):
+        built = rebuild(program, candidate, values)
+        again, loose = export_source(built)
+        refused += bool(loose)
+        seen += sizes(built.exported)
+        assert len(sizes(again)) == len(sizes(built.exported))
+        for wanted, actual in zip(
+            run_eager(built.exported, built.failing, seed=SEED),
+            run_eager(again, built.failing, seed=SEED),
+            strict=True,
+        ):
+            torch.testing.assert_close(actual, wanted)
+    assert refused
+    assert any(re.fullmatch(rf"\(?{formula}\)?", size) for size in seen), set(seen)
+
+
+class PaddedBeside(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.padded = Padded()
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = self.padded(x).sum() + y
+        return found
+
+
+def test_dims_that_export_takes_by_name_keep_it_and_the_others_their_bounds() -> None:
+    named = torch.export.Dim("n", min=3, max=9)
+    inputs = Inputs((torch.randn(2, 2, 15), torch.randn(5)), {})
+    exported = torch.export.export(
+        PaddedBeside(), inputs.args, dynamic_shapes=({2: AUTO(max=99)}, {0: named})
+    )
+    built = Rebuilt(exported, inputs, inputs)
+    _, loose = export_source(built)
+    printed = print_program(built, loose=loose)
+    (declared,) = printed.dims
+    name = declared.partition(" ")[0]
+    assert declared == f'{name} = torch.export.Dim("{name}", min=3, max=9)'
+    unnamed = "torch.export.Dim.AUTO(min=2, max=99)"
+    assert printed.dynamic_shapes == f"({{2: {unnamed}}}, {{0: {name}}})"
+
+
+def test_export_that_refuses_whatever_is_declared_is_asked_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def refuses(printed: Printed, built: Rebuilt) -> None:
+        asked.append(printed.dynamic_shapes)
+        raise UserError(
+            UserErrorType.CONSTRAINT_VIOLATION,
+            "Constraints violated (L['x'].size()[0])! For more information",
+        )
+
+    monkeypatch.setattr("shrinkfx.worker.source.run_source", refuses)
+    dim = torch.export.Dim("n", min=3, max=9)
+    inputs = Inputs((torch.randn(5, 2),), {})
+    exported = torch.export.export(Widen(), inputs.args, dynamic_shapes=({0: dim},))
+    with pytest.raises(UserError, match="Constraints violated"):
+        export_source(Rebuilt(exported, inputs, inputs))
+    first, last = asked
+    assert re.fullmatch(r"\(\{0: \w+\},\)", first)
+    assert last == "({0: torch.export.Dim.AUTO(min=3, max=9)},)"
