@@ -105,6 +105,10 @@ class StorageError(ShrinkfxError):
         super().__init__(f"{subject}: {reason}\n{advice}")
 
 
+class JournalError(StorageError):
+    """The journal of a run is damaged, or another version's: nothing goes on there."""
+
+
 class Finished(ShrinkfxError):
     """The folder holds this very run, and it has come to its end.
 
