@@ -78,6 +78,8 @@ def observe(ending: Ending) -> Observation:
         unresolved = f"{ending.how} in {stage}"
     elif ending.how == "server":
         unresolved = "the server died of it, each time that it was asked"
+    elif ending.how == "lost":
+        unresolved = "its exit status was taken: does a preload wait for all processes?"
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
         unresolved, signature = f"killed from outside in {stage}", None
     if not invalid and stage in _EAGER_STAGES and not unresolved:

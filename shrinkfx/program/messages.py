@@ -155,7 +155,8 @@ class Ending(Message):
 
     Attributes:
         how: ``exit``, ``signal``, ``timeout``, ``memory`` or ``cancelled``; ``server``
-            where that has died and cannot tell.
+            where that has died and cannot tell; ``lost`` where something else in it
+            has waited for the child.
         code: the exit status or the signal's number.
         stage: the last stage that the child noted.
         answer: the child's own JSON object, empty if it came to none.

@@ -233,12 +233,13 @@ def _once(folder: Path) -> None:
         from shrinkfx.worker.backends import aoti
         from shrinkfx.worker.load import preload
         from shrinkfx.worker.perform import Worker
-        from shrinkfx.worker.supervise import describe_error
+        from shrinkfx.worker.supervise import describe_error, wait_for_children
 
         faulthandler.enable(2)
         aoti.warm_up()  # before a cache of its own, where all probes are asked again
     try:
         preload(setup.preloads)
+        wait_for_children()  # compilers are such
         worker = Worker(setup, torch.get_num_threads())
         write_answer(folder, worker.perform(request, note, folder))
     except Exception as error:  # noqa: BLE001 - the boundary: all becomes data

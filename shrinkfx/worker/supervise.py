@@ -42,9 +42,17 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Adopt every orphan that a child leaves behind, and learn how each ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, none could be waited for
+    """Adopt every orphan that a child leaves behind."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def wait_for_children() -> None:
+    """Learn how each child ends, whatever a preload has made of the signal.
+
+    Where it is ignored none can be waited for, and a compiler that fails seems to
+    succeed; a handler may wait for children of others.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def die_with_parent(number: int) -> None:
@@ -70,6 +78,7 @@ def supervise(
         cancelled: polled; True ends the child.
     """
     started = time.monotonic()
+    wait_for_children()
     sys.stdout.flush()
     sys.stderr.flush()
     server = os.getpid()
@@ -161,6 +170,8 @@ def _wait(
         if watch.status is not None:
             code = os.waitstatus_to_exitcode(watch.status)
             return ("signal", -code) if code < 0 else ("exit", code)
+        if not Path(f"/proc/{watch.child}").exists():
+            return "lost", 0
         if cancelled():
             return "cancelled", 0
         if time.monotonic() - started > request.timeout_s:

@@ -190,6 +190,16 @@ def test_server_gives_its_children_default_signals(
         assert answer == {"SIGTERM": default, "SIGCHLD": default}
 
 
+@pytest.mark.parametrize("manner", ["--ignores-children", "--waits-for-children"])
+def test_server_learns_how_a_child_ends_whatever_a_preload_does_about_children(
+    start: Callable[..., Server], manner: str
+) -> None:
+    with start(manner) as server:
+        assert echo(server) == "still here"
+        assert server.ask(request("segfault")).how == "signal"
+        assert server.ask(request("exit_3")).code == 3
+
+
 def test_server_takes_a_request_larger_than_a_pipe(shared: Server) -> None:
     assert echo(shared, "word" * 100_000) == "word" * 100_000
 

@@ -379,6 +379,10 @@ def main() -> None:
     directory = Path(setup.directory)
     line = take_line(directory / "server.log")
     print("loading", flush=True)
+    if manner == "--ignores-children":  # as a preload may
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    if manner == "--waits-for-children":
+        signal.signal(signal.SIGCHLD, lambda *_: os.wait())
     if manner == "--loads-for-ever":
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
         Path(sys.argv[2]).write_text(setup.directory)
@@ -397,7 +401,14 @@ def _greet(line: Line, manner: str) -> None:
 
 def _once(request: Request, folder: Path) -> None:
     become_subreaper()
-    print(supervise(work(request), request, folder).to_line(), end="", flush=True)
+
+    def cancelled() -> bool:
+        if request.arguments.get("lost"):
+            os.wait()  # the child is nobody else's to wait for
+        return False
+
+    ending = supervise(work(request), request, folder, cancelled)
+    print(ending.to_line(), end="", flush=True)
 
 
 if __name__ == "__main__":
