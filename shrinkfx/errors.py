@@ -79,11 +79,13 @@ class WorkerError(ShrinkfxError):
     Args:
         reason: what the parent saw.
         log: the last lines that the worker wrote.
+        killed: something has ended it from outside.
     """
 
-    def __init__(self, reason: str, log: str = "") -> None:
+    def __init__(self, reason: str, log: str = "", *, killed: bool = False) -> None:
         self.reason = reason
         self.log = log
+        self.killed = killed
         super().__init__(reason + (f"\nits last lines:\n{log}" if log else ""))
 
 

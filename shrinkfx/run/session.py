@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx import scratch
 from shrinkfx.check.leftovers import clear_leftovers
-from shrinkfx.check.server import tuning
+from shrinkfx.check.server import REMOVED, tuning
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
@@ -231,6 +232,8 @@ def _told(out: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:
+            if error.errno == errno.ENOENT and scratch.is_removed():
+                raise StorageError(str(scratch.root()), *REMOVED) from error
             if error.errno not in _STORAGE:
                 raise
             where = str(error.filename or out)

@@ -92,6 +92,8 @@ def supervise(
             watch.abort()
     finally:
         watch.kill_all()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} was removed, and all answers with it")
     stages = _words(folder / "stage") or ["start"]
     return Ending(
         how=how,

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,17 @@ def count_calls(request: Request, folder: Path) -> Answer:
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.pt2")
+
+
+def remove_server_folder(request: Request, folder: Path) -> Answer:
+    """What a cleaner of ``$TMPDIR`` does; without a trace in the answer."""
+    shutil.rmtree(folder.parent)
+    os._exit(0)
+
+
+def remove_child_folder(request: Request, folder: Path) -> Answer:
+    shutil.rmtree(folder)
+    os._exit(0)
 
 
 def allocate(request: Request, folder: Path) -> Answer:
