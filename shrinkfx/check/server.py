@@ -17,10 +17,11 @@ from typing import Self, TypeVar
 
 from shrinkfx import scratch
 from shrinkfx.check.interrupts import held_interrupt
-from shrinkfx.check.leftovers import MARK, kill_marked, new_mark
+from shrinkfx.check.leftovers import kill_marked, new_mark
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.program.messages import (
     ARCHS,
+    MARK,
     Backend,
     Ending,
     Message,

@@ -11,6 +11,10 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+MARK = "SHRINKFX_SERVER"
+"""A variable that a server is started with, and all below it inherit: whose it is, a
+colon, and a number of its own."""
+
 
 @dataclass(frozen=True)
 class Message:

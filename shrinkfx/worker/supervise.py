@@ -46,6 +46,18 @@ def become_subreaper() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def bear_mark(mark: str) -> None:
+    """Be found by the number of a mark, and all that this process starts with it.
+
+    It becomes a limit of time that only real-time processes have, and larger than any
+    could use. A limit is inherited, whatever becomes of the environment.
+    """
+    number = mark.rpartition(":")[2]
+    with contextlib.suppress(ValueError, OSError):  # it may have a lower one
+        _, most = resource.getrlimit(resource.RLIMIT_RTTIME)
+        resource.setrlimit(resource.RLIMIT_RTTIME, (int(number), most))
+
+
 def wait_for_children() -> None:
     """Learn how each child ends, whatever a preload has made of the signal.
 

@@ -232,6 +232,36 @@ def test_server_tells_its_death_and_leaves_nothing_when_killed(
     assert not server.directory.exists()
 
 
+def lives(note: Path) -> bool:
+    """Tell whether the process whose number is noted there has not ended."""
+    try:
+        status = Path(f"/proc/{int(note.read_text())}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return ") Z " not in status
+
+
+def test_server_ends_a_daemon_that_has_emptied_its_environment(
+    shared: Server, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    asked = request("leave_daemon_without_environment", note=str(note))
+    assert shared.ask(asked).answer == {"daemon": True}
+    assert not lives(note)
+
+
+def test_server_that_is_killed_leaves_no_daemon_with_an_empty_environment(
+    start: Callable[..., Server], tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    with start() as server, start() as other:
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            server.ask(request("kill_server_of_daemon", note=str(note)))
+        server.close()
+        assert not lives(note)
+        assert echo(other) == "still here"
+
+
 def test_server_leaves_nothing_when_terminated(
     start: Callable[..., Server],
     marked: Marked,

@@ -202,6 +202,29 @@ def daemonise_and_hang(request: Request, folder: Path) -> Answer:
     return hang(request, folder)
 
 
+def leave_daemon_without_environment(request: Request, folder: Path) -> Answer:
+    """It has another parent, another session, and nothing in its environment."""
+    note = request.arguments["note"]
+    if os.fork() == 0:
+        daemon = f"echo $$ > {note}.new; mv {note}.new {note}; exec sleep 1000"
+        subprocess.Popen(["/bin/sh", "-c", daemon], env={}, start_new_session=True)
+        os._exit(0)
+    while not Path(note).exists():
+        time.sleep(0.01)
+    return {"daemon": True}
+
+
+def kill_server_of_daemon(request: Request, folder: Path) -> Answer:
+    leave_daemon_without_environment(request, folder)
+    os.kill(os.getppid(), signal.SIGKILL)
+    return hang(request, folder)
+
+
+def leave_daemon_and_hang(request: Request, folder: Path) -> Answer:
+    leave_daemon_without_environment(request, folder)
+    return hang(request, folder)
+
+
 def leave_compiler(request: Request, folder: Path) -> Answer:
     subprocess.Popen(["sleep", "1000"])
     return {"compiler": True}
