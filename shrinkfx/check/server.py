@@ -29,6 +29,7 @@ from shrinkfx.program.messages import (
     Request,
     Setup,
 )
+from shrinkfx.program.words import LINE, cut, plain
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 30.0, 0.1
@@ -122,7 +123,8 @@ class Server:
                 raise
         if self.ready.error:
             self.close()
-            raise LoadError(self.ready.subject, self.ready.error, self.ready.advice)
+            reason = cut(self.ready.error, 2 * LINE)
+            raise LoadError(self.ready.subject, reason, self.ready.advice)
 
     def ask(self, request: Request) -> Ending:
         """Send a request and wait for its end.
@@ -183,7 +185,7 @@ class Server:
     def log(self) -> str:
         """The end of what the server itself has written."""
         try:
-            return (self.directory / _LOG).read_text(errors="replace")[-4000:]
+            return plain((self.directory / _LOG).read_text(errors="replace")[-4000:])
         except OSError:
             return ""
 

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from shrinkfx.program.words import plain
+
 MARK = "SHRINKFX_SERVER"
 """A variable that a server is started with, and all below it inherit: whose it is, a
 colon, and a number of its own."""
@@ -31,6 +33,27 @@ class Message:
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
         return cls.from_json(json.loads(line))
+
+
+@dataclass(frozen=True)
+class Reported(Message):
+    """What a worker says: here texts of others come in, and are made plain."""
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> Self:
+        return cls.from_json(json.loads(line, object_hook=_in_plain_words))
+
+
+def _in_plain_words(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain_value(value) for name, value in data.items()}
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, list):  # of texts, at the most; else its objects were met
+        return [plain(text) if isinstance(text, str) else text for text in value]
+    return value
 
 
 class Task(StrEnum):
@@ -154,7 +177,7 @@ class Request(Message):
 
 
 @dataclass(frozen=True)
-class Ending(Message):
+class Ending(Reported):
     """How a child ended, and what it said before.
 
     Attributes:
@@ -183,7 +206,7 @@ class Ending(Message):
 
 
 @dataclass(frozen=True)
-class Ready(Message):
+class Ready(Reported):
     """The server's first answer: loaded, or why not.
 
     Attributes:

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from shrinkfx.failure.transcript import name_frame
 from shrinkfx.program.messages import Ending, Request
+from shrinkfx.program.words import cut_middle
 from shrinkfx.worker.processes import descendants, kill, pss_bytes, rss_bytes
 
 Note = Callable[[str], None]
@@ -268,7 +269,8 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     frames = [name_frame(frame.filename, frame.name) for frame in stack]
     name = type(error).__name__
     notes = getattr(error, "__notes__", [])
-    answer = {"type": name, "message": str(error), "frames": frames[-30:]}
+    message = cut_middle(str(error), _LOG_BYTES)
+    answer = {"type": name, "message": message, "frames": frames[-30:]}
     return {**answer, "notes": notes} if notes else answer
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from shrinkfx import scratch
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.failure.classify import observe
 from shrinkfx.program.messages import Ending, Request
 
 Marked = Callable[[], list[int]]
@@ -33,7 +34,7 @@ def request(vice: str, *, timeout_s: float = 60.0, **arguments: object) -> Reque
     return Request("vice", asked, timeout_s=timeout_s, max_rss_bytes=LIMIT)
 
 
-def echo(server: Server, word: str = "still here") -> object:
+def echo(server: Server, word: object = "still here") -> object:
     return server.ask(request("echo", word=word)).answer.get("echo")
 
 
@@ -141,6 +142,22 @@ def test_server_hands_on_an_exception(
     assert (ending.how, ending.code) == ("exit", 0)
     assert (error["type"], error["message"]) == (kind, message)
     assert echo(shared) == "still here"
+
+
+def test_server_hands_on_words_that_do_nothing_to_a_terminal(shared: Server) -> None:
+    assert echo(shared, "\x1b[31mred\x1b[0m\x07") == "red\\x07"
+    assert echo(shared, ["\x1b]0;title\x07", {"deep": "\x9b31m"}]) == [
+        "",
+        {"deep": "\\x9b31m"},
+    ]
+
+
+def test_server_hands_on_both_ends_of_megabytes(shared: Server) -> None:
+    ending = shared.ask(request("raise_at_length"))
+    message = ending.answer["error"]["message"]
+    assert len(message) < 600_000
+    assert (message[:5], message[-3:]) == ("begin", "end")
+    assert len(str(observe(replace(ending, stage="run")).signature)) < 3_000
 
 
 def test_server_survives_an_exception_that_cannot_be_told(shared: Server) -> None:

@@ -281,6 +281,10 @@ def raise_error(request: Request, folder: Path) -> Answer:
     raise ValueError("no such thing")
 
 
+def raise_at_length(request: Request, folder: Path) -> Answer:
+    raise ValueError(f"begin{'x' * (4 << 20)}end")
+
+
 def raise_badly(request: Request, folder: Path) -> Answer:
     class Unprintable(Exception):
         def __str__(self) -> str:
