@@ -191,6 +191,7 @@ class Ending(Reported):
         runs: how often it came to running the program, the last time included.
         built: what the fast build has done: the ``step`` that it came to, and why it
             was a ``fallback`` to the stock one; empty where there was none.
+        operator: the one that eager was at when it was described, or ''.
     """
 
     how: str
@@ -203,6 +204,7 @@ class Ending(Reported):
     log: str = ""
     runs: int = 1
     built: Mapping[str, str] = field(default_factory=dict)
+    operator: str = ""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import Unprintable, long_values, print_program, run_source
 from shrinkfx.worker.space import find_space
-from shrinkfx.worker.supervise import Note
+from shrinkfx.worker.supervise import OPERATOR, Note
 from shrinkfx.worker.values import Values
 
 _SKELETON = "skeleton.json"
@@ -102,7 +102,7 @@ class Worker:
         self._prepare_eager()
         note(Stage.EAGER)
         program, home = self._cut_from(arguments)
-        recorded = Values(home, program).record(program)
+        recorded = Values(home, program).record(program, folder / OPERATOR)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )

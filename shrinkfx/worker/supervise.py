@@ -32,6 +32,9 @@ Work = Callable[[Note, Path], dict[str, Any]]
 BUILT = "built.json"
 """In a child's folder: what it has built so far. It need not live to tell."""
 
+OPERATOR = "operator"
+"""In a child's folder: the operator that eager is at."""
+
 _LOG_BYTES = 512_000
 """g++ prints its first error before hundreds of kilobytes of what follows from it."""
 
@@ -119,6 +122,7 @@ def supervise(
         log=_tail(folder / "log"),
         runs=max(1, stages.count("run")),
         built=_answer(folder / BUILT),
+        operator=_tail(folder / OPERATOR),
     )
 
 
