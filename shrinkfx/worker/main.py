@@ -14,6 +14,7 @@ import os
 import platform
 import resource
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
@@ -102,6 +103,9 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     from shrinkfx.worker.load import load, preload
     from shrinkfx.worker.perform import Worker
 
+    # So that what a compiler leaves, and a preload, when it is killed goes with that.
+    os.environ.update(aoti.temporary_below(Path(setup.directory)))
+    tempfile.tempdir = None
     files = preload(setup.preloads)
     setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
@@ -193,6 +197,8 @@ def _work(worker: Any, request: Request) -> Work:
         return {}
 
     def command(note: Note, folder: Path) -> dict[str, Any]:
+        from shrinkfx.worker.backends import aoti
+
         os.chdir(request.arguments["cwd"])
         note("run")
         # The server's PYTHONPATH is the user's with one folder before it.
@@ -201,6 +207,8 @@ def _work(worker: Any, request: Request) -> Work:
             os.environ.pop(name, None)
         if own:
             os.environ["PYTHONPATH"] = own
+        # One that is killed clears nothing away.
+        os.environ.update(aoti.temporary_below(folder))
         words = request.arguments["words"]
         os.execvp(words[0], words)
 
