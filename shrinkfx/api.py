@@ -12,11 +12,10 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.program.messages import ARCHS, Backend, Build
-from shrinkfx.report.output import output_folder, remove_if_empty
 from shrinkfx.run import run
 from shrinkfx.run.retrieval import Retrieved
 from shrinkfx.run.retrieval import retrieve as retrieve_from
-from shrinkfx.run.session import refuse_if_begun, resumed
+from shrinkfx.run.session import begun, resumed
 from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept
 from shrinkfx.run.verification import Confirmed, confirm
@@ -199,14 +198,9 @@ def _in_its_folder(
     options: Options,
     listener: Listener,
 ) -> Came:
-    if options.out is not None:
-        refuse_if_begun(options)
-    folder = output_folder(options.out, options.model)
-    try:
+    with begun(options) as folder:
         listener(Begun(task, str(options.model), str(folder)))
         return work(options, folder, listener)
-    finally:
-        remove_if_empty(folder)
 
 
 def reduce_found(

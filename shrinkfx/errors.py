@@ -79,11 +79,13 @@ class WorkerError(ShrinkfxError):
     Args:
         reason: what the parent saw.
         log: the last lines that the worker wrote.
+        killed: something has ended it from outside.
     """
 
-    def __init__(self, reason: str, log: str = "") -> None:
+    def __init__(self, reason: str, log: str = "", *, killed: bool = False) -> None:
         self.reason = reason
         self.log = log
+        self.killed = killed
         super().__init__(reason + (f"\nits last lines:\n{log}" if log else ""))
 
 
@@ -103,6 +105,10 @@ class StorageError(ShrinkfxError):
         self.reason = reason
         self.advice = advice
         super().__init__(f"{subject}: {reason}\n{advice}")
+
+
+class JournalError(StorageError):
+    """The journal of a run is damaged, or another version's: nothing goes on there."""
 
 
 class Finished(ShrinkfxError):

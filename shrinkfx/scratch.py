@@ -33,8 +33,15 @@ def root() -> Path:
     lock = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
     draft.rename(made / _LOCK)  # whoever finds it finds it locked
+    # What has a lock itself is left alone by systemd, which clears old files away.
+    fcntl.flock(os.open(made, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
     atexit.register(_remove, made, os.getpid())
     return made
+
+
+def is_removed() -> bool:
+    """Tell whether something has removed the folder of all."""
+    return not root().is_dir()
 
 
 def _remove(made: Path, owner: int) -> None:

@@ -341,6 +341,41 @@ def test_interrupt_while_verifying_sums_up_and_ends(
     check_resumed(torchless, out)
 
 
+def test_worker_that_is_killed_while_it_loads_is_no_fault_of_the_files(
+    torchless: Run, tmp_path: Path
+) -> None:
+    script, out = Path(torchless.tool[1]), tmp_path / "out"
+    home = shutil.copytree(torchless.tool[2], tmp_path / "home")
+    run = Run([sys.executable, str(script), str(home)], torchless.options, out, 0.0)
+    starter = home / "python"
+    text = starter.read_text()
+    starter.write_text("#!/bin/sh\nkill -9 $$\n")
+    done = run.call(*run.options, "--out", str(out))
+    assert done.returncode == 1, done.stderr
+    assert "died with SIGKILL while loading, twice: something ends it" in done.stderr
+    assert f"to go on from here: shrinkfx --resume {out}" in done.stderr
+    starter.write_text(text)
+    done = run.call("--resume", str(out))
+    assert done.returncode == 0, done.stderr
+    assert answers(out) == answers(torchless.whole)
+
+
+def test_folder_for_temporary_files_that_is_removed_ends_a_run_that_goes_on(
+    torchless: Run, tmp_path: Path
+) -> None:
+    out, temporary = tmp_path / "out", tmp_path / "temporary"
+    temporary.mkdir()
+    process = listened_to(torchless, out, {"TMPDIR": str(temporary)})
+    read_until(process, " -> ")
+    shutil.rmtree(temporary, ignore_errors=True)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 2, said
+    assert "removed in the middle of the work" in said
+    assert f"shrinkfx --resume {out}" in said
+    assert "Traceback" not in said
+    check_resumed(torchless, out)
+
+
 @pytest.fixture(name="small_disk")
 def _small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"

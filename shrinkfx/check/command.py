@@ -15,6 +15,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Task
+from shrinkfx.program.words import cut
 
 PROGRAM, INPUTS = "{}", "{inputs}"
 """What a command line holds in the place of a path."""
@@ -80,7 +81,7 @@ class Command:
         seen = observe(ending)
         if "error" in ending.answer:
             message = ending.answer["error"]["message"]
-            return replace(seen, signature=None, invalid=f"--check: {message}")
+            return replace(seen, signature=None, invalid=f"--check: {cut(message)}")
         if ending.how != "exit" or seen.unresolved:
             return replace(seen, signature=None)
         if ending.code == SKIP:
@@ -162,5 +163,5 @@ def _describe(command: Command, seen: Observation) -> str:
     if command.target.admits(seen.signature):
         return "exits with status 0: fails as asked"
     why = seen.invalid or seen.unresolved or "exits with another status: does not fail"
-    last = seen.log.strip().rpartition("\n")[2]
+    last = cut(seen.log.strip().rpartition("\n")[2])
     return f"{why}; it last said: {last}" if last else why

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
 from shrinkfx.program.messages import Ending, Request, Task
 
@@ -94,10 +95,21 @@ class LastingServer(Server):
         return Ending("server", log=why)
 
     def _begin_anew(self, error: WorkerError) -> None:
-        self._deaths += 1
-        if self._deaths >= LIVES:
-            raise error
-        self.close()
+        """Start the next process; again if something kills that one, too."""
+        while self._deaths < LIVES - 1:
+            self._deaths += 1
+            self.close()
+            try:
+                self._start_described()
+            except WorkerError as another:
+                if not another.killed:
+                    raise
+                error = another
+            else:
+                return
+        raise error
+
+    def _start_described(self) -> None:
         try:
             self.start()
         except OSError as failed:
@@ -126,6 +138,8 @@ def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
 
 
 def _cannot_write(error: OSError, folder: Path) -> tuple[str, str, str]:
+    if error.errno == errno.ENOENT and not folder.parent.exists():
+        return str(folder), *REMOVED
     return str(error.filename or folder), error.strerror or str(error), _FREE
 
 

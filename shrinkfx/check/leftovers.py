@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import secrets
 import signal
 import time
-import uuid
+import zlib
 from pathlib import Path
 
 from shrinkfx import scratch
+from shrinkfx.program.messages import MARK
 
-MARK = "SHRINKFX_SERVER"
-"""A variable that all below a server inherit, however far they run."""
+_BITS = 28
+"""Of a server's number that tell it from others of its process."""
 
 
 def new_mark() -> str:
-    """Mark a server, and tell whose it is."""
-    return f"{scratch.root().name}:{uuid.uuid4().hex}"
+    """Mark a server, and tell whose it is.
+
+    The worker takes the number for its own limit of real-time microseconds, one beyond
+    all that any process could use: a daemon empties its environment, but its limits
+    are inherited all the same.
+    """
+    owner = scratch.root().name
+    return f"{owner}:{_numbers(owner).start + secrets.randbits(_BITS)}"
+
+
+def _numbers(owner: str) -> range:
+    """Give a process the numbers for its servers."""
+    first = 1 << 62 | zlib.crc32(owner.encode()) << _BITS
+    return range(first, first + (1 << _BITS))
 
 
 def clear_leftovers() -> None:
@@ -33,9 +48,13 @@ def clear_leftovers() -> None:
 def kill_marked(mark: str) -> None:
     """Kill what carries a mark, or one that begins so."""
     needle = f"{MARK}={mark}".encode()
+    owner, _, number = mark.partition(":")
+    numbers = range(int(number), int(number) + 1) if number else _numbers(owner)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        found = [pid for pid in _pids() if needle in _environ(pid)]
+        found = [
+            pid for pid in _pids() if needle in _environ(pid) or _limit(pid) in numbers
+        ]
         if not found:
             return
         for pid in found:
@@ -61,3 +80,11 @@ def _environ(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return b""
+
+
+def _limit(pid: int) -> int:
+    """Read a process's limit of real-time microseconds; -1 if it has none."""
+    try:
+        return resource.prlimit(pid, resource.RLIMIT_RTTIME)[0]
+    except (ProcessLookupError, PermissionError):
+        return -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import shutil
@@ -10,18 +9,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from shrinkfx import scratch
-from shrinkfx.check.leftovers import MARK, kill_marked, new_mark
-from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.check.interrupts import held_interrupt
+from shrinkfx.check.leftovers import kill_marked, new_mark
+from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.program.messages import (
     ARCHS,
+    MARK,
     Backend,
     Ending,
     Message,
@@ -29,6 +29,7 @@ from shrinkfx.program.messages import (
     Request,
     Setup,
 )
+from shrinkfx.program.words import LINE, cut, plain
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 30.0, 0.1
@@ -36,6 +37,15 @@ _LOG = "server.log"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
+
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""How a worker ends that was killed: no program that it loads does that to it."""
+
+REMOVED = (
+    "it was removed in the middle of the work",
+    "does something clear $TMPDIR? set it to a folder that stays",
+)
+"""What to say of a folder for temporary files that is gone."""
 
 Said = TypeVar("Said", bound=Message)
 
@@ -83,23 +93,38 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Start the process and have it load; again, if it was closed before."""
+        """Start the process and have it load; again, if it was closed before.
+
+        If something kills it from outside while it loads, it is started once more.
+        """
+        try:
+            self._start()
+        except WorkerError as error:
+            if not error.killed:
+                raise
+            self._start()
+
+    def _start(self) -> None:
         self.directory.mkdir(exist_ok=True)
         self._mark, self._buffer = new_mark(), b""
-        with _held_interrupt() as interrupted:
+        with held_interrupt() as interrupted:
             self._process = self._started()
             try:
-                self._write(self._setup.to_line(), self._start_timeout_s)
+                self._write(self._setup.to_line(), self._start_timeout_s, "loading")
                 if not self._wait(self._start_timeout_s, "loading", interrupted):
                     raise KeyboardInterrupt
                 self.ready = self._take(Ready, "loading")
-            except BaseException:
+            except BaseException as error:
                 self._process.kill()  # while it loads, it does not listen
+                was_there = self.directory.is_dir()
                 self.close()
+                if isinstance(error, WorkerError) and not (error.killed or was_there):
+                    raise StorageError(str(self.directory), *REMOVED) from error
                 raise
         if self.ready.error:
             self.close()
-            raise LoadError(self.ready.subject, self.ready.error, self.ready.advice)
+            reason = cut(self.ready.error, 2 * LINE)
+            raise LoadError(self.ready.subject, reason, self.ready.advice)
 
     def ask(self, request: Request) -> Ending:
         """Send a request and wait for its end.
@@ -107,26 +132,30 @@ class Server:
         Raises:
             WorkerError: the server itself died or stopped answering; it can't be
                 asked again.
+            StorageError: its folder was removed, so that no answer means anything.
             KeyboardInterrupt: after the child has been ended; the next request
                 is answered as if nothing had happened.
         """
         patience = request.timeout_s + _GRACE_S
-        with _held_interrupt() as interrupted:
+        with held_interrupt() as interrupted:
             try:
                 self._write(request.to_line(), _GRACE_S)
                 if not self._wait(patience, request.task, interrupted):
                     self._write('"cancel"\n', _GRACE_S)
                     self._wait(_GRACE_S, "cancelling")
-                return self._take(Ending, request.task)
+                ending = self._take(Ending, request.task)
             except BaseException:
                 self._process.kill()  # what it may still say answers nothing
                 raise
+        if not self.directory.is_dir():
+            raise StorageError(str(self.directory), *REMOVED)
+        return ending
 
     def close(self) -> None:
         """End the server and all that it started; safe to call twice."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with _held_interrupt():
+        with held_interrupt():
             self._process.stdin.close()
             try:
                 self._process.wait(timeout=15)
@@ -156,7 +185,7 @@ class Server:
     def log(self) -> str:
         """The end of what the server itself has written."""
         try:
-            return (self.directory / _LOG).read_text(errors="replace")[-4000:]
+            return plain((self.directory / _LOG).read_text(errors="replace")[-4000:])
         except OSError:
             return ""
 
@@ -180,7 +209,9 @@ class Server:
         os.set_blocking(process.stdin.fileno(), False)
         return process
 
-    def _write(self, line: str, timeout_s: float) -> None:
+    def _write(
+        self, line: str, timeout_s: float, doing: str = "waiting for a request"
+    ) -> None:
         assert self._process.stdin is not None
         if self._process.stdin.closed:
             raise WorkerError("the worker is closed")
@@ -191,8 +222,7 @@ class Server:
             try:
                 data = data[os.write(descriptor, data) :]
             except BrokenPipeError:
-                reason = self._how_it_died("waiting for a request")
-                raise WorkerError(reason, self.log) from None
+                raise self._how_it_died(doing) from None
 
     def _wait(
         self, timeout_s: float, doing: str, interrupted: Callable[[], bool] = bool
@@ -211,7 +241,7 @@ class Server:
             if _ready(descriptor, select.POLLIN, min(left, _GLANCE_S)):
                 data = os.read(descriptor, 1 << 16)
                 if not data:
-                    raise WorkerError(self._how_it_died(doing), self.log)
+                    raise self._how_it_died(doing)
                 self._buffer += data
         return True
 
@@ -224,37 +254,14 @@ class Server:
             reason = f"the worker said {said!r} while {doing}"
             raise WorkerError(reason, self.log) from None
 
-    def _how_it_died(self, doing: str) -> str:
+    def _how_it_died(self, doing: str) -> WorkerError:
         try:
             status = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return f"the worker closed its end while {doing}"
+            return WorkerError(f"the worker closed its end while {doing}", self.log)
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
-        return f"the worker died with {how} while {doing}"
-
-
-@contextlib.contextmanager
-def _held_interrupt() -> Iterator[Callable[[], bool]]:
-    """Hold Ctrl-C back to the end of the block, which is told of it.
-
-    Raised wherever it happens to arrive, it would leave half a line in the pipe
-    or an answer that nobody reads. Only the main thread meets it, and whoever
-    has set another handler has other plans.
-    """
-    caught: list[int] = []
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield lambda: False
-        return
-    signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
-    try:
-        yield lambda: bool(caught)
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if caught:
-            signal.raise_signal(signal.SIGINT)
+        reason = f"the worker died with {how} while {doing}"
+        return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
 
 
 def _ready(descriptor: int, event: int, timeout_s: float) -> bool:

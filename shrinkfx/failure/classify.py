@@ -16,6 +16,7 @@ from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.messages import Ending
+from shrinkfx.program.words import cut, short_lines
 
 _ILLEGAL_ACCESS = re.compile(
     r"illegal memory access|cudaErrorIllegalAddress|misaligned address"
@@ -36,7 +37,7 @@ _LAYOUT = re.compile(
     r"expected (?:size \d+==\d+|ndim \d+ but got)[^\n]*\nError in op: (\S+)"
 )
 _ASSERTION = re.compile(
-    r"[^\n]*(?:AOTI_TORCH_CHECK|Runtime assertion|Assertion [`'\"]?[^\n]*failed"
+    r"^[^\n]*(?:AOTI_TORCH_CHECK|Runtime assertion|Assertion [`'\"]?[^\n]*failed"
     r"|Expression [^\n]* is False|Expected [^\n]* to be True"
     r"|Expected [^\n]* but received -?\d+$)[^\n]*",
     re.MULTILINE,
@@ -53,7 +54,7 @@ _COMPILER_OUT_OF_MEMORY = re.compile(
     r"|Killed signal terminated program"
 )
 _WHAT = re.compile(r"what\(\):\s+([^\n]+)")
-_COMPILER = re.compile(r"[^\n]*?(?:fatal )?error: ([^\n]+)")
+_COMPILER = re.compile(r"^[^\n]*?(?:fatal )?error: ([^\n]+)", re.MULTILINE)
 _LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
 _TRITON = re.compile(r"\bat \d+:\d+:\n.*?\n *\^\n(.+)", re.DOTALL)
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
@@ -68,16 +69,18 @@ _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 
 def observe(ending: Ending) -> Observation:
     """State what a child's end means, without judging it against a target."""
-    stage = Stage(ending.stage)
+    ending, stage = _in_short_lines(ending), Stage(ending.stage)
     signature = _signature(ending, Stage.RUN if stage is Stage.PASSING else stage)
     if signature and stage is Stage.PASSING:
         signature = replace(signature, stage=stage)
-    invalid = str(ending.answer.get("invalid", ""))
-    unresolved = str(ending.answer.get("unresolved", ""))
+    invalid = cut(str(ending.answer.get("invalid", "")))
+    unresolved = cut(str(ending.answer.get("unresolved", "")))
     if ending.how in ("timeout", "memory", "cancelled"):
         unresolved = f"{ending.how} in {stage}"
     elif ending.how == "server":
         unresolved = "the server died of it, each time that it was asked"
+    elif ending.how == "lost":
+        unresolved = "its exit status was taken: does a preload wait for all processes?"
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
         unresolved, signature = f"killed from outside in {stage}", None
     if not invalid and stage in _EAGER_STAGES and not unresolved:
@@ -95,6 +98,15 @@ def observe(ending: Ending) -> Observation:
         peak_rss_bytes=ending.peak_rss_bytes,
         log=ending.log[-_KEPT_CHARACTERS:],
     )
+
+
+def _in_short_lines(ending: Ending) -> Ending:
+    """Bound what is searched: expressions take the square of a line's length."""
+    answer, error = ending.answer, ending.answer.get("error")
+    if error:
+        told = {**error, "message": short_lines(str(error["message"]))}
+        answer = {**answer, "error": told}
+    return replace(ending, log=short_lines(ending.log), answer=answer)
 
 
 def _signature(ending: Ending, stage: Stage) -> Signature | None:
@@ -251,7 +263,7 @@ def _difference(difference: Mapping[str, Any]) -> Signature:
 
 def first_line(message: str) -> str:
     """Pick the first line that says something."""
-    return next((s.strip() for s in message.splitlines() if s.strip()), "")
+    return cut(next((s.strip() for s in message.splitlines() if s.strip()), ""))
 
 
 def _innermost(error: Mapping[str, Any]) -> str:

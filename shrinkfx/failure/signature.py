@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from shrinkfx.program.words import LINE, cut, cut_apart
+
 
 class Kind(StrEnum):
     """Kinds of failure, the most specific that fits."""
@@ -62,6 +64,8 @@ class Stage(StrEnum):
     DONE = "done"
 
 
+_TEXT = 2 * LINE
+
 MEMORY = "memory fault"
 """Detail of every death by a memory fault: the same overrun shows as SIGSEGV,
 SIGBUS, ``double free`` or ``malloc(): invalid size``, as the heap lies."""
@@ -89,6 +93,11 @@ class Signature:
     match: str = field(default="", compare=False)
     operators: tuple[str, ...] = field(default=(), compare=False)
     beside_nan: bool = field(default=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Bound what others wrote, wherever it is shown."""
+        object.__setattr__(self, "text", cut(self.text, _TEXT))
+        object.__setattr__(self, "detail", cut_apart(self.detail))
 
     @property
     def is_vague(self) -> bool:

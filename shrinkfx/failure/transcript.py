@@ -82,6 +82,25 @@ def name_frame(path: str, function: str) -> str:
     return f"{inside if installed else Path(path).name}:{function}"
 
 
+_OURS = ("/shrinkfx/worker/", "/torch/fx/interpreter.py")
+_SHOWN = 12
+
+
+def frames_of_death(log: str) -> list[str]:
+    """List the frames that faulthandler found, the innermost first.
+
+    Those of the worker are left out, with whatever called it: they are the same
+    whatever has died.
+    """
+    _, found, dump = log.rpartition("(most recent call first):\n")
+    frames = []
+    for line in dump.splitlines() if found else ():
+        if not line.startswith("  File ") or any(part in line for part in _OURS):
+            break
+        frames.append(line.strip())
+    return frames[:_SHOWN]
+
+
 def _stage(log: str, script: str, name: str) -> Stage:
     """Find the module-level line of the script that was running last."""
     frames = re.findall(

@@ -11,6 +11,12 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from shrinkfx.program.words import plain
+
+MARK = "SHRINKFX_SERVER"
+"""A variable that a server is started with, and all below it inherit: whose it is, a
+colon, and a number of its own."""
+
 
 @dataclass(frozen=True)
 class Message:
@@ -27,6 +33,27 @@ class Message:
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
         return cls.from_json(json.loads(line))
+
+
+@dataclass(frozen=True)
+class Reported(Message):
+    """What a worker says: here texts of others come in, and are made plain."""
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> Self:
+        return cls.from_json(json.loads(line, object_hook=_in_plain_words))
+
+
+def _in_plain_words(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain_value(value) for name, value in data.items()}
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, list):  # of texts, at the most; else its objects were met
+        return [plain(text) if isinstance(text, str) else text for text in value]
+    return value
 
 
 class Task(StrEnum):
@@ -152,12 +179,13 @@ class Request(Message):
 
 
 @dataclass(frozen=True)
-class Ending(Message):
+class Ending(Reported):
     """How a child ended, and what it said before.
 
     Attributes:
         how: ``exit``, ``signal``, ``timeout``, ``memory`` or ``cancelled``; ``server``
-            where that has died and cannot tell.
+            where that has died and cannot tell; ``lost`` where something else in it
+            has waited for the child.
         code: the exit status or the signal's number.
         stage: the last stage that the child noted.
         answer: the child's own JSON object, empty if it came to none.
@@ -165,6 +193,7 @@ class Ending(Message):
         runs: how often it came to running the program, the last time included.
         built: what the fast build has done: the ``step`` that it came to, and why it
             was a ``fallback`` to the stock one; empty where there was none.
+        operator: the one that eager was at when it was described, or ''.
     """
 
     how: str
@@ -177,10 +206,11 @@ class Ending(Message):
     log: str = ""
     runs: int = 1
     built: Mapping[str, str] = field(default_factory=dict)
+    operator: str = ""
 
 
 @dataclass(frozen=True)
-class Ready(Message):
+class Ready(Reported):
     """The server's first answer: loaded, or why not.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -52,27 +53,33 @@ def output_folder(chosen: Path | None, model: Path) -> Path:
     """Make the folder for a run; the default is the next free number.
 
     Raises:
-        UsageError: it cannot be made, or holds another run.
+        UsageError: it cannot be made, or not be written to.
     """
-    if chosen is None:
-        name = model.stem.encode()[:_NAME_BYTES].decode(errors="ignore")
-        free = (Path("shrinkfx-out") / f"{name}-{n}" for n in itertools.count(1))
-        chosen = next(folder for folder in free if not folder.exists())
-    elif (chosen / "summary.json").exists() or (chosen / "journal.sqlite").exists():
-        raise UsageError(f"--out {chosen} holds another run: name an empty folder")
+    name = model.stem.encode()[:_NAME_BYTES].decode(errors="ignore")
+    free = (Path("shrinkfx-out") / f"{name}-{n}" for n in itertools.count(1))
     try:
-        chosen.mkdir(parents=True, exist_ok=True)
-        (chosen / ".writable").touch()
-        (chosen / ".writable").unlink()
+        folder = next(filter(_is_new, free)) if chosen is None else chosen
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink(missing_ok=True)
     except OSError as error:
-        reason = f"--out {chosen}: {error.strerror}"
+        reason = f"--out {chosen or error.filename}: {error.strerror}"
         raise UsageError(f"{reason}: name a folder that can be written to") from error
-    return chosen
+    return folder
+
+
+def _is_new(folder: Path) -> bool:
+    """Make a folder; False if there is one, of a run that may begin just now."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def remove_if_empty(folder: Path) -> None:
     """Leave no folder behind where a run came to nothing."""
-    if folder.is_dir() and not any(folder.iterdir()):
+    with contextlib.suppress(OSError):  # it is gone, or somebody's file is in it
         folder.rmdir()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.transcript import frames_of_death
 from shrinkfx.program.messages import Ending, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.run.job import Job
@@ -67,5 +69,12 @@ def _why_undescribed(ending: Ending) -> tuple[str, str]:
     if error:
         reason = f"eager could not be run ({first_line(error['message'])})"
         return reason, "do the inputs fit the program's signature and ranges?"
-    reason = f"eager ended with {ending.how} {ending.code}"
-    return reason, f"its last lines:\n{ending.log[-1500:]}"
+    place = f" in {ending.operator}" if ending.operator else ""
+    if ending.how != "signal":
+        reason = f"eager ended with {ending.how} {ending.code}{place}"
+        return reason, f"its last lines:\n{ending.log[-1500:]}"
+    name = signal.Signals(ending.code).name
+    reason = f"eager died of {name}{place}, before anything was compiled"
+    frames = "\n  ".join(frames_of_death(ending.log))
+    where = f"its innermost frames:\n  {frames}\n" if frames else ""
+    return reason, f"{where}does it run without shrinkfx, in eager?"

@@ -142,9 +142,14 @@ def _blaming_files(options: Options) -> Iterator[None]:
     try:
         yield
     except WorkerError as error:
+        if error.killed:  # which no file does
+            raise WorkerError(f"{error.reason}, twice{_KILLED}", error.log) from error
         files = [options.model, options.inputs, *options.preload]
         subject = ", ".join(str(name) for name in files if name)
         raise LoadError(subject, error.reason, "do they load in Python?") from error
+
+
+_KILLED = ": something ends it from outside, for want of memory perhaps"
 
 
 def _settings(options: Options) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from shrinkfx.errors import (
     StrategyError,
     WorkerError,
 )
+from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
@@ -97,7 +98,7 @@ def reduce(job: Job, subject: Subject) -> Found:
     except BudgetExhausted as reason:
         found.stopped, job.out_of_budget = str(reason), True
     except (StrategyError, WorkerError, StorageError) as reason:
-        found.stopped = str(reason)
+        found.stopped = first_line(str(reason))  # what to do is told where it ends
     except OSError as reason:  # of a folder that could not be made, say
         found.stopped = str(reason)
     except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -13,13 +12,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from shrinkfx import scratch
 from shrinkfx.check.leftovers import clear_leftovers
-from shrinkfx.check.server import tuning
+from shrinkfx.check.server import REMOVED, tuning
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
+    JournalError,
     LoadError,
     NotReproducible,
     ShrinkfxError,
@@ -28,12 +29,13 @@ from shrinkfx.errors import (
 )
 from shrinkfx.options import Options
 from shrinkfx.report.files import DRAFT
+from shrinkfx.report.output import output_folder, remove_if_empty
 from shrinkfx.run.job import Job
+from shrinkfx.run.taken import taken
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Journal
 
 JOURNAL = "journal.sqlite"
-_LOCK = ".lock"
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
@@ -50,10 +52,11 @@ def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
         StorageError: the disk is full, or the journal damaged.
     """
     clear_leftovers()
-    with _told(out), _locked(out):
+    with _told(out), taken(out):
         _remove_drafts(out)
         with closing(Journal(out / JOURNAL)) as journal:
             is_new = journal.fact("run") is None
+            journal.db.check()
             journal.once("run", lambda: _described(options))
             journal.tick()
             try:
@@ -71,30 +74,39 @@ def finish(job: Job, status: str, said: str, exit_code: int) -> None:
     job.journal.note(name, ended)
 
 
-def refuse_if_begun(options: Options) -> None:
-    """Refuse a folder that holds a run already.
+@contextlib.contextmanager
+def begun(options: Options) -> Iterator[Path]:
+    """Make the folder of a new run, and keep others out of it.
 
     Raises:
-        Finished: it is this one.
-        UsageError: it is another one, or this one before its end.
+        Finished: it holds this run, at its end.
+        UsageError: it holds another one, or this one before its end.
+        StorageError: the journal there cannot be read.
     """
-    assert options.out is not None
-    out = options.out
-    if not _holds_journal(out, "--out"):
-        return
-    here = f"--out {out} holds another run: --resume {out} goes on with that, or name "
-    here += "an empty folder"
+    out = output_folder(options.out, options.model)
     try:
-        with closing(Journal(out / JOURNAL)) as journal:
-            run, finished = journal.fact("run"), journal.fact("finished")
-    except StorageError as error:
-        raise UsageError(f"{here}\n{error}") from error
+        with taken(out):
+            _refuse_if_begun(out, options)
+            yield out
+    finally:
+        remove_if_empty(out)
+
+
+def _refuse_if_begun(out: Path, options: Options) -> None:
+    if not _holds_journal(out, "--out"):
+        if (out / "summary.json").exists():
+            raise UsageError(f"--out {out} holds another run: name an empty folder")
+        return
+    with closing(Journal(out / JOURNAL)) as journal:
+        run, finished = journal.fact("run"), journal.fact("finished")
     if run is None:  # killed before it began, so that nothing can go on
-        with _locked(out):
-            _discard(out)
+        _discard(out)
         return
     if _identity(run) != _identity(_described(options)):
-        raise UsageError(here)
+        raise UsageError(
+            f"--out {out} holds another run: --resume {out} goes on with that, or name "
+            "an empty folder"
+        )
     if finished:
         raise Finished(str(out), finished["said"], finished["exit_code"])
     raise UsageError(f"--out {out} holds this run, unfinished: --resume {out}")
@@ -115,13 +127,15 @@ def resumed(out: Path, given: Options) -> Options:
         what = "this folder holds no run" if out.exists() else "there is no such folder"
         where = "a run's is its --out, or shrinkfx-out/<model>-<number>"
         raise UsageError(f"--resume {out}: {what}; {where}")
-    with _told(out), _locked(out), closing(Journal(out / JOURNAL)) as journal:
+    with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
         run = journal.fact("run")
         if run is None:
-            raise UsageError(f"--resume {out}: it was killed before it began")
+            again = "run the same command again"
+            raise UsageError(f"--resume {out}: it was killed before it began: {again}")
         if finished := journal.fact("finished"):
             raise Finished(str(out), finished["said"], finished["exit_code"])
-        before = Options.from_json(run["options"])
+        with journal.db.trusted():
+            before = Options.from_json(run["options"])
         options = replace(
             before,
             out=out,
@@ -217,42 +231,21 @@ def content_of(options: Options) -> str:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out; the kernel opens the lock again if this one dies."""
-    path = folder / _LOCK
-    with _opened(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"another shrinkfx is at work in {folder}") from None
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _opened(lock: Path) -> IO[str]:
-    try:
-        return lock.open("w")
-    except PermissionError as error:
-        reason = f"{lock.parent} cannot be written to: {error.strerror}"
-        raise UsageError(f"{reason}: run anew with another --out") from error
-
-
-@contextlib.contextmanager
 def _told(out: Path) -> Iterator[None]:
     """Say how to go on, whatever has ended the run before its time."""
     try:
         try:
             yield
         except OSError as error:
+            if error.errno == errno.ENOENT and scratch.is_removed():
+                raise StorageError(str(scratch.root()), *REMOVED) from error
             if error.errno not in _STORAGE:
                 raise
             where = str(error.filename or out)
             raise StorageError(
                 where, error.strerror or "", "free some space"
             ) from error
-    except (Finished, UsageError, LoadError, NotReproducible):
+    except (Finished, UsageError, LoadError, NotReproducible, JournalError):
         raise
     except BudgetExhausted as error:
         error.add_note(_more(out))

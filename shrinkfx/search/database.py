@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.errors import StorageError
+from shrinkfx.errors import JournalError, StorageError
 
 _VERSION = 2
 """Of the tables; a journal with others is not read."""
@@ -77,11 +77,26 @@ class Database:
         if count and version != _VERSION:
             reason = f"its tables are of version {version}, not {_VERSION}"
             advice = "another version of shrinkfx wrote it: use that, or another --out"
-            raise StorageError(self._path, reason, advice)
+            raise JournalError(self._path, reason, advice)
         self._db.execute("PRAGMA journal_mode=WAL")
         if not count:
             tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
             self._db.executescript(f"BEGIN IMMEDIATE; {tables}; END")
+
+    def check(self) -> None:
+        """Look at every page now, rather than meet a damaged one after hours."""
+        said = [text for (text,) in self.read("PRAGMA quick_check(1)")]
+        if said != ["ok"]:
+            raise JournalError(self._path, "; ".join(said), _DAMAGED)
+
+    @contextmanager
+    def trusted(self) -> Iterator[None]:
+        """Make sense of what was read; if none can be made, it is damaged."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = f"what it holds makes no sense ({type(error).__name__}: {error})"
+            raise JournalError(self._path, reason, _DAMAGED) from error
 
     def write(self, statement: str, row: Row = ()) -> int:
         """Return the number of the row that was last inserted."""
@@ -101,11 +116,15 @@ class Database:
         self._db.close()
 
     def _told(self, error: sqlite3.Error) -> StorageError:
-        return StorageError(self._path, str(error), _ADVICE.get(_cause(error), _OTHER))
+        advice = _ADVICE.get(_cause(error), _OTHER)
+        kind = JournalError if advice is _DAMAGED else StorageError
+        return kind(self._path, str(error), advice)
 
 
 def _cause(error: sqlite3.Error) -> str:
     """Name the cause, of several variants that SQLite tells apart: ``SQLITE_FULL``."""
+    if "decode" in str(error):  # Python's own error, which has no code
+        return "SQLITE_CORRUPT"
     name = getattr(error, "sqlite_errorname", "")
     return "_".join(name.split("_")[:2])
 
@@ -113,7 +132,7 @@ def _cause(error: sqlite3.Error) -> str:
 _OTHER = "is the folder writable, and the disk sound?"
 
 _DAMAGED = (
-    "the journal is damaged and cannot be gone on with: run the same command with "
+    "the journal is damaged, so that nothing can go on from here: run anew with "
     "another --out"
 )
 

@@ -52,12 +52,13 @@ class Journal:
     is answered from here.
 
     Attributes:
+        db: the file.
         recalled: answers that were asked for in an earlier session.
         recalled_cpu_seconds: what these have cost then.
     """
 
     def __init__(self, path: Path | str = ":memory:") -> None:
-        self._db = Database(path)
+        self.db = Database(path)
         self._boot = boot_id()
         self._session = 0
         self._ticked = 0.0
@@ -70,12 +71,13 @@ class Journal:
         """Write down what a part of the run has found, as JSON can hold it."""
         self.tick()
         row = (name, json.dumps(value))
-        self._db.write("INSERT OR REPLACE INTO facts VALUES (?, ?)", row)
+        self.db.write("INSERT OR REPLACE INTO facts VALUES (?, ?)", row)
 
     def fact(self, name: str) -> Any:  # noqa: ANN401 - whatever JSON can hold
         """Fetch what was noted, or None."""
-        rows = self._db.read("SELECT value FROM facts WHERE name=?", (name,))
-        return json.loads(rows[0][0]) if rows else None
+        rows = self.db.read("SELECT value FROM facts WHERE name=?", (name,))
+        with self.db.trusted():
+            return json.loads(rows[0][0]) if rows else None
 
     def once(self, name: str, find: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Fetch what an earlier session has found, or find it and note it."""
@@ -92,10 +94,10 @@ class Journal:
         now = time.time()
         if not self._session:
             insert = "INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)"
-            self._session = self._db.write(insert, (now, now))
+            self._session = self.db.write(insert, (now, now))
         elif now - self._ticked >= _TICK_S:
             row = (now, self._session)
-            self._db.write("UPDATE sessions SET seen_at=? WHERE number=?", row)
+            self.db.write("UPDATE sessions SET seen_at=? WHERE number=?", row)
         else:
             return
         self._ticked = now
@@ -103,7 +105,7 @@ class Journal:
     def seconds_before(self) -> float:
         """Add up how long earlier sessions have worked."""
         total = "SELECT total(max(0, seen_at - began_at)) FROM sessions WHERE number<>?"
-        return float(self._db.read(total, (self._session,))[0][0])
+        return float(self.db.read(total, (self._session,))[0][0])
 
     # --- questions and answers
 
@@ -115,17 +117,18 @@ class Journal:
         One that went down with the machine may take it down again, and one that did
         not end twice will not end: neither is asked again.
         """
-        rows = self._db.read(
+        rows = self.db.read(
             "SELECT outcome, observation, boot FROM checks"
             " WHERE digest=? AND form=? AND build=? ORDER BY number",
             (candidate.digest, form, build),
         )
         for outcome, text, _ in rows:
             if outcome is not None:
-                seen = _observation(text)
+                with self.db.trusted():
+                    verdict = Verdict(Outcome(outcome), _observation(text))
                 self.recalled += 1
-                self.recalled_cpu_seconds += seen.cpu_seconds
-                return Verdict(Outcome(outcome), seen)
+                self.recalled_cpu_seconds += verdict.observation.cpu_seconds
+                return verdict
         why = _why_not_again([boot for _, _, boot in rows], self._boot)
         if why:
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=why))
@@ -150,7 +153,7 @@ class Journal:
             raise  # which the candidate may have killed
         except (KeyboardInterrupt, ShrinkfxError, OSError):
             with suppress(StorageError):
-                self._db.write("DELETE FROM checks WHERE number=?", (number,))
+                self.db.write("DELETE FROM checks WHERE number=?", (number,))
             raise
         self.answered(number, verdict)
         return verdict
@@ -170,7 +173,7 @@ class Journal:
             json.dumps(candidate.to_json()),
             candidate.cost[0],
         )
-        return self._db.write(
+        return self.db.write(
             "INSERT INTO checks"
             " (asked_at, boot, strategy, form, build, digest, candidate, operators)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -180,7 +183,7 @@ class Journal:
     def answered(self, number: int, verdict: Verdict) -> None:
         self.tick()
         seen = verdict.observation
-        self._db.write(
+        self.db.write(
             "UPDATE checks SET outcome=?, signature=?, reason=?, seconds=?,"
             " cpu_seconds=?, observation=?, log=? WHERE number=?",
             (
@@ -200,23 +203,24 @@ class Journal:
 
         The last word on a candidate is in its last row.
         """
-        rows = self._db.read(
+        rows = self.db.read(
             "SELECT digest, form, candidate, observation FROM checks"
             " WHERE substr(digest, 1, ?) = ? ORDER BY number",
             (len(digest), digest),
         )
-        return [
-            Asked(d, form, json.loads(text), _observation(seen).signature)
-            for d, form, text, seen in rows
-        ]
+        with self.db.trusted():
+            return [
+                Asked(d, form, json.loads(text), _observation(seen).signature)
+                for d, form, text, seen in rows
+            ]
 
     def is_empty(self) -> bool:
         """Tell whether nothing is known that would have to be found out again."""
         known = "SELECT 1 FROM checks UNION SELECT 1 FROM examples"
-        return self.fact("baseline") is None and not self._db.read(known)
+        return self.fact("baseline") is None and not self.db.read(known)
 
     def close(self) -> None:
-        self._db.close()
+        self.db.close()
 
 
 class SweepJournal:
@@ -239,7 +243,8 @@ class SweepJournal:
     def settings(self) -> dict[str, Any]:
         """Fetch what all examples share, or nothing if there was no sweep."""
         rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
-        found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+        with self._db.trusted():
+            found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
         return found
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None:
@@ -250,7 +255,8 @@ class SweepJournal:
         )
         for text, _ in rows:
             if text is not None:
-                return Example.from_json(json.loads(text))
+                with self._db.trusted():
+                    return Example.from_json(json.loads(text))
         why = _why_not_again([boot for _, boot in rows], self._boot)
         return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
 

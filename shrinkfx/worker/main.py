@@ -14,6 +14,7 @@ import os
 import platform
 import resource
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
@@ -103,6 +104,9 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     from shrinkfx.worker.perform import Worker
     from shrinkfx.worker.witness import Witness
 
+    # So that what a compiler leaves, and a preload, when it is killed goes with that.
+    os.environ.update(aoti.temporary_below(Path(setup.directory)))
+    tempfile.tempdir = None
     with Witness() as witness:
         files = preload(setup.preloads)
     beside = witness.beside()
@@ -197,6 +201,8 @@ def _work(worker: Any, request: Request) -> Work:
         return {}
 
     def command(note: Note, folder: Path) -> dict[str, Any]:
+        from shrinkfx.worker.backends import aoti
+
         os.chdir(request.arguments["cwd"])
         note("run")
         # The server's PYTHONPATH is the user's with one folder before it.
@@ -205,6 +211,8 @@ def _work(worker: Any, request: Request) -> Work:
             os.environ.pop(name, None)
         if own:
             os.environ["PYTHONPATH"] = own
+        # One that is killed clears nothing away.
+        os.environ.update(aoti.temporary_below(folder))
         words = request.arguments["words"]
         os.execvp(words[0], words)
 
@@ -237,12 +245,13 @@ def _once(folder: Path) -> None:
         from shrinkfx.worker.backends import aoti
         from shrinkfx.worker.load import preload
         from shrinkfx.worker.perform import Worker
-        from shrinkfx.worker.supervise import describe_error
+        from shrinkfx.worker.supervise import describe_error, wait_for_children
 
         faulthandler.enable(2)
         aoti.warm_up()  # before a cache of its own, where all probes are asked again
     try:
         preload(setup.preloads)
+        wait_for_children()  # compilers are such
         worker = Worker(setup, torch.get_num_threads())
         write_answer(folder, worker.perform(request, note, folder))
     except Exception as error:  # noqa: BLE001 - the boundary: all becomes data

@@ -46,7 +46,7 @@ from shrinkfx.worker.source import (
     print_program,
 )
 from shrinkfx.worker.space import find_space
-from shrinkfx.worker.supervise import Note
+from shrinkfx.worker.supervise import OPERATOR, Note
 from shrinkfx.worker.values import Values
 
 _SKELETON = "skeleton.json"
@@ -109,7 +109,7 @@ class Worker:
         self._prepare_eager()
         note(Stage.EAGER)
         program, home = self._cut_from(arguments)
-        recorded = Values(home, program).record(program)
+        recorded = Values(home, program).record(program, folder / OPERATOR)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.program.messages import Message, Request
+from shrinkfx.program.messages import MARK, Message, Request
 from shrinkfx.worker.supervise import (
     Note,
     Work,
+    bear_mark,
     become_subreaper,
     die_with_parent,
     kill_descendants,
@@ -86,6 +87,7 @@ def take_line(log: Path) -> Line:
     Until ``serve`` polls the pipe, the kernel tells of the parent's end.
     """
     become_subreaper()
+    bear_mark(os.environ.get(MARK, ""))
     _leave_on_sigterm(log.parent)
     die_with_parent(signal.SIGTERM)
     line = Line(os.dup(0), os.dup(1))

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from shrinkfx.failure.transcript import name_frame
 from shrinkfx.program.messages import Ending, Request
+from shrinkfx.program.words import cut_middle
 from shrinkfx.worker.processes import descendants, kill, pss_bytes, rss_bytes
 
 Note = Callable[[str], None]
@@ -30,6 +31,9 @@ Work = Callable[[Note, Path], dict[str, Any]]
 
 BUILT = "built.json"
 """In a child's folder: what it has built so far. It need not live to tell."""
+
+OPERATOR = "operator"
+"""In a child's folder: the operator that eager is at."""
 
 _LOG_BYTES = 512_000
 """g++ prints its first error before hundreds of kilobytes of what follows from it."""
@@ -42,9 +46,29 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Adopt every orphan that a child leaves behind, and learn how each ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, none could be waited for
+    """Adopt every orphan that a child leaves behind."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def bear_mark(mark: str) -> None:
+    """Be found by the number of a mark, and all that this process starts with it.
+
+    It becomes a limit of time that only real-time processes have, and larger than any
+    could use. A limit is inherited, whatever becomes of the environment.
+    """
+    number = mark.rpartition(":")[2]
+    with contextlib.suppress(ValueError, OSError):  # it may have a lower one
+        _, most = resource.getrlimit(resource.RLIMIT_RTTIME)
+        resource.setrlimit(resource.RLIMIT_RTTIME, (int(number), most))
+
+
+def wait_for_children() -> None:
+    """Learn how each child ends, whatever a preload has made of the signal.
+
+    Where it is ignored none can be waited for, and a compiler that fails seems to
+    succeed; a handler may wait for children of others.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def die_with_parent(number: int) -> None:
@@ -70,6 +94,7 @@ def supervise(
         cancelled: polled; True ends the child.
     """
     started = time.monotonic()
+    wait_for_children()
     sys.stdout.flush()
     sys.stderr.flush()
     server = os.getpid()
@@ -83,6 +108,8 @@ def supervise(
             watch.abort()
     finally:
         watch.kill_all()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} was removed, and all answers with it")
     stages = _words(folder / "stage") or ["start"]
     return Ending(
         how=how,
@@ -95,6 +122,7 @@ def supervise(
         log=_tail(folder / "log"),
         runs=max(1, stages.count("run")),
         built=_answer(folder / BUILT),
+        operator=_tail(folder / OPERATOR),
     )
 
 
@@ -161,6 +189,8 @@ def _wait(
         if watch.status is not None:
             code = os.waitstatus_to_exitcode(watch.status)
             return ("signal", -code) if code < 0 else ("exit", code)
+        if not Path(f"/proc/{watch.child}").exists():
+            return "lost", 0
         if cancelled():
             return "cancelled", 0
         if time.monotonic() - started > request.timeout_s:
@@ -243,7 +273,8 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     frames = [name_frame(frame.filename, frame.name) for frame in stack]
     name = type(error).__name__
     notes = getattr(error, "__notes__", [])
-    answer = {"type": name, "message": str(error), "frames": frames[-30:]}
+    message = cut_middle(str(error), _LOG_BYTES)
+    answer = {"type": name, "message": message, "frames": frames[-30:]}
     return {**answer, "notes": notes} if notes else answer
 
 

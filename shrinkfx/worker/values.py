@@ -59,10 +59,14 @@ class Values:
             self._runs[_FAILING] = program.failing
         self._folders = [folder / name for name in self._runs]
 
-    def record(self, program: Program) -> Recorded:
-        """Run the program and keep what each node yields."""
+    def record(self, program: Program, at: Path | None = None) -> Recorded:
+        """Run the program and keep what each node yields.
+
+        Args:
+            at: a file for the operator at work, since it may kill this process.
+        """
         runs = [
-            _Recorder(program.graph, self._folder / name).go(inputs)
+            _Recorder(program.graph, self._folder / name, at).go(inputs)
             for name, inputs in self._runs.items()
         ]
         # Where only the example fails, its values are missing for cuts.
@@ -109,9 +113,12 @@ def _each_once(words: Iterable[str]) -> tuple[str, ...]:
 class _Recorder(Watcher):
     """Keeps what each node yields."""
 
-    def __init__(self, exported: ExportedProgram, folder: Path) -> None:
+    def __init__(
+        self, exported: ExportedProgram, folder: Path, at: Path | None
+    ) -> None:
         super().__init__(exported.graph_module, Lies())
         self._exported = exported
+        self._at_file = at
         self._folder = folder
         self._scalars: dict[str, Scalar] = {}
         self._at = ""
@@ -149,6 +156,8 @@ class _Recorder(Watcher):
 
     def run_node(self, n: fx.Node) -> Any:
         self._at = n.name
+        if self._at_file and n.op == "call_function":
+            self._at_file.write_text(f"{n.target} ({n.name})")
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op != "output":
             if n.name not in self._weights:

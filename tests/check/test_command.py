@@ -10,6 +10,7 @@ import pytest
 
 from shrinkfx.check.command import Command, CommandOracle, see_it_fail
 from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.messages import Ending, Request, Task
@@ -112,3 +113,18 @@ def test_original_that_fails_tells_how_long_that_takes() -> None:
 def test_command_line_that_cannot_work_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--check"):
         Command.parse(text)
+
+
+def test_what_a_command_leaves_that_is_killed_goes_with_its_check(
+    tmp_path: Path,
+) -> None:
+    """A compiler removes its temporary files at its end, not when it is killed."""
+    note = tmp_path / "note"
+    leave = f'touch "$TMPDIR/cc1.s"; echo "$TMPDIR" > {note}; exec sleep 1000'
+    with Server() as server:
+        asked = {"words": ["sh", "-c", leave], "cwd": str(tmp_path)}
+        ending = server.ask(Request(Task.COMMAND, asked, timeout_s=10.0))
+        assert ending.how == "timeout"
+        place = Path(note.read_text().strip())
+        assert server.directory in place.parents
+    assert not place.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from shrinkfx import scratch
 from shrinkfx.check.lasting import LIVES, LastingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
@@ -129,6 +131,43 @@ def test_server_that_does_not_load_again_is_an_error_until_it_does(
         assert server.ask(asked).answer == {"echo": "survived"}
 
 
+KILLED = """
+number=$(($(cat {count}) + 1))
+echo $number > {count}
+case " {times} " in *" $number "*) kill -9 $$;; esac
+exec {serve}
+"""
+
+
+@pytest.mark.parametrize(
+    ("times", "starts"), [("1", 2), ("2", 3), ("2 3", 4), ("2 3 4", 5)]
+)
+def test_server_that_is_killed_while_it_loads_is_started_again(
+    vices: Path,
+    tmp_path: Path,
+    deaths: Callable[[int], Path],
+    times: str,
+    starts: int,
+) -> None:
+    count = tmp_path / "count"
+    count.write_text("0")
+    serve = shlex.join([sys.executable, str(vices)])
+    starter = KILLED.format(count=count, times=times, serve=serve)
+    with LastingServer(command=["sh", "-c", starter]) as server:
+        asked = request("kill_server", deaths=str(deaths(int(times != "1"))))
+        assert server.ask(asked).answer == {"echo": "survived"}
+    assert int(count.read_text()) == starts
+
+
+def test_server_that_is_killed_each_time_it_loads_is_an_error(
+    survivors: Survivors,
+) -> None:
+    with pytest.raises(WorkerError, match="SIGKILL while loading") as caught:
+        LastingServer(command=["sh", "-c", "kill -9 $$"])
+    assert caught.value.killed
+    assert survivors() == []
+
+
 def test_server_that_finds_no_space_to_begin_anew_says_so_each_time(
     start: Start, deaths: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +190,29 @@ def test_no_check_outlasts_the_run(start: Start) -> None:
     left = 0.0
     with pytest.raises(BudgetExhausted):
         server.ask(request("echo", word="too late"))
+
+
+@pytest.mark.parametrize("vice", ["remove_server_folder", "remove_child_folder"])
+def test_child_whose_folder_is_removed_has_no_answer(start: Start, vice: str) -> None:
+    server = start()
+    assert server.ask(request(vice)).how == "server"
+    assert server.ask(request("echo", word="next")).answer == {"echo": "next"}
+
+
+def test_server_without_a_place_to_begin_anew_says_what_was_removed(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scratch, "root", lambda: tmp_path)
+    server = start()
+    shutil.rmtree(tmp_path)
+    with pytest.raises(StorageError, match=r"(?s)removed in the middle.*\$TMPDIR"):
+        server.ask(request("echo", word=""))
+
+
+def test_server_whose_folder_is_removed_while_it_loads_says_so() -> None:
+    remove = 'rm -r "$(dirname "$(readlink /proc/$$/fd/2)")"; exit 1'
+    with pytest.raises(StorageError, match="removed in the middle"):
+        LastingServer(command=["sh", "-c", remove])
 
 
 def test_answer_of_a_child_that_met_a_full_disk_is_none(start: Start) -> None:

@@ -24,12 +24,17 @@ from shrinkfx import scratch
 from shrinkfx.check.server import Server
 from shrinkfx.program.messages import Request
 
-vices, ready, note = sys.argv[1:]
+vices, ready, note = sys.argv[1:4]
 with Server(command=[sys.executable, vices]) as server, scratch.folder("candidate"):
     Path(note).write_text(f"{server.pid} {scratch.root()}")
-    vice = {"vice": "leave_compiler_and_hang", "ready": ready}
+    vice = {"vice": sys.argv[4], "ready": ready, "note": f"{ready}-daemon"}
     server.ask(Request("vice", vice, timeout_s=60))
 """
+
+
+def run(*arguments: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", PARENT, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT)
 
 
 def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
@@ -40,8 +45,7 @@ def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
     tmp_path: Path,
 ) -> None:
     ready, note = tmp_path / "ready", tmp_path / "note"
-    arguments = [sys.executable, "-c", PARENT, str(vices), str(ready), str(note)]
-    parent = subprocess.Popen(arguments, cwd=ROOT)
+    parent = run(vices, ready, note, "leave_compiler_and_hang")
     wait_for(ready.exists)
     server, folder = note.read_text().split()
     clear_leftovers()  # of others; this one lives
@@ -57,6 +61,32 @@ def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
     clear_leftovers()
     assert survivors() == []
     assert not Path(folder).exists()
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def test_next_run_ends_a_daemon_that_has_emptied_its_environment(
+    vices: Path,
+    marked: Callable[[], list[int]],
+    wait_for: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
+) -> None:
+    ready, note = tmp_path / "ready", tmp_path / "note"
+    parent = run(vices, ready, note, "leave_daemon_and_hang")
+    wait_for(ready.exists)
+    daemon = int((tmp_path / "ready-daemon").read_text())
+    os.kill(int(note.read_text().split()[0]), signal.SIGSTOP)
+    parent.kill()
+    parent.wait()
+    os.kill(int(note.read_text().split()[0]), signal.SIGKILL)
+    assert not has_ended(daemon)
+    clear_leftovers()
+    wait_for(lambda: has_ended(daemon))
 
 
 def test_folder_of_this_process_is_not_taken_for_abandoned() -> None:

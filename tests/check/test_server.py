@@ -9,7 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from shrinkfx import scratch
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.failure.classify import observe
 from shrinkfx.program.messages import Ending, Request
 
 Marked = Callable[[], list[int]]
@@ -33,7 +34,7 @@ def request(vice: str, *, timeout_s: float = 60.0, **arguments: object) -> Reque
     return Request("vice", asked, timeout_s=timeout_s, max_rss_bytes=LIMIT)
 
 
-def echo(server: Server, word: str = "still here") -> object:
+def echo(server: Server, word: object = "still here") -> object:
     return server.ask(request("echo", word=word)).answer.get("echo")
 
 
@@ -143,6 +144,22 @@ def test_server_hands_on_an_exception(
     assert echo(shared) == "still here"
 
 
+def test_server_hands_on_words_that_do_nothing_to_a_terminal(shared: Server) -> None:
+    assert echo(shared, "\x1b[31mred\x1b[0m\x07") == "red\\x07"
+    assert echo(shared, ["\x1b]0;title\x07", {"deep": "\x9b31m"}]) == [
+        "",
+        {"deep": "\\x9b31m"},
+    ]
+
+
+def test_server_hands_on_both_ends_of_megabytes(shared: Server) -> None:
+    ending = shared.ask(request("raise_at_length"))
+    message = ending.answer["error"]["message"]
+    assert len(message) < 600_000
+    assert (message[:5], message[-3:]) == ("begin", "end")
+    assert len(str(observe(replace(ending, stage="run")).signature)) < 3_000
+
+
 def test_server_survives_an_exception_that_cannot_be_told(shared: Server) -> None:
     ending = shared.ask(request("raise_badly"))
     assert (ending.how, ending.code, ending.answer) == ("exit", 1, {})
@@ -190,6 +207,16 @@ def test_server_gives_its_children_default_signals(
         assert answer == {"SIGTERM": default, "SIGCHLD": default}
 
 
+@pytest.mark.parametrize("manner", ["--ignores-children", "--waits-for-children"])
+def test_server_learns_how_a_child_ends_whatever_a_preload_does_about_children(
+    start: Callable[..., Server], manner: str
+) -> None:
+    with start(manner) as server:
+        assert echo(server) == "still here"
+        assert server.ask(request("segfault")).how == "signal"
+        assert server.ask(request("exit_3")).code == 3
+
+
 def test_server_takes_a_request_larger_than_a_pipe(shared: Server) -> None:
     assert echo(shared, "word" * 100_000) == "word" * 100_000
 
@@ -220,6 +247,36 @@ def test_server_tells_its_death_and_leaves_nothing_when_killed(
             server.ask(request("echo", word=""))
     assert survivors() == []
     assert not server.directory.exists()
+
+
+def lives(note: Path) -> bool:
+    """Tell whether the process whose number is noted there has not ended."""
+    try:
+        status = Path(f"/proc/{int(note.read_text())}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return ") Z " not in status
+
+
+def test_server_ends_a_daemon_that_has_emptied_its_environment(
+    shared: Server, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    asked = request("leave_daemon_without_environment", note=str(note))
+    assert shared.ask(asked).answer == {"daemon": True}
+    assert not lives(note)
+
+
+def test_server_that_is_killed_leaves_no_daemon_with_an_empty_environment(
+    start: Callable[..., Server], tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    with start() as server, start() as other:
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            server.ask(request("kill_server_of_daemon", note=str(note)))
+        server.close()
+        assert not lives(note)
+        assert echo(other) == "still here"
 
 
 def test_server_leaves_nothing_when_terminated(

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +105,17 @@ def fill_the_disk(request: Request, folder: Path) -> Answer:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.pt2")
 
 
+def remove_server_folder(request: Request, folder: Path) -> Answer:
+    """What a cleaner of ``$TMPDIR`` does; without a trace in the answer."""
+    shutil.rmtree(folder.parent)
+    os._exit(0)
+
+
+def remove_child_folder(request: Request, folder: Path) -> Answer:
+    shutil.rmtree(folder)
+    os._exit(0)
+
+
 def allocate(request: Request, folder: Path) -> Answer:
     hoard = []
     while True:
@@ -190,6 +202,29 @@ def daemonise_and_hang(request: Request, folder: Path) -> Answer:
     return hang(request, folder)
 
 
+def leave_daemon_without_environment(request: Request, folder: Path) -> Answer:
+    """It has another parent, another session, and nothing in its environment."""
+    note = request.arguments["note"]
+    if os.fork() == 0:
+        daemon = f"echo $$ > {note}.new; mv {note}.new {note}; exec sleep 1000"
+        subprocess.Popen(["/bin/sh", "-c", daemon], env={}, start_new_session=True)
+        os._exit(0)
+    while not Path(note).exists():
+        time.sleep(0.01)
+    return {"daemon": True}
+
+
+def kill_server_of_daemon(request: Request, folder: Path) -> Answer:
+    leave_daemon_without_environment(request, folder)
+    os.kill(os.getppid(), signal.SIGKILL)
+    return hang(request, folder)
+
+
+def leave_daemon_and_hang(request: Request, folder: Path) -> Answer:
+    leave_daemon_without_environment(request, folder)
+    return hang(request, folder)
+
+
 def leave_compiler(request: Request, folder: Path) -> Answer:
     subprocess.Popen(["sleep", "1000"])
     return {"compiler": True}
@@ -244,6 +279,10 @@ def speak_on_every_descriptor(request: Request, folder: Path) -> Answer:
 
 def raise_error(request: Request, folder: Path) -> Answer:
     raise ValueError("no such thing")
+
+
+def raise_at_length(request: Request, folder: Path) -> Answer:
+    raise ValueError(f"begin{'x' * (4 << 20)}end")
 
 
 def raise_badly(request: Request, folder: Path) -> Answer:
@@ -379,6 +418,10 @@ def main() -> None:
     directory = Path(setup.directory)
     line = take_line(directory / "server.log")
     print("loading", flush=True)
+    if manner == "--ignores-children":  # as a preload may
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    if manner == "--waits-for-children":
+        signal.signal(signal.SIGCHLD, lambda *_: os.wait())
     if manner == "--loads-for-ever":
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
         Path(sys.argv[2]).write_text(setup.directory)
@@ -397,7 +440,14 @@ def _greet(line: Line, manner: str) -> None:
 
 def _once(request: Request, folder: Path) -> None:
     become_subreaper()
-    print(supervise(work(request), request, folder).to_line(), end="", flush=True)
+
+    def cancelled() -> bool:
+        if request.arguments.get("lost"):
+            os.wait()  # the child is nobody else's to wait for
+        return False
+
+    ending = supervise(work(request), request, folder, cancelled)
+    print(ending.to_line(), end="", flush=True)
 
 
 if __name__ == "__main__":

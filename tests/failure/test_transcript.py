@@ -10,6 +10,7 @@ from shrinkfx.failure.transcript import (
     AT_ITS_END,
     CANNOT_TELL,
     as_check,
+    frames_of_death,
     name_frame,
 )
 from shrinkfx.program.messages import Ending
@@ -169,3 +170,28 @@ def test_crash_before_a_run_has_passed_is_not_that_of_the_script() -> None:
         ).signature
     )
     assert died_early.stage == "passing"
+
+
+DUMP = """words of the program's own
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f0000000000 (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/home/me/operators.py", line 7 in deeper
+  File "/home/me/operators.py", line 5 in boom
+  File "/env/site-packages/torch/_ops.py", line 871 in __call__
+  File "/env/site-packages/torch/fx/interpreter.py", line 334 in call_function
+  File "/env/site-packages/shrinkfx/worker/values.py", line 144 in run_node
+  File "/env/site-packages/shrinkfx/worker/main.py", line 252 in <module>
+
+Extension modules: numpy._core._multiarray_umath (total: 1)
+"""
+
+
+def test_death_is_told_by_the_frames_of_the_user() -> None:
+    frames = frames_of_death(DUMP)
+    assert frames[0].endswith("in string_at")
+    assert frames[1] == 'File "/home/me/operators.py", line 7 in deeper'
+    assert frames[-1].endswith("in __call__")
+    assert not any("shrinkfx" in frame for frame in frames)
+    assert frames_of_death("killed without a word") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +168,20 @@ def test_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert names == [Path("shrinkfx-out/model-1"), Path("shrinkfx-out/model-2")]
 
 
-def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "journal.sqlite").touch()
-    with pytest.raises(UsageError, match="another run"):
-        output_folder(tmp_path, Path("model.pt2"))
+def test_folders_of_runs_that_begin_at_once_are_different(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        model = Path("model.pt2")
+        found = list(pool.map(lambda _: output_folder(None, model), range(50)))
+    assert len(set(found)) == 50
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"--out .*file.*: name a folder"):
+        output_folder(tmp_path / "file", Path("model.pt2"))
 
 
 def test_empty_folder_is_removed_and_a_full_one_kept(tmp_path: Path) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from threading import Barrier
+from typing import IO, Any, NoReturn
 
 import pytest
 
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
+    JournalError,
     LoadError,
     NotReproducible,
     StorageError,
@@ -26,11 +30,12 @@ from shrinkfx.errors import (
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.run.session import (
     at_work,
+    begun,
     finish,
     how_to_go_on,
-    refuse_if_begun,
     resumed,
 )
+from shrinkfx.run.taken import taken
 from shrinkfx.search.events import ignore
 from shrinkfx.search.journal import Journal
 
@@ -65,6 +70,11 @@ def _options(tmp_path: Path, out: Path) -> Options:
         command="shrinkfx model.pt2",
         sweeping=Sweeping(examples=3),
     )
+
+
+def refuse_if_begun(options: Options) -> None:
+    with begun(options):
+        pass
 
 
 def begin(options: Options) -> None:
@@ -160,20 +170,82 @@ def test_folder_of_a_run_that_was_killed_before_it_began_is_as_good_as_empty(
         fcntl.flock(file, fcntl.LOCK_EX)  # or is it about to begin?
         with pytest.raises(UsageError, match="at work"):
             refuse_if_begun(options)
-    refuse_if_begun(options)
-    assert not list(out.iterdir())
-    begin(options)
+    with begun(options):
+        assert [path.name for path in out.iterdir()] == [".lock"]
+        begin(options)
     assert resumed(out, NOTHING_NEW)
 
 
-def test_damaged_journal_says_what_to_do(options: Options, out: Path) -> None:
-    begin(options)
-    for path in out.iterdir():
-        path.write_bytes(b"noise" * 1000)
-    with pytest.raises(StorageError, match=r"damaged.*another --out"):
-        resumed(out, NOTHING_NEW)
-    with pytest.raises(UsageError, match="damaged"):
+def test_folder_with_results_of_another_run_is_refused(
+    options: Options, out: Path
+) -> None:
+    (out / "summary.json").touch()
+    with pytest.raises(UsageError, match="another run: name an empty folder"):
         refuse_if_begun(options)
+
+
+def noise(path: Path) -> None:
+    path.write_bytes(b"noise" * 1000)
+
+
+def half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def no_options(path: Path) -> None:
+    write_fact(path, '{"options": {}, "content": "", "tuning": {}}')
+
+
+def no_json(path: Path) -> None:
+    write_fact(path, '{"options": {"model"')
+
+
+def no_text(path: Path) -> None:
+    write_fact(path, b"\xff\xfe")
+
+
+def of_another_version(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version=99")
+
+
+def write_fact(path: Path, value: str | bytes) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        told = "UPDATE facts SET value=CAST(? AS TEXT) WHERE name='run'"
+        db.execute(told, (value,))
+
+
+@pytest.mark.parametrize(
+    "damage", [noise, half, no_options, no_json, no_text, of_another_version]
+)
+def test_damaged_journal_says_what_to_do_and_nothing_else(
+    options: Options, out: Path, damage: Callable[[Path], None]
+) -> None:
+    begin(options)
+    damage(out / "journal.sqlite")
+    with pytest.raises(JournalError, match="another --out") as caught:
+        resumed(out, NOTHING_NEW)
+    assert not hasattr(caught.value, "__notes__")
+    if damage is not no_options:
+        with pytest.raises(JournalError, match="another --out") as caught:
+            refuse_if_begun(options)
+        assert "--resume" not in str(caught.value)
+
+
+def test_page_that_is_damaged_is_found_before_the_work_begins(
+    options: Options, out: Path
+) -> None:
+    begin(options)
+    path = out / "journal.sqlite"
+    pages = bytearray(path.read_bytes())
+    size = int.from_bytes(pages[16:18], "big")
+    with closing(sqlite3.connect(path)) as db:
+        ask = "SELECT rootpage FROM sqlite_master WHERE name='checks'"
+        ((number,),) = db.execute(ask).fetchall()
+    pages[(number - 1) * size : number * size] = bytes(size)
+    path.write_bytes(pages)
+    with pytest.raises(JournalError, match="damaged"):
+        begin(options)
 
 
 def test_folder_of_a_run_is_not_begun_again(options: Options) -> None:
@@ -238,13 +310,60 @@ def test_run_is_not_forgotten_for_what_is_missing_today(
 
 
 def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
-    with at_work(options, out, ignore) as job:
+    with at_work(options, out, ignore) as job, ThreadPoolExecutor(1) as another:
         with pytest.raises(UsageError, match="at work"):
-            begin(options)
+            another.submit(begin, options).result()
         with pytest.raises(UsageError, match="at work"):
-            resumed(out, NOTHING_NEW)
+            another.submit(resumed, out, NOTHING_NEW).result()
         job.journal.note("baseline", {})
     assert resumed(out, NOTHING_NEW)
+
+
+def test_of_several_that_begin_at_once_one_does_and_the_others_say_so(
+    options: Options, out: Path
+) -> None:
+    out.rmdir()
+    at_once, told = Barrier(8), Barrier(8)
+
+    def start(_: int) -> str:
+        at_once.wait()
+        try:
+            with begun(options), at_work(options, out, ignore):
+                told.wait()
+                return "begins"
+        except UsageError as error:
+            told.wait()
+            return str(error)
+
+    for _ in range(5):
+        with ThreadPoolExecutor(8) as pool:
+            answers = sorted(pool.map(start, range(8)))
+        assert answers.pop() == "begins"
+        assert all("another shrinkfx is at work" in said for said in answers)
+        shutil.rmtree(out)
+
+
+def test_lock_that_nobody_will_ask_for_again_is_none(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, path = fcntl.flock, out / ".lock"
+    replaced: list[IO[str]] = []
+
+    def lock_too_late(file: IO[str], how: int) -> None:
+        """Lock what was unlinked meanwhile, and made again by a third."""
+        if not replaced:
+            path.unlink()
+            replaced.append(path.open("w"))
+            flock(replaced[0], fcntl.LOCK_EX)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_too_late)
+    with pytest.raises(UsageError, match="at work"), taken(out):
+        pass
+    replaced[0].close()
+    with taken(out):
+        assert path.exists()
+    assert not path.exists()
 
 
 def deny(*_: object, **__: object) -> NoReturn:

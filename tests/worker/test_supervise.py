@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shrinkfx.failure.classify import observe
 from shrinkfx.program.messages import Ending, Request
 from shrinkfx.worker.processes import descendants
 from shrinkfx.worker.supervise import describe_error, write_answer
@@ -51,6 +53,16 @@ def test_supervise_tells_exit_status_and_answer(once: Once, tmp_path: Path) -> N
 def test_supervise_takes_the_exit_status_from_an_answer(once: Once) -> None:
     ending = once(Request("vice", {"vice": "answer_and_exit_5"}))
     assert (ending.how, ending.code, ending.answer) == ("exit", 5, {"still": "told"})
+
+
+def test_supervise_says_that_something_else_has_waited_for_the_child(
+    once: Once,
+) -> None:
+    ending = once(Request("vice", {"vice": "abort", "lost": True}))
+    assert ending.how == "lost"
+    seen = observe(replace(ending, stage="run"))
+    assert "does a preload wait" in seen.unresolved
+    assert seen.signature is None
 
 
 def test_supervise_ends_a_child_over_its_memory(once: Once) -> None:

@@ -103,9 +103,10 @@ def build_once(
 
 
 def temporary_below(folder: Path) -> dict[str, str]:
-    """Have a script unpack its package below a folder, which goes after the check.
+    """Have whatever is temporary lie below a folder, which goes after the check.
 
-    AOTInductor's loader clears nothing away where the process dies. Precompiled
+    Neither compilers nor AOTInductor's loader clear anything away where the process
+    is killed. Precompiled
     headers would be there as well, but serve all programs: they stay where they are.
 
     Returns:

@@ -1,0 +1,82 @@
+"""The lock on the folder of a run: one process at a time works there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO
+
+from shrinkfx.errors import UsageError
+
+LOCK = ".lock"
+
+_held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
+"""Folders that whoever calls has taken; a thread of its own holds none of them."""
+
+
+@contextlib.contextmanager
+def taken(folder: Path) -> Iterator[None]:
+    """Keep other processes out; the kernel opens the lock again if this one dies.
+
+    Inside of such a block, another one for the same folder changes nothing: who looks
+    whether a run may begin keeps the folder until that is over.
+
+    Raises:
+        UsageError: another process is at work there, or nothing can be written.
+    """
+    place = folder.resolve()
+    if place in _held.get():
+        yield
+        return
+    path = folder / LOCK
+    with _locked(path):
+        before = _held.set(_held.get() | {place})
+        try:
+            yield
+        finally:
+            _held.reset(before)
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the file that has the name, not of one that had it before.
+
+    Who leaves unlinks it. Whoever had opened it by then gets a lock that nobody else
+    will ask for.
+    """
+    while True:
+        with _opened(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"another shrinkfx is at work in {path.parent}: wait for its end, "
+                    "or name another --out"
+                ) from None
+            if _is_named(file, path):
+                yield
+                return
+
+
+def _opened(path: Path) -> IO[str]:
+    """Open a lock; a run that has come to nothing may just have removed its folder."""
+    try:
+        return path.open("w")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _opened(path)
+    except PermissionError as error:
+        reason = f"{path.parent} cannot be written to: {error.strerror}"
+        raise UsageError(f"{reason}: run anew with another --out") from error
+
+
+def _is_named(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

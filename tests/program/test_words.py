@@ -1,0 +1,85 @@
+"""What texts of others may still do where they are shown: nothing."""
+
+from __future__ import annotations
+
+import signal
+import unicodedata
+from dataclasses import asdict
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.messages import Ending, Ready
+from shrinkfx.program.words import LINE, cut, cut_apart, cut_middle, plain
+
+
+@given(st.text())
+@example("\x1b[2J\x1b[1;31mred\x1b]8;;http://x\x1b\\\\ \x1bc \u202e \x85 \u2028 \r\n\r")
+@example("\x1b\x1b[31m[31m")
+def test_plain_text_holds_no_control_character(text: str) -> None:
+    shown = plain(text)
+    kinds = {c: unicodedata.category(c) for c in shown if c not in "\n\t"}
+    assert not {c for c, kind in kinds.items() if kind in ("Cc", "Zl", "Zp")}
+    assert not set(shown) & set(
+        "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    )
+    assert plain(shown) == shown
+
+
+def test_plain_text_stays_as_it_is() -> None:
+    text = "g++: error: \u2018tmp\u2019 was not declared\n\tin this scope: 漢字 é"
+    assert plain(text) == text
+
+
+@given(st.text(max_size=50), st.integers(30, 40))
+def test_cut_texts_fit_and_are_cut_once(text: str, most: int) -> None:
+    for shorten in (cut, cut_apart):
+        short = shorten(text, most)
+        assert len(short) <= most
+        assert shorten(short, most) == short
+
+
+def test_texts_that_differ_behind_the_cut_are_told_apart() -> None:
+    one, other = (cut_apart("x" * LINE + end) for end in ("one", "other"))
+    assert one != other
+    assert len(one) == len(other) == LINE
+
+
+def test_both_ends_of_a_long_text_are_kept() -> None:
+    assert cut_middle("a" * 100 + "b" * 100, 20) == (
+        "a" * 10 + "\n... (180 characters)\n" + "b" * 10
+    )
+    assert cut_middle("short", 20) == "short"
+
+
+def test_lines_of_any_length_are_searched() -> None:
+    """Not for hours: no expression may take the square of a message's length."""
+    text = "x" * 500_000
+    error = {"type": "E", "message": text, "frames": []}
+    for stage in (Stage.COMPILE, Stage.LOAD, Stage.RUN):
+        told = Ending("exit", 0, stage, answer={"error": error})
+        for ending in (told, Ending("signal", signal.SIGABRT, stage, log=text)):
+            seen = observe(ending).signature
+            assert seen is not None
+            assert len(seen.text) <= 2 * LINE
+
+
+def test_what_a_worker_says_is_plain_and_what_it_is_asked_is_not() -> None:
+    said = {"error": {"message": "\x1b[1mbold", "frames": ["\x07"]}}
+    ending = Ending("exit", answer=said, log="\x1b[K50 %\r100 %")
+    read = Ending.from_line(ending.to_line())
+    assert read.answer == {"error": {"message": "bold", "frames": ["\\x07"]}}
+    assert read.log == "50 %\n100 %"
+    assert Ready.from_line(Ready("\x1b[31mno").to_line()).error == "no"
+
+
+def test_failure_of_any_length_has_an_identity_that_survives_being_written() -> None:
+    megabyte = "y" * (1 << 20)
+    failure = Signature(Kind.EXCEPTION, Stage.RUN, f"E: {megabyte}", f"E: {megabyte}")
+    assert len(failure.text) <= 2 * LINE
+    assert Signature.from_json(asdict(failure)) == failure
+    other = Signature(Kind.EXCEPTION, Stage.RUN, f"E: {megabyte}z")
+    assert not failure.admits(other)
+    assert str(Signature(Kind.EXCEPTION, Stage.RUN, "", "\udcff")).encode()
