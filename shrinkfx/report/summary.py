@@ -71,6 +71,9 @@ def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
     return sorted(found, key=lambda caught: -caught.checks)
 
 
+SUMMARY = "summary.json"
+"""Lies beside what a run has written."""
+
 DIGITS = 12
 """How much of a digest is shown; any unique beginning will do."""
 
@@ -149,4 +152,4 @@ def summarise(
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    write_json(folder / "summary.json", summary)
+    write_json(folder / SUMMARY, summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,23 @@ def test_script_that_passes_does_not_fail_as_stated(tmp_path: Path) -> None:
     confirmed = api.verify(Options(path))
     assert not confirmed.fails
     assert "passes" in confirmed.seen
+
+
+@pytest.mark.parametrize(
+    ("summary", "code"),
+    [
+        ({"repro": "repro.py", "files": ["repro.py", "helper.py"]}, 0),
+        ({"repro": "repro.py", "files": ["repro.py"]}, 3),
+        ({"repro": None, "files": []}, 0),
+        ([], 0),
+    ],
+)
+def test_script_gets_the_files_that_its_summary_names(
+    tmp_path: Path, summary: object, code: int
+) -> None:
+    path = script(tmp_path, BOUNDS, "index out of bounds: 0 <= tmp3 < 7L")
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert main([str(path), "--verify", "--no-progress"]) == code
 
 
 LEAVES = """
