@@ -102,17 +102,17 @@ class Verification:
 
     def _check(self, candidate: Candidate) -> Verdict:
         if candidate is self._first and self._kept is None:
-            verified = self._written(candidate).verified
+            kept = self._written(candidate)
         else:
             self._job.note(_STEP.format(candidate.cost[0]))
             with scratch.folder("verification") as folder:
                 elsewhere = self._job.elsewhere(Path(folder))
-                verified = self._made(
-                    elsewhere, candidate, without_guard_pages
-                ).verified
-        fails = verified.failed == verified.runs
-        seen = Observation(runs=verified.runs)
-        return Verdict(Outcome.REPRODUCED if fails else Outcome.PASSED, seen)
+                kept = self._made(elsewhere, candidate, without_guard_pages)
+        verified = kept.verified
+        if verified.failed < verified.runs:
+            return Verdict(Outcome.PASSED, Observation(runs=verified.runs))
+        seen = Observation(kept.result.seen, runs=verified.runs)
+        return Verdict(Outcome.REPRODUCED, seen)
 
     def _written(self, candidate: Candidate) -> Kept:
         """Verify a candidate in the output folder, unless it lies there."""
