@@ -19,7 +19,7 @@ from shrinkfx.run.job import INTERRUPTED, Job, server_for
 from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.remembering import recall_subject
-from shrinkfx.run.result import RUNS, Verified, conclude, sum_up
+from shrinkfx.run.result import Verified, conclude, sum_up
 from shrinkfx.run.session import at_work, finish, how_to_go_on
 from shrinkfx.run.subject import Subject, find_subject
 from shrinkfx.run.verifying import Verification, result_of
@@ -81,7 +81,7 @@ def _sum_up_unverified(
     """Leave a summary of the smallest program, although its repro was not verified."""
     found.stopped = found.stopped or str(reason) or INTERRUPTED
     if (repro := job.out / "repro.py").exists():
-        reason.add_note(f"written, and not yet run {RUNS} times: {repro}")
+        reason.add_note(f"written, and not verified: {repro}")
     best = found.reducer.best
     after = Sizes(best.cost[0])
     verified = Verified(Written((), "none: it was not verified"), 0, 0)

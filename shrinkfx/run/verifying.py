@@ -14,6 +14,7 @@ from typing import Any
 from shrinkfx import scratch
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
+from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
@@ -55,6 +56,7 @@ class Verification:
         self._job, self._server, self._subject = job, server, subject
         self._found, self._reserve_s = found, reserve_s
         self._first = found.reducer.best
+        self._asked = False
         self._kept: Kept | None = None
 
     def run(self) -> Kept:
@@ -62,7 +64,7 @@ class Verification:
         confirmed = self._confirm()
         if not confirmed and self._found.plainly:
             self._job.note(_PAGES)
-            self._found.plainly, self._kept = False, None
+            self._found.plainly = False
             confirmed = self._confirm()
         kept = self._written(self._found.reducer.best)
         if confirmed:
@@ -79,8 +81,14 @@ class Verification:
 
         Where the search was stopped, it is not gone on with.
         """
-        job, search, judge = self._job, self._found.search, self._judge()
-        if not search.confirm(judge):
+        job, search, self._asked = self._job, self._found.search, False
+        try:
+            if not search.confirm(self._judge()):
+                return False
+        except BudgetExhausted as reason:
+            if self._kept is None:
+                raise
+            self._found.stopped, job.out_of_budget = str(reason), True
             return False
         if search.reducer.best is self._first or self._found.stopped:
             return True
@@ -101,13 +109,17 @@ class Verification:
         return Judge("verification", reducer.form, build, check, _REFUSAL, journal)
 
     def _check(self, candidate: Candidate) -> Verdict:
-        if candidate is self._first and self._kept is None:
-            kept = self._written(candidate)
+        if candidate is self._first and not self._asked:
+            kept, self._asked = self._made(self._job, candidate, examine), True
+            self._kept = kept
         else:
             self._job.note(_STEP.format(candidate.cost[0]))
-            with scratch.folder("verification") as folder:
-                elsewhere = self._job.elsewhere(Path(folder))
-                kept = self._made(elsewhere, candidate, without_guard_pages)
+            try:
+                with scratch.folder("verification") as folder:
+                    elsewhere = self._job.elsewhere(Path(folder))
+                    kept = self._made(elsewhere, candidate, without_guard_pages)
+            except WorkerError as error:  # it could not be written, say
+                return Verdict(Outcome.UNRESOLVED, Observation(unresolved=error.reason))
         verified = kept.verified
         if verified.failed < verified.runs:
             return Verdict(Outcome.PASSED, Observation(runs=verified.runs))
@@ -116,10 +128,9 @@ class Verification:
 
     def _written(self, candidate: Candidate) -> Kept:
         """Verify a candidate in the output folder, unless it lies there."""
-        kept = self._kept
-        if kept is None or kept.result.candidate is not candidate:
-            kept = self._kept = self._made(self._job, candidate, examine)
-        return kept
+        if self._kept is None or self._kept.result.candidate is not candidate:
+            self._kept = self._made(self._job, candidate, examine)
+        return self._kept
 
     def _made(self, job: Job, candidate: Candidate, look: Examine) -> Kept:
         """Write a candidate and its repro, and see that fail."""

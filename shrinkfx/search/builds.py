@@ -37,7 +37,7 @@ class BuildSearch:
         self._make = make
         self._note = note
         self._judges: list[Judge] = []
-        self._earlier: list[Candidate] = []
+        self._earlier: list[Candidate] | None = None
 
     def run(self) -> None:
         """Reduce to a fixed point.
@@ -101,7 +101,7 @@ class BuildSearch:
     @property
     def history(self) -> list[Candidate]:
         """List the accepted candidates, but not those that judges went back behind."""
-        if self._earlier:
+        if self._earlier is not None:
             return self._earlier + self.reducer.history
         return [c for search in self._searches for c in search.history]
 
@@ -112,7 +112,8 @@ class BuildSearch:
 
     @property
     def printable(self) -> bool:
-        return self.search.printable
+        """Tell whether the source may fail too: nobody has asked since it went back."""
+        return self.search.printable or self._earlier is not None
 
     @property
     def cached(self) -> int:

@@ -15,6 +15,7 @@ from doubles import Arguments, FakeServer
 
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -54,11 +55,14 @@ class World:
         self.scripts: list[tuple[Candidate, Guard]] = []
         self.events: list[Event] = []
         self.ending = DIES
+        self.refused: list[Candidate] = []
 
     def answer(self, asked: Arguments) -> Ending:
         candidate = Candidate.from_json(WHOLE.skeleton, asked["candidate"])
         if "data" in asked:
             self.last = candidate
+            if candidate in self.refused:
+                return Ending("exit", answer={"invalid": "it cannot be rebuilt"})
             return written(asked, candidate)
         if asked.get("sanitize"):
             return Ending("exit", answer={"not_sanitized": "no libasan"})
@@ -292,3 +296,30 @@ def test_only_what_fails_beside_guard_pages_is_run_without(world: World) -> None
     plain = [c for c, side in world.compiled if side is Guard.OFF]
     assert plain
     assert all(needs("n3")(candidate) for candidate in plain)
+
+
+def test_minutes_that_are_spent_on_the_way_back_leave_what_there_is(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+
+    def is_out_of_time(candidate: Candidate, side: Guard) -> bool:
+        if candidate.cost[0] > 1:
+            raise BudgetExhausted("the minutes are spent")
+        return False
+
+    world.script = is_out_of_time
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (3, 0)
+    assert kept.result.candidate.operators == ("n3",)
+    assert world.found.stopped == "the minutes are spent"
+
+
+def test_step_that_cannot_be_written_is_passed_over(world: World) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    unbroken = world.verified()[1].result.candidate
+    world.refused = [c for c, _ in world.scripts if c.cost[0] > 1][:1]
+    assert world.refused
+    verified, kept = world.verified()
+    assert verified.failed == 3
+    assert kept.result.candidate == unbroken
