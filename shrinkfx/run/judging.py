@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shrinkfx.check.guarding import seen_plainly
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Verdict, judge
@@ -25,8 +27,14 @@ def plain_judge(job: Job, subject: Subject, search: BuildSearch) -> Judge:
     compiler = subject.compiler.built_stock().with_options(form=form)
 
     def check(candidate: Candidate) -> Verdict:
-        seen = seen_plainly(compiler, subject.target, candidate)[-1]
-        return Verdict(judge(seen, subject.target), seen)
+        runs = seen_plainly(compiler, subject.target, candidate)
+        total = replace(
+            runs[-1],
+            runs=len(runs),
+            seconds=sum(seen.seconds for seen in runs),
+            cpu_seconds=sum(seen.cpu_seconds for seen in runs),
+        )
+        return Verdict(judge(total, subject.target), total)
 
     refusal = "without guard pages it does not fail so in every run"
     build = f"{Build.STOCK}, no guard pages"
