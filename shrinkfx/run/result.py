@@ -108,7 +108,6 @@ def verify(
 
     With guard pages only if it needs them to fail in every run.
     """
-    job.note("writing repro.py and running it in an empty folder")
     verified = verify_as_is(job, server, subject, result, printed)
     pages = Guard(subject.compiler.options.get("guard_pages", Guard.OFF))
     if verified.failed == RUNS or pages == result.memory.guard:
@@ -133,6 +132,7 @@ def verify_as_is(
     printed: Mapping[str, Any],
 ) -> Verified:
     """Write the simplest repro that fails, with the guard pages that are known of."""
+    job.note("writing repro.py and running it in an empty folder")
     told = about(job, server, subject, result, printed)
     # A stranger's environment: the script must set what matters itself.
     side = result.memory.guard

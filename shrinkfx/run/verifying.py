@@ -58,6 +58,7 @@ class Verification:
         self._first = found.reducer.best
         self._asked = False
         self._kept: Kept | None = None
+        self._settled: dict[str, tuple[int, float]] = {}
 
     def run(self) -> Kept:
         """Write and verify the result, or an earlier step where that cannot be."""
@@ -103,7 +104,7 @@ class Verification:
     def _judge(self) -> Judge:
         """Make a judge that writes the first one's repro where all will look for it."""
         reducer = self._found.reducer
-        pages = "" if self._found.plainly else " or guard pages"
+        pages = " without guard pages" if self._found.plainly else ""
         build = f"{reducer.build}, repro{pages}"
         check, journal = self._check, self._job.journal
         return Judge("verification", reducer.form, build, check, _REFUSAL, journal)
@@ -135,9 +136,10 @@ class Verification:
     def _made(self, job: Job, candidate: Candidate, look: Examine) -> Kept:
         """Write a candidate and its repro, and see that fail."""
         subject, found = self._subject, self._found
-        calls, rate = found.calls, found.rate
+        calls, rate = self._settled.get(candidate.digest, (found.calls, found.rate))
         if not found.stopped:
             calls, rate = settled(job, subject, found, candidate)
+            self._settled[candidate.digest] = calls, rate
         subject = subject.with_options(calls=calls)
         result = result_of(subject, found, candidate, rate)
         seen = subject.target, candidate, result.form

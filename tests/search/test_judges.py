@@ -98,7 +98,7 @@ def test_result_that_is_confirmed_costs_one_question() -> None:
 
 def test_search_goes_back_and_on_where_the_result_is_not_confirmed() -> None:
     searched = Searched(needs("n7"))
-    assert searched.best.operators == ("n7",)
+    assert searched.best.keep == {"n7"}
     assert searched.search.confirm(searched.judge(needs("n7", "n9")))
     assert needs("n7", "n9")(searched.best)
     searched.search.run_on()
