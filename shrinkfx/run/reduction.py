@@ -118,8 +118,14 @@ def confirm_plainly(job: Job, subject: Subject, found: Found) -> None:
     if not found.plainly:
         job.note("without guard pages not even the original fails so for sure")
     elif found.reducer.best is not best:
-        job.note("without guard pages the result passes: going on from a step that not")
+        job.note(_SILENT)
     found.search.run_on()
+
+
+_SILENT = (
+    "without guard pages the result does not fail so in every run: going on from a step "
+    "that does"
+)
 
 
 def settle(job: Job, subject: Subject, found: Found) -> None:
