@@ -123,8 +123,8 @@ def confirm_plainly(job: Job, subject: Subject, found: Found) -> None:
 
 
 _SILENT = (
-    "without guard pages the result does not fail so in every run: going on from a step "
-    "that does"
+    "without guard pages the result does not fail so in every run: going on from a "
+    "step that does"
 )
 
 
