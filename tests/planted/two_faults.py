@@ -25,5 +25,5 @@ def print_copysign(magnitude: object, sign: object) -> str:
     return f"({magnitude} + {sign} + decltype({magnitude})({BAD_READ}))"
 
 
-CppOverrides.copysign = staticmethod(print_copysign)
-CppVecOverrides.copysign = staticmethod(print_copysign)
+CppOverrides.copysign = staticmethod(print_copysign)  # type: ignore[method-assign]
+CppVecOverrides.copysign = staticmethod(print_copysign)  # type: ignore[method-assign]
