@@ -119,7 +119,7 @@ print("missing", missing, "path", sys.path[1:], "script in", sys.path[0] == os.g
 print("ours", [name for name in sys.modules if name.partition(".")[0] == "shrinkfx"])
 print("files", sorted(os.listdir()), "home", os.listdir(os.path.expanduser("~")))
 print("variables", sorted(k for k in os.environ if k.startswith(("PYTHON", "XDG_"))))
-from {module} import VALUE
+from on_path import VALUE
 """
 HOME_OF_USER = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
@@ -147,15 +147,14 @@ def _makers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
 
 
 @pytest.mark.parametrize("how", ["fork", "fresh"])
-@pytest.mark.parametrize("module", ["on_path", "in_folder", "of_user"])
 def test_script_finds_no_module_of_its_makers(
-    makers: ScriptRunner, tmp_path: Path, module: str, how: str
+    makers: ScriptRunner, tmp_path: Path, how: str
 ) -> None:
     script = tmp_path / "repro.py"
-    script.write_text(IMPORTS.format(module=module))
+    script.write_text(IMPORTS)
     seen = makers.run([script], fresh=how == "fresh")
     assert seen.signature is None
-    assert f"No module named '{module}'" in seen.invalid
+    assert "No module named 'on_path'" in seen.invalid
     path = subprocess.run(
         [sys.executable, "-s", "-c", "import sys; print(sys.path[1:])"],
         env={k: v for k, v in os.environ.items() if not k.startswith("PYTHON")},
