@@ -9,7 +9,7 @@ from typing import Any
 from shrinkfx import scratch
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import ENOUGH, Compiler
-from shrinkfx.failure.signature import ANY, Stage, asked_for
+from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Guard
@@ -42,11 +42,13 @@ class Guarding:
         name: where they are; '' where they show nothing, or were not tried.
         options: what the worker needs to be told.
         plain: what the program does without them, or ''.
+        steady: without them it fails as well, in every run.
     """
 
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     plain: str = ""
+    steady: bool = False
 
 
 def find_guarding(
@@ -60,14 +62,18 @@ def find_guarding(
     with scratch.folder("package") as folder:
         reused = compiler.with_options(package=f"{folder}/reused.pt2")
         other = compiler.with_options(package=f"{folder}/not-reused.pt2")
-        plain = in_words([reused.original()[0] for _ in range(_PLAIN_RUNS)])
+        runs = [reused.original()[0] for _ in range(_PLAIN_RUNS)]
+        plain = in_words(runs)
+        steady = all(_is_wanted(seen, until, match) for seen in runs)
         note(f"without guard pages: {plain}")
         for name, options in _SETTINGS.items():
+            if steady and "inductor" in options:
+                continue  # it fails with its own code, and so must the result
             compiled = other if "inductor" in options else reused
             seen, _ = compiled.with_options(**options).original()
             if _is_wanted(seen, until, match):
                 note(f"guard pages {name}: {describe(seen)}")
-                return Guarding(name, options, plain)
+                return Guarding(name, options, plain, steady)
             if seen.invalid.startswith(Stage.EAGER):
                 note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
     note("guard pages show no such failure: going on without them")
@@ -98,3 +104,15 @@ def plain_runs(compiler: Compiler, candidate: Candidate) -> Iterator[Observation
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
             yield kept.without("guard_pages").candidate(candidate)
+
+
+def seen_plainly(
+    compiler: Compiler, target: Signature, candidate: Candidate
+) -> list[Observation]:
+    """Run a candidate without guard pages until it does not fail so."""
+    seen = []
+    for observation in plain_runs(compiler, candidate):
+        seen.append(observation)
+        if not target.admits(observation.signature):
+            break
+    return seen

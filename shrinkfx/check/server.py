@@ -16,6 +16,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from shrinkfx import scratch
+from shrinkfx.check import stranger
 from shrinkfx.check.interrupts import held_interrupt
 from shrinkfx.check.leftovers import kill_marked, new_mark
 from shrinkfx.errors import LoadError, StorageError, WorkerError
@@ -33,7 +34,7 @@ from shrinkfx.program.words import LINE, cut, plain
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 30.0, 0.1
-_LOG = "server.log"
+_LOG, _EMPTY = "server.log", "empty"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
@@ -57,8 +58,8 @@ class Server:
     it writes lies in ``directory``, which goes with it.
 
     Args:
-        environment: variables on top of this process's own. None starts from a
-            stranger's: without those by which a shell tunes PyTorch.
+        environment: variables on top of this process's own. None takes a stranger's
+            and an empty folder: nothing tunes PyTorch, or finds its user's modules.
         cwd: where modules are looked for, first of all.
     """
 
@@ -78,7 +79,8 @@ class Server:
         start_timeout_s: float = 600.0,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
-        self._command, self._environment, self._cwd = command, environment, cwd
+        self._command, self._environment = command, environment
+        self._cwd = cwd if environment is not None else self.directory / _EMPTY
         self._start_timeout_s = start_timeout_s
         self._setup = Setup(
             directory=str(self.directory),
@@ -105,7 +107,7 @@ class Server:
             self._start()
 
     def _start(self) -> None:
-        self.directory.mkdir(exist_ok=True)
+        (self.directory / _EMPTY).mkdir(parents=True, exist_ok=True)
         self._mark, self._buffer = new_mark(), b""
         with held_interrupt() as interrupted:
             self._process = self._started()
@@ -286,14 +288,15 @@ def tuning(environment: Mapping[str, str]) -> dict[str, str]:
 def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     """Set what must be there when the worker's process starts.
 
-    Without PYTHONUNBUFFERED a crash loses what the compiled code printed; the
-    compile pool would leave processes behind; NVML tells whether there is a
-    GPU without creating a context.
+    Without PYTHONUNBUFFERED a crash loses what was printed; the compile pool would
+    leave processes behind; NVML finds a GPU without creating a context.
     """
     root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    given = dict(os.environ)
+    if extra is None:
+        given = stranger.environment(dict(given.items() - tuning(given).items()))
     fixed = {
-        "PYTHONPATH": path,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -301,7 +304,4 @@ def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         MARK: mark,
     }
-    if extra is None:
-        strange = os.environ.keys() - tuning(os.environ)
-        return {**{name: os.environ[name] for name in strange}, **fixed}
-    return {**os.environ, **fixed, **extra}
+    return {**given, **fixed, **(extra or {})}

@@ -77,6 +77,9 @@ def ranked(suspects: Sequence[Suspect]) -> list[dict[str, Any]]:
     return [{"rank": tie.rank, **asdict(s)} for tie in told for s in tie.members]
 
 
+SUMMARY = "summary.json"
+"""Lies beside what a run has written."""
+
 DIGITS = 12
 """How much of a digest is shown; any unique beginning will do."""
 
@@ -161,4 +164,4 @@ def summarise(
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    write_json(folder / "summary.json", summary)
+    write_json(folder / SUMMARY, summary)

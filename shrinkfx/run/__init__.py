@@ -15,14 +15,14 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.options import Options, Reduction
 from shrinkfx.report.output import Written
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.job import INTERRUPTED, Job, server_for
-from shrinkfx.run.memory import examine, wants_guard_pages
+from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.remembering import recall_subject
-from shrinkfx.run.result import RUNS, Result, Verified, conclude, sum_up, verify, write
+from shrinkfx.run.result import Verified, conclude, sum_up
 from shrinkfx.run.session import at_work, finish, how_to_go_on
 from shrinkfx.run.subject import Subject, find_subject
+from shrinkfx.run.verifying import Verification, result_of
 from shrinkfx.search.events import Caught, Listener, Seen
 
 
@@ -43,14 +43,13 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     with at_work(options, out, listener) as job:
         with job.server(worker) as server:
             subject = recall_subject(job, server)
-            target = subject.target
+            target, reserve_s = subject.target, job.budget.reserve_s
             asked = target.kind, target.stage, target.text or target.detail
             operators = subject.before.operators, subject.whole.cost[0]
             listener(Seen(*asked, subject.rate, *operators))
             found = reduce(job, subject)
-            subject = subject.with_options(calls=found.calls)
             try:
-                reduction = _written(job, server, subject, found)
+                reduction = _written(job, server, subject, found, reserve_s)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
                 _sum_up_unverified(job, server, subject, found, reason)
                 raise
@@ -65,32 +64,16 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     return reduction
 
 
-def _written(job: Job, server: Server, subject: Subject, found: Found) -> Reduction:
+def _written(
+    job: Job, server: Server, subject: Subject, found: Found, reserve_s: float
+) -> Reduction:
     """Write the smallest program and its repro, and see that fail."""
     if found.stopped:
         job.note(f"{found.stopped}: writing and verifying the smallest program so far")
-    result, reducer = _result(subject, found), found.reducer
-    seen = subject.target, reducer.best, reducer.form
-    result = replace(result, memory=examine(job, subject.compiler, *seen))
-    printed = write(job, subject.compiler, result)
-    if subject.command:
-        verified = verify_by_command(job, server, subject, result, printed)
-    else:
-        verified = verify(job, server, subject, result, printed)
-    after, versions = Sizes.from_json(printed), server.ready.versions
-    return conclude(job, subject, found, result, verified, after, versions)
-
-
-def _result(subject: Subject, found: Found) -> Result:
-    reducer = found.reducer
-    return Result(
-        candidate=reducer.best,
-        form=reducer.form,
-        seen=reducer.seen or subject.target,
-        printable=found.search.printable,
-        rate=found.rate,
-        stopped=found.stopped,
-    )
+    kept = Verification(job, server, subject, found, reserve_s).run()
+    result = replace(kept.result, stopped=found.stopped)
+    asked = kept.subject, found, result, kept.verified
+    return conclude(job, *asked, Sizes.from_json(kept.printed), server.ready.versions)
 
 
 def _sum_up_unverified(
@@ -99,11 +82,13 @@ def _sum_up_unverified(
     """Leave a summary of the smallest program, although its repro was not verified."""
     found.stopped = found.stopped or str(reason) or INTERRUPTED
     if (repro := job.out / "repro.py").exists():
-        reason.add_note(f"written, and not yet run {RUNS} times: {repro}")
+        reason.add_note(f"written, and not verified: {repro}")
     best = found.reducer.best
     after = Sizes(best.cost[0])
     verified = Verified(Written((), "none: it was not verified"), 0, 0)
-    result, versions = _result(subject, found), server.ready.versions
+    subject = subject.with_options(calls=found.calls)
+    result = result_of(subject, found, best, found.rate)
+    versions = server.ready.versions
     try:
         sum_up(job, subject, found, result, verified, after, versions)
     except OSError as error:  # a full disk: what ended the run has been told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -73,6 +74,12 @@ class Job:
             seconds_before=self.journal.seconds_before(),
         )
         self.meters = {name: Meter() for name in ("baseline", "search", "verify")}
+
+    def elsewhere(self, folder: Path) -> Job:
+        """Write the results of this run to another folder."""
+        job = copy.copy(self)
+        job.out = folder
+        return job
 
     def note(self, text: str) -> None:
         """Tell the user a line."""

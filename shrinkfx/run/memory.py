@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from shrinkfx.check.baseline import describe
-from shrinkfx.check.guarding import Guarding, find_guarding, in_words, plain_runs
+from shrinkfx.check.guarding import Guarding, find_guarding, in_words, seen_plainly
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
 from shrinkfx.errors import WorkerError
@@ -59,30 +59,35 @@ def examine(
     job: Job, compiler: Compiler, target: Signature, best: Candidate, form: str
 ) -> Memory:
     """Find out whether a result fails without guard pages, and in which kernel."""
-    at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
-    if "guard_pages" not in compiler.options or not at_run_time:
-        return Memory()
-    compiler = compiler.built_stock().with_options(form=form)
-    compiler = compiler.with_limits(compiler.limits, job.meters["verify"])
-    side, plain = _without_guard_pages(compiler, target, best)
-    if side != Guard.OFF:
-        job.note(f"without guard pages the result is silent: {plain}")
+    memory = without_guard_pages(job, compiler, target, best, form)
+    if not memory.plain:
+        return memory
+    compiler = _for_verifying(job, compiler, form)
     job.note("running the result under AddressSanitizer")
     report, why = _sanitized(compiler, best)
     job.note(f"AddressSanitizer: {report or why}")
-    return Memory(side, plain, report, why)
+    return replace(memory, report=report, no_report=why)
 
 
-def _without_guard_pages(
-    compiler: Compiler, target: Signature, best: Candidate
-) -> tuple[Guard, str]:
-    """Run the result without guard pages until it does not fail."""
-    seen = []
-    for observation in plain_runs(compiler, best):
-        seen.append(observation)
-        if not target.admits(observation.signature):
-            return Guard(compiler.options["guard_pages"]), in_words(seen)
-    return Guard.OFF, in_words(seen)
+def without_guard_pages(
+    job: Job, compiler: Compiler, target: Signature, best: Candidate, form: str
+) -> Memory:
+    """Find out whether a result fails without guard pages, if those may matter."""
+    at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
+    if "guard_pages" not in compiler.options or not at_run_time:
+        return Memory()
+    compiler = _for_verifying(job, compiler, form)
+    seen = seen_plainly(compiler, target, best)
+    plain = in_words(seen)
+    if target.admits(seen[-1].signature):
+        return Memory(Guard.OFF, plain)
+    job.note(f"without guard pages the result is silent: {plain}")
+    return Memory(Guard(compiler.options["guard_pages"]), plain)
+
+
+def _for_verifying(job: Job, compiler: Compiler, form: str) -> Compiler:
+    compiler = compiler.built_stock().with_options(form=form)
+    return compiler.with_limits(compiler.limits, job.meters["verify"])
 
 
 def _sanitized(compiler: Compiler, best: Candidate) -> tuple[MemoryReport | None, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shrinkfx.errors import (
@@ -18,6 +20,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Build
 from shrinkfx.report.summary import DIGITS, ByCatch, gather
 from shrinkfx.run.job import INTERRUPTED, Job
+from shrinkfx.run.judging import goes_plainly, plain_judge
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.events import Started
@@ -36,6 +39,7 @@ class Found:
         rest: what the original does without the result's operators, or '' where
             the failure's own words tell it apart.
         second: the rest, if it fails alike.
+        plainly: the result must fail without guard pages, as the original does.
         stopped: what ended the search early, or ''.
     """
 
@@ -44,6 +48,7 @@ class Found:
     calls: int = 1
     rest: str = ""
     second: list[tuple[Candidate, Verdict]] = field(default_factory=list)
+    plainly: bool = False
     stopped: str = ""
 
     @property
@@ -80,21 +85,24 @@ def reduce(job: Job, subject: Subject) -> Found:
         return FormSearch(subject.whole, program, source, reducer)
 
     search = BuildSearch(subject.build, make, job.note)
-    found = Found(search, subject.rate, subject.calls)
+    found = Found(search, subject.rate, subject.calls, plainly=goes_plainly(subject))
     before, cut = subject.before.operators, subject.whole.cost[0]
     if before != cut:
         job.note(f"of the file's {before} operators, the form that is cut makes {cut}")
     job.listener(Started(subject.whole.cost[0], job.options.max_checks))
-    try:
+    with stopping(job, found):
         found.search.run()
-        if found.search.build is not subject.build:
-            subject = subject.built_stock()
-        found.calls = _fewest_calls(job, subject, found.reducer)
-        settled = subject.with_options(calls=found.calls, form=found.reducer.form)
-        best = found.reducer.best
-        found.rate = job.journal.once("rate", lambda: settled.rate_of(best))
-        if subject.target.is_vague:
-            _ablate(job, subject, found)
+        if found.plainly:
+            confirm_plainly(job, subject, found)
+        settle(job, subject, found)
+    return found
+
+
+@contextlib.contextmanager
+def stopping(job: Job, found: Found) -> Iterator[None]:
+    """Have what ends a search early end that alone: what it has found is written."""
+    try:
+        yield
     except BudgetExhausted as reason:
         found.stopped, job.out_of_budget = str(reason), True
     except (StrategyError, WorkerError, StorageError) as reason:
@@ -105,12 +113,48 @@ def reduce(job: Job, subject: Subject) -> Found:
         found.stopped = INTERRUPTED
     finally:
         job.budget.reserve_s = 0.0
-    return found
 
 
-def _fewest_calls(job: Job, subject: Subject, reducer: Reducer) -> int:
-    """Find how often the result must be called; the original needed them all."""
-    best, form = reducer.best, reducer.form
+def confirm_plainly(job: Job, subject: Subject, found: Found) -> None:
+    """Have the result fail without guard pages, as the original does."""
+    best = found.reducer.best
+    found.plainly = found.search.confirm(plain_judge(job, subject, found.search))
+    if not found.plainly:
+        job.note("without guard pages not even the original fails so for sure")
+    elif found.reducer.best is not best:
+        job.note(_SILENT)
+    found.search.run_on()
+
+
+_SILENT = (
+    "without guard pages the result does not fail so in every run: going on from a "
+    "step that does"
+)
+
+
+def settle(job: Job, subject: Subject, found: Found) -> None:
+    """Find out how often the result fails, and what the rest of the program does."""
+    found.calls, found.rate = settled(job, subject, found, found.reducer.best)
+    found.rest, found.second = "", []
+    if subject.target.is_vague:
+        _ablate(job, subject, found)
+
+
+def settled(
+    job: Job, subject: Subject, found: Found, candidate: Candidate
+) -> tuple[int, float]:
+    """Find how often to call a candidate, and in which part of the runs it fails."""
+    form = found.reducer.form
+    if found.search.build is not subject.build:
+        subject = subject.built_stock()
+    calls = _fewest_calls(job, subject, candidate, form)
+    subject = subject.with_options(calls=calls, form=form)
+    name = f"rate of {candidate.digest} as {form}"
+    return calls, job.journal.once(name, lambda: subject.rate_of(candidate))
+
+
+def _fewest_calls(job: Job, subject: Subject, best: Candidate, form: str) -> int:
+    """Find how often a result must be called; the original needed them all."""
     for calls in range(1, subject.calls):
         fewer = subject.oracle(calls=calls, form=form)
         build = f"{subject.build}, called {calls} times"

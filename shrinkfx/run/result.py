@@ -108,8 +108,7 @@ def verify(
 
     With guard pages only if it needs them to fail in every run.
     """
-    job.note("writing repro.py and running it in an empty folder")
-    verified = _verified(job, server, subject, result, printed)
+    verified = verify_as_is(job, server, subject, result, printed)
     pages = Guard(subject.compiler.options.get("guard_pages", Guard.OFF))
     if verified.failed == RUNS or pages == result.memory.guard:
         return verified
@@ -119,19 +118,21 @@ def verify(
     memory = replace(result.memory, guard=pages, plain="; ".join(known))
     result = replace(result, memory=memory)
     printed = write(job, subject.compiler, result)  # its data may be gone
-    return _verified(job, server, subject, result, printed)
+    return verify_as_is(job, server, subject, result, printed)
 
 
 _SCRIPT = "run as a script it fails so in {} of {} runs"
 
 
-def _verified(
+def verify_as_is(
     job: Job,
     server: Server,
     subject: Subject,
     result: Result,
     printed: Mapping[str, Any],
 ) -> Verified:
+    """Write the simplest repro that fails, with the guard pages that are known of."""
+    job.note("writing repro.py and running it in an empty folder")
     told = about(job, server, subject, result, printed)
     # A stranger's environment: the script must set what matters itself.
     side = result.memory.guard

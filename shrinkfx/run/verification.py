@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Backend, Guard, Probe
 from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
+from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.job import limits_of
 from shrinkfx.search.events import Listener, Noted
 
@@ -43,7 +45,7 @@ class Confirmed:
 def confirm(options: Options, listener: Listener) -> Confirmed:
     """Run the script at ``options.model`` once, in an empty folder.
 
-    Files beside it go along if it names them.
+    Files beside it go along if ``summary.json`` names them, or else the script does.
 
     Raises:
         UsageError: it is no script, or none of shrinkfx's.
@@ -52,8 +54,7 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
     script = options.model
     text = _read(script)
     expected, guard = read_failure(text)
-    beside = sorted(script.resolve().parent.iterdir())
-    files = [script, *(p for p in beside if p.name != script.name and _named(p, text))]
+    files = [script, *_beside(script, text)]
     listener(Noted(f"running {script.name} in an empty folder"))
     device = "cuda" if _CUDA.search(text) else None
     with Server(
@@ -109,6 +110,20 @@ def _probe(expected: Signature | None) -> Probe:
         return Probe.HINTS
     of_layout = expected.detail.startswith("layout of ")
     return Probe.CONTRACT if of_layout else Probe.REAL
+
+
+def _beside(script: Path, text: str) -> list[Path]:
+    """List what a script needs; its own summary knows best."""
+    folder = script.resolve().parent
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        named = set(summary["files"]) if summary["repro"] == script.name else None
+    except (OSError, ValueError, KeyError, TypeError):
+        named = None
+    beside = sorted(p for p in folder.iterdir() if p.name != script.name)
+    if named is None:
+        return [file for file in beside if _named(file, text)]
+    return [file for file in beside if file.name in named and file.is_file()]
 
 
 def _named(file: Path, text: str) -> bool:

@@ -2,7 +2,8 @@
 
 The fast build runs the same code, but it is not what users run. So its result is
 asked about once more; if it does not fail, the search goes on with the stock build,
-from the last step at which that failed.
+from the last step at which that failed. What else has to be true of the result is up to
+judges, in the same way.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Build
 from shrinkfx.search.forms import FormSearch
+from shrinkfx.search.judges import Judge, steps_back
 from shrinkfx.search.reducer import Reducer
 
 MakeSearch = Callable[[Build], FormSearch]
@@ -34,6 +36,8 @@ class BuildSearch:
         self._searches = [self.search]
         self._make = make
         self._note = note
+        self._judges: list[Judge] = []
+        self._earlier: list[Candidate] | None = None
 
     def run(self) -> None:
         """Reduce to a fixed point.
@@ -59,14 +63,47 @@ class BuildSearch:
         stock.run()
 
     def _last_that_fails(self, stock: FormSearch) -> Candidate | None:
-        """Go back by one step, two, four and so on; each question costs."""
-        steps = list(reversed(self.search.history))
-        back = [0, *(1 << n for n in range(len(steps).bit_length()))]
-        near = [steps[n] for n in back if n < len(steps)]
-        for candidate in [*near, steps[-1]]:
+        for candidate in steps_back(self.search.history):
             if stock.fails(candidate, "program"):
                 return candidate
         return None
+
+    def confirm(self, judge: Judge) -> bool:
+        """Have a judge confirm the best candidate, or go back to a step that it does.
+
+        ``run_on`` goes on from there, and each step is confirmed. Where not even the
+        original is, all stays as it was.
+        """
+        best = self.reducer.best
+        steps = sorted(self.history, key=lambda c: c.cost, reverse=True)
+        known = [c for c in steps if c.cost > best.cost]
+        judges = [judge, *self._judges]
+        for start in steps_back([*known, best]):
+            if all(judge.confirms(start) for judge in judges):
+                break
+        else:
+            return False
+        self._judges.append(judge)
+        self.reducer.confirm_by(judge)
+        if start is not best:
+            self._earlier = [c for c in known if c.cost > start.cost]
+            self.reducer.restart(start)
+        return True
+
+    def run_on(self) -> None:
+        """Reduce on from where ``confirm`` went back to, if it did.
+
+        Raises:
+            BudgetExhausted: ``reducer.best`` holds what was reached, and is confirmed.
+        """
+        self.reducer.run()
+
+    @property
+    def history(self) -> list[Candidate]:
+        """List the accepted candidates, but not those that judges went back behind."""
+        if self._earlier is not None:
+            return self._earlier + self.reducer.history
+        return [c for search in self._searches for c in search.history]
 
     @property
     def reducer(self) -> Reducer:
@@ -75,7 +112,8 @@ class BuildSearch:
 
     @property
     def printable(self) -> bool:
-        return self.search.printable
+        """Tell whether the source may fail too: nobody has asked since it went back."""
+        return self.search.printable or self._earlier is not None
 
     @property
     def cached(self) -> int:

@@ -21,6 +21,7 @@ from shrinkfx.program.view import NOBODY
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal
+from shrinkfx.search.judges import Judge
 from shrinkfx.search.odds import Odds
 from shrinkfx.search.refusals import Refusals
 from shrinkfx.search.strategy import Strategy, proposals
@@ -67,6 +68,7 @@ class Reducer:
         self._answers: dict[str, Verdict] = {}
         self.cached = 0
         self.by_catch: list[tuple[Candidate, Verdict]] = []
+        self._judges: list[Judge] = []
         self.restart(best)
 
     def restart(self, best: Candidate) -> None:
@@ -92,6 +94,10 @@ class Reducer:
             if next(self._steps, None) is None:
                 break
         return self.best
+
+    def confirm_by(self, judge: Judge) -> None:
+        """From now on, have what fails confirmed before it is a step."""
+        self._judges.append(judge)
 
     def _policies(self) -> tuple[Outputs, Outputs]:
         """Return fewer values first, unless that alone hides the failure.
@@ -180,10 +186,12 @@ class Reducer:
         known = self._answers.get(candidate.digest)
         if known is not None:
             self.cached += 1
-            return known
+            verdict = self._answers[candidate.digest] = self._judged(candidate, known)
+            return verdict
         verdict = self._recalled(candidate) or self._asked(strategy, candidate)
         # Half a megabyte of a log, thousands of times, is more than the journal's.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))
+        verdict = self._judged(candidate, verdict)
         self._answers[candidate.digest] = verdict
         if verdict.outcome is Outcome.DIFFERENT:
             self.by_catch.append((candidate, verdict))
@@ -200,6 +208,16 @@ class Reducer:
                 self._budget.time_for(self._questions_left(candidate, verdict)),
             )
         )
+        return verdict
+
+    def _judged(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        """Take back that a candidate fails where a judge does not confirm it."""
+        if not verdict.reproduced:
+            return verdict
+        for judge in self._judges:
+            if not judge.confirms(candidate):
+                seen = replace(verdict.observation, signature=None)
+                return Verdict(Outcome.PASSED, replace(seen, stopped=judge.refusal))
         return verdict
 
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
@@ -262,7 +280,11 @@ class Reducer:
     @property
     def seen(self) -> Signature | None:
         """The failure that the best candidate showed, in its own words."""
-        verdict = self._answers.get(self.best.digest)
+        return self.shown_by(self.best)
+
+    def shown_by(self, candidate: Candidate) -> Signature | None:
+        """Return the failure of a candidate that was asked about."""
+        verdict = self._answers.get(candidate.digest)
         return verdict.observation.signature if verdict else None
 
     def verdicts(self) -> list[Verdict]:

@@ -24,6 +24,7 @@ from typing import Any
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Backend, Guard, Ready, Request, Setup, Task
+from shrinkfx.worker import stranger
 from shrinkfx.worker.memory import guard_pages, sanitizer
 from shrinkfx.worker.serve import ParentGone, serve, take_line
 from shrinkfx.worker.supervise import Note, Work, write_answer
@@ -33,14 +34,6 @@ CUDA_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "1",
 }
 """What makes a CUDA failure deterministic, and shows it where it happens."""
-
-OWN_VARIABLES = (
-    "PYTORCH_NVML_BASED_CUDA_CHECK",
-    "TORCHINDUCTOR_COMPILE_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    guard_pages.LIBRARY,
-)
-"""What is set for servers only."""
 
 
 def main() -> None:
@@ -190,10 +183,8 @@ def _work(worker: Any, request: Request) -> Work:
 
         os.chdir(request.arguments["cwd"])
         note("run")
-        # What the server needed and a stranger does not have.
-        for name in ("PYTHONPATH", *OWN_VARIABLES):
-            os.environ.pop(name, None)
-        environment = {**os.environ, **aoti.temporary_below(folder)}
+        temporary = aoti.temporary_below(folder)
+        environment = {**stranger.environment(folder), **temporary}
         side = request.arguments.get("guard_pages", Guard.OFF)
         if side != Guard.OFF:
             environment = guard_pages.environment_with(environment, library, side)
@@ -207,7 +198,7 @@ def _work(worker: Any, request: Request) -> Work:
         note("run")
         # The server's PYTHONPATH is the user's with one folder before it.
         own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
-        for name in OWN_VARIABLES:
+        for name in stranger.OWN_VARIABLES:
             os.environ.pop(name, None)
         if own:
             os.environ["PYTHONPATH"] = own

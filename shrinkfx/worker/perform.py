@@ -18,6 +18,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Guard, Probe, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.worker import stranger
 from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.script import stand_in_for_cuda
@@ -279,12 +280,13 @@ class Worker:
     ) -> dict[str, Any]:
         path, home = arguments["path"], arguments["cwd"]
         os.chdir(home)
-        os.environ.update(aoti.temporary_below(folder))
+        temporary = aoti.temporary_below(folder)
+        environment = {**stranger.environment(folder), **temporary}
         note(Stage.RUN)
         if self.setup.backend == Backend.INTERPRETER:
             stand_in_for_cuda(Path(path), self.setup, Probe(arguments["probe"]))
         sys.argv = [path]
-        sys.path[0] = home  # as for any script
+        stranger.become(environment, home)
         try:
             runpy.run_path(path, run_name="__main__")
         except interpreter.Unsupported as error:

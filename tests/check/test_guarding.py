@@ -73,6 +73,24 @@ def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
     assert all(a["package"] == packages["inductor" in a] for a in server.asked)
 
 
+def test_program_that_fails_without_them_keeps_its_code() -> None:
+    """What changes that is for failures which are silent with it."""
+    always = FakeServer(lambda _: FAULT)
+    guarding, _ = found(always)
+    assert guarding.steady
+    assert guarding.options == {"guard_pages": "after"}
+    plainly = FakeServer(lambda asked: WRONG if "guard_pages" in asked else FAULT)
+    guarding, notes = found(plainly)
+    assert guarding == Guarding(plain=guarding.plain)
+    assert not any("inductor" in asked for asked in plainly.asked)
+    assert "going on without" in notes[-1]
+
+
+def test_failure_of_some_runs_is_not_steady() -> None:
+    endings = iter([FAULT, WRONG, FAULT, FAULT])
+    assert not found(FakeServer(lambda _: next(endings)))[0].steady
+
+
 def test_fault_of_eager_itself_is_no_failure_of_the_compiler() -> None:
     def answer(arguments: Arguments) -> Ending:
         return EAGER_FAULTS if "guard_pages" in arguments else WRONG

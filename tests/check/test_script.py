@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import site
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from shrinkfx.check import stranger
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import GUARDED_WORKER, Server
@@ -132,3 +137,73 @@ def test_server_without_guard_pages_says_why(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with Server(environment=None, command=GUARDED_WORKER) as server:
         assert "NotADirectoryError" in server.ready.no_guard_pages
+
+
+IMPORTS = """
+import importlib.util, os, sys
+import torch
+
+names = ("on_path", "in_folder", "of_user")
+missing = [n for n in names if not importlib.util.find_spec(n)]
+print("missing", missing, "path", sys.path[1:], "script in", sys.path[0] == os.getcwd())
+print("ours", [name for name in sys.modules if name.partition(".")[0] == "shrinkfx"])
+print("files", sorted(os.listdir()), "home", os.listdir(os.path.expanduser("~")))
+print("variables", sorted(k for k in os.environ if k.startswith(("PYTHON", "XDG_"))))
+from on_path import VALUE
+"""
+HOME_OF_USER = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+
+
+@pytest.fixture(name="makers", scope="module")
+def _makers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
+    """A runner of somebody who has modules of their own wherever Python looks."""
+    home = tmp_path_factory.mktemp("home")
+    for place, name in [
+        ("path", "on_path"),
+        ("folder", "in_folder"),
+        (f"base/{HOME_OF_USER}", "of_user"),
+    ]:
+        (home / place).mkdir(parents=True)
+        (home / place / f"{name}.py").write_text("VALUE = 1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home / "folder")
+        patch.setenv("PYTHONPATH", f"{home / 'path'}")
+        patch.setenv("PYTHONUSERBASE", f"{home / 'base'}")
+        patch.setenv("PYTHONSTARTUP", f"{home / 'path' / 'on_path.py'}")
+        patch.setenv("HOME", str(home))
+        patch.setenv("XDG_CONFIG_HOME", str(home))
+        with Server(environment=None) as bare:
+            yield ScriptRunner(bare, Limits(120.0, 8 << 30), Meter())
+
+
+@pytest.mark.parametrize("how", ["fork", "fresh"])
+def test_script_finds_no_module_of_its_makers(
+    makers: ScriptRunner, tmp_path: Path, how: str
+) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(IMPORTS)
+    seen = makers.run([script], fresh=how == "fresh")
+    assert seen.signature is None
+    assert "No module named 'on_path'" in seen.invalid
+    path = subprocess.run(
+        [sys.executable, "-s", "-c", "import sys; print(sys.path[1:])"],
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTHON")},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.strip()
+    missing = ["on_path", "in_folder", "of_user"]
+    assert f"missing {missing} path {path} script in True" in seen.log
+    assert "ours []" in seen.log
+    assert "files ['repro.py'] home []" in seen.log
+    assert "variables ['PYTHONNOUSERSITE', 'PYTHONUNBUFFERED']" in seen.log
+
+
+def test_places_of_the_maker_stay_where_pytorch_is_only_found_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    makers = {"PYTHONPATH": "/of/torch", "PYTHONSTARTUP": "/x.py", "PATH": "/bin"}
+    monkeypatch.setattr(stranger, "has_torch", lambda: False)
+    kept = stranger.environment(makers)
+    assert kept.pop("PYTHONUSERBASE") == site.getuserbase()
+    assert kept == {"PYTHONPATH": "/of/torch", "PATH": "/bin"}

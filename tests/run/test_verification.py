@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,23 @@ def test_script_that_an_interpreter_saw_fail_is_checked_where_there_is_a_gpu() -
     assert chosen(stray, "") == "auto"
     assert chosen("assert | run | layout of x", seen) == "interpreter"
     assert chosen(BOUNDS, seen) == "auto"
+
+
+@pytest.mark.parametrize(
+    ("summary", "code"),
+    [
+        ({"repro": "repro.py", "files": ["repro.py", "helper.py"]}, 0),
+        ({"repro": "repro.py", "files": ["repro.py"]}, 3),
+        ({"repro": None, "files": []}, 0),
+        ([], 0),
+    ],
+)
+def test_script_gets_the_files_that_its_summary_names(
+    tmp_path: Path, summary: object, code: int
+) -> None:
+    path = script(tmp_path, BOUNDS, "index out of bounds: 0 <= tmp3 < 7L")
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert main([str(path), "--verify", "--no-progress"]) == code
 
 
 LEAVES = """

@@ -6,6 +6,7 @@ replaced; it must compile before it runs eager where that takes a user's kernel.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tokenize
 from collections.abc import Callable, Mapping
@@ -18,10 +19,13 @@ from torch.export import ExportedProgram
 from shrinkfx.program.messages import Probe, Setup
 from shrinkfx.worker import devices
 from shrinkfx.worker.backends import interpreter
+from shrinkfx.worker.memory.interpreted import self_test
 
 
 def stand_in_for_cuda(script: Path, setup: Setup, probe: Probe) -> None:
     """Prepare this process and the file at ``script`` for running it."""
+    with contextlib.suppress(ImportError):  # of Triton, which may not be needed
+        self_test()
     script.write_text(on_cpu(script.read_text()))
     # Once the bug is fixed a repro goes on to its end, whatever was asked.
     runs = Probe.CONTRACT if probe is Probe.CONTRACT else Probe.REAL

@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from shrinkfx.program.messages import Probe
@@ -39,9 +40,15 @@ def switch_on() -> None:
     except AttributeError as error:
         reason = f"this version of Triton's interpreter is not known: {error}"
         raise Unsupported(reason) from error
-    from shrinkfx.worker.memory.selftest import check_the_checks
+    self_test().check_the_checks()
 
-    check_the_checks()
+
+@functools.cache
+def self_test() -> ModuleType:
+    """Import what needs Triton; before a script runs, which finds nothing of ours."""
+    from shrinkfx.worker.memory import selftest
+
+    return selftest
 
 
 def _patch_triton() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 _NAME = "_shrinkfx_logic"
+_HERE = sys.modules[__name__]  # which scripts do not find there
 
 
 def compile_logic() -> None:
@@ -19,7 +20,7 @@ def compile_logic() -> None:
     from triton.runtime import interpreter
 
     # Its globals are what it gives to the kernels that it rewrites.
-    vars(interpreter)[_NAME] = sys.modules[__name__]
+    vars(interpreter)[_NAME] = _HERE
 
     class Transformer(interpreter.ASTTransformer):
         def visit_Assign(self, node: ast.Assign) -> Any:

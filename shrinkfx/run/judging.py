@@ -1,0 +1,41 @@
+"""What a result must do besides what its search has asked: fail without pages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shrinkfx.check.guarding import seen_plainly
+from shrinkfx.failure.signature import Stage
+from shrinkfx.failure.verdict import Verdict, judge
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Build
+from shrinkfx.run.job import Job
+from shrinkfx.run.subject import Subject
+from shrinkfx.search.builds import BuildSearch
+from shrinkfx.search.judges import Judge
+
+
+def goes_plainly(subject: Subject) -> bool:
+    """Tell whether guard pages are only there to be fast: the goal is without them."""
+    at_run_time = subject.target.stage not in (Stage.COMPILE, Stage.LOAD)
+    return bool(subject.guarding.name) and subject.guarding.steady and at_run_time
+
+
+def plain_judge(job: Job, subject: Subject, search: BuildSearch) -> Judge:
+    """Confirm what fails without guard pages in every run, in the stock build."""
+    form = search.reducer.form
+    compiler = subject.compiler.built_stock().with_options(form=form)
+
+    def check(candidate: Candidate) -> Verdict:
+        runs = seen_plainly(compiler, subject.target, candidate)
+        total = replace(
+            runs[-1],
+            runs=len(runs),
+            seconds=sum(seen.seconds for seen in runs),
+            cpu_seconds=sum(seen.cpu_seconds for seen in runs),
+        )
+        return Verdict(judge(total, subject.target), total)
+
+    refusal = "without guard pages it does not fail so in every run"
+    build = f"{Build.STOCK}, no guard pages"
+    return Judge("plain runs", form, build, check, refusal, job.journal)

@@ -1,0 +1,325 @@
+"""A result whose repro does not fail is not the end: an earlier step's may."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles import Arguments, FakeServer
+
+from shrinkfx.check.guarding import Guarding
+from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.job import Job
+from shrinkfx.run.reduction import reduce
+from shrinkfx.run.result import Verified
+from shrinkfx.run.subject import Subject
+from shrinkfx.run.verifying import Kept, Verification
+from shrinkfx.search.events import Event, Noted
+from shrinkfx.search.journal import Journal
+from shrinkfx.testing import chain, needs, whole
+
+WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
+RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "RuntimeError: torn")
+TORN = {"error": {"type": "RuntimeError", "message": "torn"}}
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+DIES = Ending("signal", signal.SIGSEGV, "run")
+PASSES = Ending("exit", stage="done", log="no longer fails\n")
+INPUT = {"seeded": "torch.randn(9)", "exact": ""}
+
+Fails = Callable[[Candidate, Guard], bool]
+
+
+class World:
+    """Compiled programs and scripts that fail as two predicates say.
+
+    Attributes:
+        compiled, scripts: what was run, and with which guard pages.
+    """
+
+    def __init__(self, folder: Path, program: Fails, script: Fails) -> None:
+        self.folder = folder
+        self.program, self.script = program, script
+        self.compiled: list[tuple[Candidate, Guard]] = []
+        self.scripts: list[tuple[Candidate, Guard]] = []
+        self.events: list[Event] = []
+        self.ending = DIES
+        self.refused: list[Candidate] = []
+
+    def answer(self, asked: Arguments) -> Ending:
+        candidate = Candidate.from_json(WHOLE.skeleton, asked["candidate"])
+        if "data" in asked:
+            self.last = candidate
+            if candidate in self.refused:
+                return Ending("exit", answer={"invalid": "it cannot be rebuilt"})
+            return written(asked, candidate)
+        if asked.get("sanitize"):
+            return Ending("exit", answer={"not_sanitized": "no libasan"})
+        side = Guard(asked.get("guard_pages", Guard.OFF))
+        self.compiled.append((candidate, side))
+        return self.ending if self.program(candidate, side) else PASSES
+
+    def run(self, asked: Arguments) -> Ending:
+        text, side = Path(asked["path"]).read_text(), Guard(asked["guard_pages"])
+        lines = [row for row in text.splitlines() if "candidate = " in row]
+        candidate = self.last  # embedded: the program itself, in no readable form
+        if lines:
+            kept = json.loads(lines[0].partition("= ")[2])
+            candidate = Candidate.from_json(WHOLE.skeleton, kept)
+        self.scripts.append((candidate, side))
+        if not self.script(candidate, side):
+            return PASSES
+        if self.ending is DIES:
+            return DIES
+        log = 'File "repro.py", line 1\n    actual = compiled()\nRuntimeError: torn\n'
+        return Ending("exit", 1, "run", answer=TORN, log=log)
+
+    @contextlib.contextmanager
+    def bare(self, job: Job, backend: str, worker: Sequence[str]) -> Iterator[Any]:
+        yield Served(self.run)
+
+    def verified(self, path: Path | None = None, **about: Any) -> tuple[Verified, Kept]:
+        server: Any = Served(self.answer)
+        options = Options(Path("model.pt2"), max_checks=about.pop("max_checks", None))
+        with closing(Journal(path or ":memory:")) as journal:
+            job = Job(options, self.folder, self.events.append, journal)
+            guarding = about.pop("guarding", Guarding())
+            limits = Limits(9.0, 1 << 30)
+            compiler = Compiler(server, limits, {**guarding.options})
+            target = about.pop("target", RAISES)
+            subject = Subject(WHOLE, Sizes(12), compiler, target, 1.0, None, guarding)
+            self.found = reduce(job, subject)
+            kept = Verification(job, server, subject, self.found, 0.0).run()
+        return kept.verified, kept
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(e.text for e in self.events if isinstance(e, Noted))
+
+
+class Served(FakeServer):
+    ready = Ready()
+
+
+def written(asked: Arguments, candidate: Candidate) -> Ending:
+    """Print a program that tells in a line which one it is."""
+    Path(asked["path"]).write_bytes(b"program")
+    Path(asked["data"]).write_bytes(b"values")
+    body = [f"candidate = {json.dumps(candidate.to_json())}", "return (x,)"]
+    source = {
+        "weights": [],
+        "inputs": [{"name": "x", "example": INPUT, "failing": None}],
+        "branches": [],
+        "members": {},
+        "body": body,
+        "dims": [],
+        "dynamic_shapes": "",
+    }
+    names = ("unprintable", "two_sets", "random", "mutates", "passes")
+    known: dict[str, Any] = dict.fromkeys(names, False)
+    operators = candidate.cost[0]
+    answer = {"operators": operators, "source": source, "targets": [], "limits": []}
+    return Ending("exit", answer={**answer, **known})
+
+
+@pytest.fixture(name="world")
+def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(tmp_path, lambda *_: True, lambda *_: True)
+    monkeypatch.setattr(Job, "bare_server", lambda job, *a: world.bare(job, *a))
+    return world
+
+
+def only(*names: str) -> Fails:
+    return lambda candidate, _: needs(*names)(candidate)
+
+
+def raising(world: World, program: Fails, script: Fails) -> World:
+    world.program, world.script = program, script
+    world.ending = Ending("exit", stage="run", answer=TORN)
+    return world
+
+
+def test_result_that_verifies_is_run_three_times_and_no_more(world: World) -> None:
+    raising(world, only("n3"), only("n3"))
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (3, 3)
+    assert kept.result.candidate.operators == ("n3",)
+    assert len(world.scripts) == 3
+
+
+def test_search_goes_back_and_on_from_a_step_that_verifies(world: World) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (3, 3)
+    assert kept.result.candidate.operators == ("n3", "n7")
+    assert world.found.reducer.best is kept.result.candidate
+    assert world.found.reducer.minimal
+    text = (world.folder / "repro.py").read_text()
+    assert '"n7"' in text
+    assert "going on from a step that does" in world.notes
+    assert not list(world.folder.glob("draft-*"))
+
+
+def test_result_is_unverified_only_if_the_originals_repro_passes(world: World) -> None:
+    raising(world, only("n3"), lambda *_: False)
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (3, 0)
+    assert kept.result.candidate.operators == ("n3",)
+    assert WHOLE in [candidate for candidate, _ in world.scripts]
+    assert "from 12 operators to 1." in (world.folder / "repro.py").read_text()
+
+
+def test_original_alone_may_verify(world: World) -> None:
+    raising(world, only("n3"), lambda c, _: c == WHOLE)
+    verified, kept = world.verified()
+    assert verified.failed == 3
+    assert kept.result.candidate == WHOLE
+
+
+def test_stopped_search_goes_back_but_not_on(world: World) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    verified, kept = world.verified(max_checks=4)
+    assert verified.failed == 3
+    assert needs("n3", "n7")(kept.result.candidate)
+    assert world.found.stopped
+    assert len(world.found.search.verdicts()) == 4
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing is answered any more."""
+
+
+def test_run_killed_in_any_run_of_a_repro_goes_on_to_the_same_end(
+    world: World, tmp_path: Path
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    _, unbroken = world.verified()
+    scripts = list(world.scripts)
+    for moment in range(0, len(scripts), 7):
+        path = tmp_path / f"{moment}.sqlite"
+        world.scripts.clear()
+
+        def dies(candidate: Candidate, side: Guard, moment: int = moment) -> bool:
+            if len(world.scripts) > moment:
+                raise Killed
+            return needs("n3", "n7")(candidate)
+
+        world.script = dies
+        with pytest.raises(Killed):
+            world.verified(path)
+        world.script = only("n3", "n7")
+        _, kept = world.verified(path)
+        assert kept.result.candidate == unbroken.result.candidate
+        assert kept.verified.failed == 3
+
+
+AFTER = {"guard_pages": Guard.AFTER}
+STEADY = Guarding("after each tensor", AFTER, "crash in run: SIGSEGV", steady=True)
+SOMETIMES = Guarding("after each tensor", AFTER, "passes (3 of 3 runs)")
+
+
+def guarded(plain: Fails) -> Fails:
+    """Fail with n3 beside guard pages; without them as ``plain`` says."""
+
+    def fails(candidate: Candidate, side: Guard) -> bool:
+        return only("n3")(candidate, side) and (
+            side is not Guard.OFF or plain(candidate, side)
+        )
+
+    return fails
+
+
+def test_result_fails_plainly_where_the_original_does(world: World) -> None:
+    world.program = world.script = guarded(only("n3", "n7"))
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
+    assert verified.failed == 3
+    assert kept.result.candidate.operators == ("n3", "n7")
+    assert {side for _, side in world.scripts} == {Guard.OFF}
+    assert len(world.scripts) == 3
+    assert verified.memory.guard is Guard.OFF
+    assert f"({ENOUGH} of {ENOUGH} runs)" in verified.memory.plain
+    assert world.found.plainly
+
+
+def test_result_may_need_guard_pages_where_the_original_does(world: World) -> None:
+    world.program = world.script = guarded(only("n3", "n7"))
+    verified, kept = world.verified(target=OVERRUN, guarding=SOMETIMES)
+    assert verified.failed == 3
+    assert kept.result.candidate.operators == ("n3",)
+    assert verified.memory.guard is Guard.AFTER
+
+
+def test_script_has_to_fail_plainly_as_well(world: World) -> None:
+    """Beside guard pages it would: that is not what the original needs."""
+    world.program = guarded(only("n3", "n7"))
+    world.script = guarded(only("n3", "n7", "n9"))
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
+    assert verified.failed == 3
+    assert kept.result.candidate.operators == ("n3", "n7", "n9")
+    assert {side for _, side in world.scripts} == {Guard.OFF}
+
+
+def test_guard_pages_verify_what_no_script_shows_without(world: World) -> None:
+    world.program = guarded(only("n3"))
+    world.script = guarded(lambda *_: False)
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
+    assert verified.failed == 3
+    assert kept.result.candidate.operators == ("n3",)
+    assert verified.memory.guard is Guard.AFTER
+    assert "guard pages" in (world.folder / "repro.py").read_text()
+
+
+def test_original_that_does_not_fail_plainly_for_sure_is_searched_with_pages(
+    world: World,
+) -> None:
+    world.program = world.script = guarded(lambda *_: False)
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
+    assert kept.result.candidate.operators == ("n3",)
+    assert verified.memory.guard is Guard.AFTER
+    assert "not even the original" in world.notes
+
+
+def test_only_what_fails_beside_guard_pages_is_run_without(world: World) -> None:
+    world.program = world.script = guarded(only("n3", "n7"))
+    world.verified(target=OVERRUN, guarding=STEADY)
+    plain = [c for c, side in world.compiled if side is Guard.OFF]
+    assert plain
+    assert all(needs("n3")(candidate) for candidate in plain)
+
+
+def test_minutes_that_are_spent_on_the_way_back_leave_what_there_is(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+
+    def is_out_of_time(candidate: Candidate, side: Guard) -> bool:
+        if candidate.cost[0] > 1:
+            raise BudgetExhausted("the minutes are spent")
+        return False
+
+    world.script = is_out_of_time
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (3, 0)
+    assert kept.result.candidate.operators == ("n3",)
+    assert world.found.stopped == "the minutes are spent"
+
+
+def test_step_that_cannot_be_written_is_passed_over(world: World) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    unbroken = world.verified()[1].result.candidate
+    world.refused = [c for c, _ in world.scripts if c.cost[0] > 1][:1]
+    assert world.refused
+    verified, kept = world.verified()
+    assert verified.failed == 3
+    assert kept.result.candidate == unbroken

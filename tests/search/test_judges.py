@@ -1,0 +1,220 @@
+"""Dear questions about a result, and the way back where the answer is no."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Build
+from shrinkfx.search.budget import Budget
+from shrinkfx.search.builds import BuildSearch
+from shrinkfx.search.events import Checked, Event, Stepped
+from shrinkfx.search.forms import FormSearch
+from shrinkfx.search.journal import Journal
+from shrinkfx.search.judges import Judge, steps_back
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
+
+START = whole(chain("x", *(f"n{i}" for i in range(40))))
+Fails = Callable[[Candidate], bool]
+
+
+class DropsOneByOne(DropNodes):
+    combines = False
+
+
+class Searched:
+    """A finished search, and judges for what it has found."""
+
+    def __init__(
+        self,
+        cheap: Answer,
+        journal: Journal | None = None,
+        *,
+        one_by_one: bool = False,
+        checks: int | None = None,
+    ) -> None:
+        self.program, self.source = FakeOracle(cheap), FakeOracle(cheap)
+        self.journal = journal or Journal()
+        self.events: list[Event] = []
+        self.judged: list[Candidate] = []
+        budget = Budget(checks)
+        strategies = [DropsOneByOne()] if one_by_one else choose(None)
+
+        def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
+            return Reducer(
+                start,
+                oracle,
+                strategies,
+                budget=budget,
+                form=form,
+                journal=self.journal,
+                listener=self.events.append,
+            )
+
+        def form_search(build: Build) -> FormSearch:
+            return FormSearch(START, self.program, self.source, make)
+
+        self.search = BuildSearch(Build.STOCK, form_search, lambda _: None)
+        self.search.run()
+
+    def judge(self, fails: Fails, name: str = "repro") -> Judge:
+        def check(candidate: Candidate) -> Verdict:
+            self.judged.append(candidate)
+            outcome = Outcome.REPRODUCED if fails(candidate) else Outcome.PASSED
+            return Verdict(outcome)
+
+        return Judge(name, "program", name, check, f"no {name}", self.journal)
+
+    def go_on(self, fails: Fails) -> None:
+        self.search.confirm(self.judge(fails))
+        self.search.run_on()
+
+    @property
+    def best(self) -> Candidate:
+        return self.search.reducer.best
+
+    @property
+    def asked(self) -> int:
+        return len(self.program.asked) + len(self.source.asked)
+
+
+def test_result_that_is_confirmed_costs_one_question() -> None:
+    searched = Searched(needs("n7"))
+    asked, best = searched.asked, searched.best
+    assert searched.search.confirm(searched.judge(needs("n7")))
+    searched.search.run_on()
+    assert (searched.judged, searched.best) == ([best], best)
+    assert searched.asked == asked
+
+
+def test_search_goes_back_and_on_where_the_result_is_not_confirmed() -> None:
+    searched = Searched(needs("n7"))
+    assert searched.best.keep == {"n7"}
+    assert searched.search.confirm(searched.judge(needs("n7", "n9")))
+    assert needs("n7", "n9")(searched.best)
+    searched.search.run_on()
+    assert searched.best.operators == ("n7", "n9")
+    assert searched.search.reducer.minimal
+    judged = [candidate.digest for candidate in searched.judged]
+    assert len(set(judged)) == len(judged)
+    assert len(searched.search.verdicts()) == searched.asked
+
+
+def test_judge_is_not_asked_about_what_passes() -> None:
+    searched = Searched(needs("n7"))
+    searched.search.confirm(searched.judge(needs("n7", "n9")))
+    searched.search.run_on()
+    assert all(needs("n7")(candidate) for candidate in searched.judged)
+
+
+def test_what_is_not_confirmed_counts_as_passed_and_is_no_step() -> None:
+    searched = Searched(needs("n7"))
+    seen = len(searched.events)
+    searched.search.confirm(searched.judge(needs("n7", "n9")))
+    searched.search.run_on()
+    for event in searched.events[seen:]:
+        if isinstance(event, Checked):
+            told = event.outcome
+        elif isinstance(event, Stepped):
+            assert told is Outcome.REPRODUCED
+    refused = [v for v in searched.search.verdicts() if v.observation.stopped]
+    assert refused
+    assert {v.outcome for v in refused} == {Outcome.PASSED}
+    assert {v.observation.stopped for v in refused} == {"no repro"}
+
+
+def test_search_goes_back_by_longer_and_longer_steps_to_the_original() -> None:
+    searched = Searched(needs("n7"), one_by_one=True)
+    history = searched.search.history
+    assert len(history) == 40
+    assert searched.search.confirm(searched.judge(lambda c: c.cost[0] == 40))
+    assert searched.best == START
+    assert [c.cost[0] for c in searched.judged] == [1, 2, 3, 5, 9, 17, 33, 40]
+
+
+def test_result_stays_where_not_even_the_original_is_confirmed() -> None:
+    searched = Searched(needs("n7"))
+    best, asked = searched.best, searched.asked
+    assert not searched.search.confirm(searched.judge(lambda _: False))
+    assert searched.judged[-1] == START
+    searched.search.run_on()
+    assert (searched.best, searched.asked) == (best, asked)
+    assert searched.search.reducer.minimal
+
+
+def test_second_judge_leaves_what_the_first_demands() -> None:
+    searched = Searched(needs("n7"), one_by_one=True)
+    searched.search.confirm(searched.judge(needs("n7", "n9"), "plain"))
+    searched.search.run_on()
+    assert searched.search.confirm(searched.judge(needs("n7", "n11"), "repro"))
+    searched.search.run_on()
+    assert searched.best.operators == ("n7", "n9", "n11")
+
+
+def test_second_judge_does_not_take_a_step_that_the_first_has_refused() -> None:
+    searched = Searched(lambda c: True, one_by_one=True)
+    searched.search.confirm(searched.judge(lambda c: c.cost[0] >= 30, "plain"))
+    searched.search.run_on()
+    assert searched.best.cost[0] == 30
+    searched.search.confirm(searched.judge(lambda c: c.cost[0] != 30, "repro"))
+    searched.search.run_on()
+    assert searched.best.cost[0] == 31
+
+
+def test_steps_back_are_few() -> None:
+    steps = [whole(chain("x", *(f"n{i}" for i in range(n, 0, -1)))) for n in (3, 2, 1)]
+    assert steps_back(steps) == [steps[2], steps[1], steps[0]]
+    assert steps_back(steps[:1]) == steps[:1]
+
+
+def test_search_that_ends_early_has_a_confirmed_best() -> None:
+    free = Searched(needs("n7"))
+    before = free.asked
+    free.search.confirm(free.judge(needs("n7", "n9")))
+    free.search.run_on()
+    for checks in range(before, free.asked):
+        searched = Searched(needs("n7"), checks=checks)
+        assert searched.search.confirm(searched.judge(needs("n7", "n9")))
+        with pytest.raises(BudgetExhausted):
+            searched.search.run_on()
+        assert needs("n7", "n9")(searched.best)
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing is answered any more."""
+
+
+def test_search_killed_by_any_judgement_ends_as_if_it_had_not_been(
+    tmp_path: Path,
+) -> None:
+    unbroken = Searched(needs("n7"))
+    unbroken.go_on(needs("n7", "n9"))
+    for moment in range(len(unbroken.judged)):
+        path = tmp_path / f"{moment}.sqlite"
+        with closing(Journal(path)) as journal:
+            first = Searched(needs("n7"), journal)
+
+            def fails(
+                candidate: Candidate, first: Searched = first, moment: int = moment
+            ) -> bool:
+                if len(first.judged) > moment:
+                    raise Killed
+                return needs("n7", "n9")(candidate)
+
+            with pytest.raises(Killed):
+                first.go_on(fails)
+        with closing(Journal(path)) as journal:
+            again = Searched(needs("n7"), journal)
+            again.go_on(needs("n7", "n9"))
+        assert again.best == unbroken.best
+        assert again.search.verdicts() == unbroken.search.verdicts()
+        assert again.judged == unbroken.judged[moment:]
