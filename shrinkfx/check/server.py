@@ -31,8 +31,7 @@ from shrinkfx.program.messages import (
 )
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_GRACE_S, _GLANCE_S = 30.0, 0.1
-_LOG = "server.log"
+_GRACE_S, _GLANCE_S, _LOG = 30.0, 0.1, "server.log"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
@@ -155,10 +154,9 @@ class Server:
     @property
     def log(self) -> str:
         """The end of what the server itself has written."""
-        try:
+        with contextlib.suppress(OSError):
             return (self.directory / _LOG).read_text(errors="replace")[-4000:]
-        except OSError:
-            return ""
+        return ""
 
     def _started(self) -> subprocess.Popen[bytes]:
         try:
@@ -230,6 +228,8 @@ class Server:
         except subprocess.TimeoutExpired:
             return f"the worker closed its end while {doing}"
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+        if status == -signal.SIGXCPU:
+            how += f", of more than {self._setup.reading_cpu_s:.0f} CPU-seconds"
         return f"the worker died with {how} while {doing}"
 
 
