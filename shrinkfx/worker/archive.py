@@ -153,11 +153,14 @@ def _sizes_built() -> Iterator[None]:
 
 
 def _require_plain_inputs(program: ExportedProgram) -> None:
-    """Look at keys of the example inputs: they come from a pickle, not the JSON."""
+    """Look at what torch writes into guards: keys, from a pickle, and texts."""
     paths = pytree.tree_flatten_with_path(program.example_inputs)[0]
     for key in (key for path, _ in paths for key in path):
         if isinstance(key, pytree.MappingKey):
             containers.require_plain_key(key.key)
+    for node in program.graph.find_nodes(op="placeholder"):
+        if isinstance(node.meta.get("val"), str):
+            document.require_argument(node.meta["val"])
 
 
 def _guards(program: ExportedProgram) -> list[str]:

@@ -119,8 +119,12 @@ def _target(text: str) -> None:
         _operator(text)
 
 
-def _argument(text: str) -> None:
-    """Require a text that stays one between single quotes."""
+def require_argument(text: str) -> None:
+    """Refuse the text of an input that would not stay one between single quotes.
+
+    Raises:
+        Refused: it has quotes, backslashes or line breaks.
+    """
     if not formulas.is_plain(text):
         what = f"takes the text {text!r:.60}, which torch writes into code"
         raise Refused(what, "export it with a text without quotes and backslashes")
@@ -130,7 +134,7 @@ _TEXTS: dict[tuple[str, str], Check] = {
     ("Argument", "as_operator"): _operator,
     ("Argument", "as_string"): _free,
     ("Argument", "as_strings"): _free,
-    ("ConstantValue", "as_string"): _argument,
+    ("ConstantValue", "as_string"): require_argument,
     ("CustomObjArgument", "class_fqn"): _word,
     ("ExportedProgram", "guards_code"): _free,
     ("ExportedProgram", "opset_version"): _word,
