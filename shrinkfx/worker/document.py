@@ -164,7 +164,7 @@ _TEXTS: dict[tuple[str, str], Check] = {
 # --- types
 
 
-def _check_record(cls: type[Any], data: Any) -> None:
+def _check_record(cls: Any, data: Any) -> None:
     if not isinstance(data, dict):
         raise ValueError(f"{cls.__name__} is {data!r:.60}")
     checks = _fields(cls)
@@ -189,7 +189,7 @@ def _require_trusted_class(node: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _fields(cls: type[Any]) -> dict[str, Check]:
+def _fields(cls: Any) -> dict[str, Check]:
     hints = typing.get_type_hints(cls, globalns=vars(schema))
     return {
         field.name: _check_of(

@@ -11,7 +11,7 @@ import pytest
 from shrinkfx.worker.containers import require_inputs, require_outputs, trust
 from shrinkfx.worker.refused import Refused
 
-LEAF = {"type": None, "context": None, "children_spec": []}
+LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 
 def treespec(kind: str, context: Any) -> str:
