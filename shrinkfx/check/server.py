@@ -186,10 +186,9 @@ class Server:
     @property
     def log(self) -> str:
         """The end of what the server itself has written."""
-        try:
+        with contextlib.suppress(OSError):
             return plain((self.directory / _LOG).read_text(errors="replace")[-4000:])
-        except OSError:
-            return ""
+        return ""
 
     def _started(self) -> subprocess.Popen[bytes]:
         try:
@@ -262,6 +261,8 @@ class Server:
         except subprocess.TimeoutExpired:
             return WorkerError(f"the worker closed its end while {doing}", self.log)
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+        if status == -signal.SIGXCPU:
+            how += f", of more than {self._setup.reading_cpu_s:.0f} CPU-seconds"
         reason = f"the worker died with {how} while {doing}"
         return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
 

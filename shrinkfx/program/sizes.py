@@ -177,7 +177,12 @@ def _parsed(text: str) -> ast.Expression:
     Raises:
         ValueError: it is something else.
     """
-    tree = ast.parse(text.strip(), mode="eval")
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"a size of {len(text)} characters")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(f"a size nested without end: {text:.60}") from error
     for node in ast.walk(tree):
         if not isinstance(node, _PARTS):
             raise ValueError(f"{type(node).__name__} in a size: {text}")
@@ -200,6 +205,7 @@ def _check_power(power: ast.BinOp, text: str) -> None:
         raise ValueError(f"a large power in a size: {text}")
 
 
+_MOST_CHARACTERS = 10_000
 _MOST_TIMES = 16
 """The largest exponent of a size."""
 

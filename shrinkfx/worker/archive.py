@@ -1,17 +1,17 @@
 """Read a program's archive without running what it holds.
 
-``torch.export.load`` would run code from a file in four ways (torch 2.13): it falls
-back to an unrestricted unpickler where the example inputs, or weights and constants of
-tensor subclasses, do not load without; it unpickles opaque constants; it loads the
-libraries of a compiled package; and it evaluates expressions of sizes. Here pickles may
-name what ``weights_only`` allows and what a preload has registered, libraries are
-refused, and expressions must be arithmetic.
+``torch.export.load`` runs code from a file in many ways (torch 2.13). It falls back to
+an unrestricted unpickler where the example inputs, or weights and constants of tensor
+subclasses, do not load without; it unpickles opaque constants; it loads the libraries
+of a compiled package; it evaluates sizes, imports what treespecs name, and writes names
+into Python that it compiles; what works with the program evaluates its guards. Here
+pickles may name what ``weights_only`` allows and what a preload has registered,
+libraries are refused, sizes and guards are parsed (``formulas``, ``guards``), and the
+rest of the JSON must be what export writes (``document``, ``containers``).
 """
 
 from __future__ import annotations
 
-import ast
-import builtins
 import contextlib
 import functools
 import json
@@ -23,25 +23,19 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
+import sympy
 import torch
+from torch._export.serde import serialize
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.worker import containers, document, formulas, guards
+from shrinkfx.worker.refused import Refused
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-_FUNCTIONS = frozenset({"abs", "bool", "float", "int", "max", "min", "pow", "round"})
-"""Builtins that an expression of sizes may call; others are sympy's and torch's."""
-
-
-class Refused(Exception):
-    """A file holds what would run code: says what, and what to do."""
-
-    def __init__(self, what: str, advice: str) -> None:
-        self.advice = advice
-        super().__init__(f"holds {what}, and reading that would run code from the file")
 
 
 def read_program(path: str, model: str) -> ExportedProgram:
@@ -53,7 +47,11 @@ def read_program(path: str, model: str) -> ExportedProgram:
     try:
         with disarmed(), _causes() as causes:
             _require_harmless(path)
-            return torch.export.load(path)
+            with _sizes_built():
+                program = torch.export.load(path)
+            _require_plain_inputs(program)
+            program._guards_code = _guards(program)
+            return program
     except BaseException as error:
         reason, advice = _why(causes[0] if causes else error, model)
         raise LoadError(model, reason, advice) from error
@@ -108,7 +106,7 @@ def _install_hook() -> None:
 
 def _refuse_pickle(event: str, arguments: tuple[Any, ...]) -> None:
     if _reading and event == "pickle.find_class":
-        raise Refused(".".join(map(str, arguments)), _REGISTER)
+        raise _unpickled(".".join(map(str, arguments)))
 
 
 def _require_harmless(path: str) -> None:
@@ -122,47 +120,58 @@ def _require_harmless(path: str) -> None:
     archive = PT2ArchiveReader(path)
     names = archive.get_file_names()
     if any(name.startswith("data/aotinductor/") for name in names):
-        raise Refused("a compiled library", "give the program it was made from")
+        what = "holds a compiled library, and reading that would run it"
+        raise Refused(what, "give the program it was made from")
     for name in names:
         if name.startswith("models/"):
-            json.loads(archive.read_bytes(name), object_pairs_hook=_pairs)
+            document.require_program(json.loads(archive.read_bytes(name)))
+        elif name.endswith(("_weights_config.json", "_constants_config.json")):
+            document.require_payload(json.loads(archive.read_bytes(name)))
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """See each expression as it is parsed, also where a name comes twice."""
-    for name, value in pairs:
-        if name == "expr_str" and not is_arithmetic(str(value)):
-            raise Refused(f"the size {value!r:.60}", "export the program again")
-    return dict(pairs)
+class _Sympy:
+    """SymPy for torch's reader, but for what turns text into expressions."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sympy, name)
+
+    @staticmethod
+    def sympify(value: Any, **_: Any) -> Any:
+        return value if isinstance(value, sympy.Basic) else formulas.read(value)
 
 
-def is_arithmetic(text: str) -> bool:
-    """Tell whether an expression can do nothing but calculate."""
+@contextlib.contextmanager
+def _sizes_built() -> Iterator[None]:
+    """Have torch's reader build sizes as ``formulas`` does, not by ``eval``."""
+    names = vars(serialize)
+    before = names["sympy"]
+    names["sympy"] = _Sympy()
     try:
-        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
-    except (SyntaxError, ValueError):
-        return False
-    return all(_is_harmless(node) for node in nodes)
+        yield
+    finally:
+        names["sympy"] = before
 
 
-def _is_harmless(node: ast.AST) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name in _FUNCTIONS or not hasattr(builtins, name)
-        case ast.Name(id=name):
-            return not name.startswith("__")
-        case ast.Constant(value=str(text)):
-            # A name, or a number; sympy would evaluate more.
-            return bool(re.fullmatch(r"[\w.+-]+", text))
-        case ast.Constant(value=value):
-            return isinstance(value, (int, float))
-    return isinstance(node, _ARITHMETIC)
+def _require_plain_inputs(program: ExportedProgram) -> None:
+    """Look at what torch writes into guards: keys, from a pickle, and texts."""
+    paths = pytree.tree_flatten_with_path(program.example_inputs)[0]
+    for key in (key for path, _ in paths for key in path):
+        if isinstance(key, pytree.MappingKey):
+            containers.require_plain_key(key.key)
+    for node in program.graph.find_nodes(op="placeholder"):
+        if isinstance(node.meta.get("val"), str):
+            document.require_argument(node.meta["val"])
 
 
-_ARITHMETIC = (
-    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.keyword),
-    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple, ast.expr_context),
-)
+def _guards(program: ExportedProgram) -> list[str]:
+    """Write the guards anew that are arithmetic, and leave out others."""
+    written = []
+    for text in program._guards_code or []:
+        try:
+            written.append(guards.rewritten(text))
+        except formulas.NotASize as error:
+            print(f"shrinkfx: left out a guard: {error}", flush=True)
+    return written
 
 
 _UNRESOLVED = re.compile(r"failed to resolve torch\.ops\.([\w.]+) to an operator")
@@ -204,7 +213,15 @@ def why_unreadable(error: BaseException) -> str:
 
 def _refused_in(text: str) -> Refused | None:
     found = _GLOBAL.search(text)
-    return Refused(found[1], _REGISTER) if found else None
+    return _unpickled(found[1]) if found else None
+
+
+def _unpickled(name: str) -> Refused:
+    if name.partition(".")[0] == "numpy":
+        what = f"holds an array or number of NumPy ({name}), which is no tensor"
+        return Refused(what, "save torch.from_numpy(array), or array.item()")
+    what = f"holds {name}, which reading would call"
+    return Refused(f"{what}: neither a tensor nor plain data", _REGISTER)
 
 
 def _sentence(text: str) -> str:

@@ -58,10 +58,23 @@ def as_inputs(path: str, data: object) -> Inputs:
     if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
         args, kwargs = data.get("args", ()), data.get("kwargs", {})
         if isinstance(args, (tuple, list)) and isinstance(kwargs, dict):
-            return Inputs(tuple(args), dict(kwargs))
+            return _callable_with(path, Inputs(tuple(args), dict(kwargs)))
     if isinstance(data, (tuple, list)):
-        return Inputs(tuple(data), {})
+        return _callable_with(path, Inputs(tuple(data), {}))
     raise LoadError(path, f"holds a {type(data).__name__}", _ADVICE)
+
+
+def _callable_with(path: str, inputs: Inputs) -> Inputs:
+    """Refuse what no exported program takes, and blame the file that holds it."""
+    for name in inputs.kwargs:
+        if not isinstance(name, str):
+            reason = f"'kwargs' has the key {name!r:.60}, and names are strings"
+            raise LoadError(path, reason, _ADVICE)
+    for leaf in inputs.flat():
+        if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+            advice = "the program takes plain ones: torch.nested.to_padded_tensor"
+            raise LoadError(path, "holds a nested tensor", advice)
+    return inputs
 
 
 def in_order_of(example: Inputs, given: Inputs) -> Inputs:

@@ -21,7 +21,8 @@ from torch.utils import _pytree as pytree
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Backend, Setup
 from shrinkfx.worker.archive import read_program
-from shrinkfx.worker.devices import on_cpu, read_cuda_storages_on_cpu
+from shrinkfx.worker.containers import trust
+from shrinkfx.worker.devices import is_for_cuda, on_cpu, read_cuda_storages_on_cpu
 from shrinkfx.worker.functional import without_writes
 from shrinkfx.worker.given import (
     Inputs,
@@ -29,6 +30,7 @@ from shrinkfx.worker.given import (
     read_inputs,
     require_same_structure,
 )
+from shrinkfx.worker.wall import behind_wall
 
 MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 """Kinds of outputs that are written back instead of returned; they come first."""
@@ -71,6 +73,7 @@ def preload(names: Sequence[str]) -> dict[str, str]:
         LoadError: a preload is missing or fails.
     """
     files = {}
+    before = set(sys.modules)
     for name in names:
         try:
             files[name] = _preload(name)
@@ -82,6 +85,7 @@ def preload(names: Sequence[str]) -> dict[str, str]:
                 raise LoadError(name, "no such module to preload", advice) from None
             reason = f"the preload raised {type(error).__name__}: {error}"
             raise LoadError(name, reason, f"try: {_by_hand(name)}") from error
+    trust({*names, *(sys.modules.keys() - before)})
     return files
 
 
@@ -127,14 +131,18 @@ def load(setup: Setup) -> Program:
     Raises:
         LoadError: with the file at fault and what to try.
     """
-    assert setup.model is not None
     _require_known_options(setup.inductor)
+    archive = _on_this_machine(setup)
+    return behind_wall(lambda: _load(setup, archive))
+
+
+def _load(setup: Setup, archive: str) -> Program:
     given = _given(setup)
-    original = _with_example(_read(setup.model, setup), setup, given)
+    original = _with_example(_read(archive, setup), setup, given)
     functional = without_writes(original)
     if functional is None:
         # The attempt may have fixed sizes in what both share.
-        original = functional = _with_example(_read(setup.model, setup), setup, given)
+        original = functional = _with_example(_read(archive, setup), setup, given)
     assert original.example_inputs is not None
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
@@ -178,8 +186,6 @@ def _given(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
     """Read the failing inputs, if a file holds them; it takes less than a program."""
     if not setup.inputs or setup.inputs.endswith(".py"):
         return None
-    if setup.backend == Backend.INTERPRETER:
-        read_cuda_storages_on_cpu()
     return read_inputs(setup.inputs)
 
 
@@ -217,13 +223,25 @@ def _moved(setup: Setup, given: Inputs) -> Inputs:
     return Inputs(args, kwargs)
 
 
-def _read(model: str, setup: Setup) -> ExportedProgram:
-    if setup.backend != Backend.INTERPRETER:
-        original = read_program(model, model)
-        return _move(original, setup.device) if setup.device else original
-    # All lies on the CPU; only what is compiled is for CUDA.
-    read_cuda_storages_on_cpu()
-    return read_program(on_cpu(model, Path(setup.directory)), model)
+def _on_this_machine(setup: Setup) -> str:
+    """Make ready to put weights where they belong; give the archive to read."""
+    assert setup.model is not None
+    if setup.backend == Backend.INTERPRETER:
+        # All lies on the CPU; only what is compiled is for CUDA.
+        read_cuda_storages_on_cpu()
+        return on_cpu(setup.model, Path(setup.directory))
+    if is_for_cuda(setup) and torch.cuda.is_available():
+        torch.cuda.init()  # the driver starts threads, which must be free
+        torch.empty(0, device="cuda")
+    return setup.model
+
+
+def _read(archive: str, setup: Setup) -> ExportedProgram:
+    assert setup.model is not None
+    original = read_program(archive, setup.model)
+    if setup.device and setup.backend != Backend.INTERPRETER:
+        return _move(original, setup.device)
+    return original
 
 
 def _require_known_options(options: Mapping[str, Any]) -> None:

@@ -95,6 +95,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     from shrinkfx.worker.devices import choose_backend, is_for_cuda
     from shrinkfx.worker.load import load, preload
     from shrinkfx.worker.perform import Worker
+    from shrinkfx.worker.wall import limited_to
     from shrinkfx.worker.witness import Witness
 
     # So that what a compiler leaves, and a preload, when it is killed goes with that.
@@ -117,7 +118,8 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
         ignored = interpreter.overridden(setup.inductor)
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
-        worker.program = load(setup)
+        with limited_to(setup.reading_cpu_s):
+            worker.program = load(setup)
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
     if for_cuda:
         cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}

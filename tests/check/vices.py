@@ -409,6 +409,9 @@ def main() -> None:
         return
     if manner == "--dies":
         sys.exit("no torch here")
+    if manner == "--spins":
+        signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGXCPU)
     if manner == "--babbles":
         print("welcome to this machine", flush=True)
     if manner == "--ignores-children":

@@ -177,15 +177,6 @@ def armed_programs(good: bytes, save: Callable[[Any], bytes], canary: str) -> Ma
         place = "model/data/constants/opaque_obj_0"
         of_one = {**parts, constants: opaque, place: pickle.dumps(call)}
         yield f"opaque-{name}", archive(of_one)
-    for number, text in enumerate(
-        (f"open('{canary}', 'w')", f"__import__('os').system('touch {canary}')")
-    ):
-        graph = json.loads(parts[_GRAPH])
-        for holder, key in _places(graph):
-            if key == "expr_str":
-                holder[key] = text
-        sized = {**parts, _GRAPH: json.dumps(graph).encode()}
-        yield f"size-{number}", archive(sized)
 
 
 def armed_before_2_8(good: bytes, save: Callable[[Any], bytes], canary: str) -> Made:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import armed_text
 import damage
 import pytest
 import torch
@@ -24,6 +25,9 @@ from torch.export import Dim
 from shrinkfx.check.files import require_inputs, require_program
 from shrinkfx.cli import main
 from shrinkfx.errors import LoadError
+
+MODULES = "modules"
+"""A folder of modules that a file may name: importing one leaves the canary."""
 
 LOADING = Path(__file__).with_name("loading.py")
 SEED = 7
@@ -75,6 +79,7 @@ def good_inputs() -> bytes:
 def armed_programs(canary: str) -> damage.Made:
     yield from damage.armed_programs(good_program(), save, canary)
     yield from damage.armed_before_2_8(good_program(), save, canary)
+    yield from armed_text.armed(good_program(), save, canary)
 
 
 def armed_inputs(canary: str) -> damage.Made:
@@ -94,6 +99,8 @@ def programs(canary: str) -> damage.Made:
     yield from damage.armed_programs(good, save, canary)
     yield from damage.armed_before_2_8(good, save, canary)
     yield from damage.scripted(good, save, canary)
+    yield from armed_text.armed(good, save, canary)
+    yield from armed_text.bombs(good)
 
 
 def inputs(canary: str) -> damage.Made:
@@ -137,13 +144,15 @@ def refusal(check: Callable[[Path], None], path: Path) -> str:
 
 def load_each(folder: Path, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     folder.mkdir()
+    places = (LOADING.parents[2], folder.parent / MODULES)
     done = subprocess.run(
         [sys.executable, str(LOADING), str(folder)],
+        cwd=folder.parent,
         input="".join(f"{json.dumps(job)}\n" for job in jobs),
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(LOADING.parents[2])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -152,6 +161,7 @@ def load_each(folder: Path, jobs: Sequence[dict[str, Any]]) -> list[dict[str, An
 def answers(folder: Path, canary: Path) -> list[Answered]:
     good = folder / "good.pt2"
     good.write_bytes(good_program())
+    armed_text.write_module(folder / MODULES, str(canary))
     checks: list[str] = []
     jobs: list[dict[str, Any]] = []
     names: list[str] = []
@@ -206,6 +216,7 @@ def test_armed_files_would_run_code_if_torch_read_them_alone(tmp_path: Path) -> 
         names = [name for name, _ in made("unused")]
         for name in names:
             canary = tmp_path / f"executed-{number}-{name}"
+            armed_text.write_module(tmp_path / MODULES, str(canary))
             data = dict(made(str(canary)))[name]  # it holds the canary's path
             path = tmp_path / f"{number}-{name}{suffix}"
             path.write_bytes(data)
@@ -236,7 +247,7 @@ def test_bad_files_leave_no_process_and_no_folder_behind_the_command_line(
     of_program = dict(programs(str(canary)))
     of_inputs = dict(inputs(str(canary)))
     for name, data in itertools.chain(
-        ((n, of_program[n]) for n in ("truncated-3", "inputs-saved-system", "size-1")),
+        ((n, of_program[n]) for n in ("truncated-3", "inputs-saved-system", "size-S")),
         ((n, of_inputs[n]) for n in ("text", "saved-exec")),
     ):
         path = tmp_path / "bad.pt2"

@@ -21,7 +21,6 @@ from shrinkfx.errors import LoadError
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Setup
 from shrinkfx.run.job import server_for
-from shrinkfx.worker.archive import is_arithmetic
 from shrinkfx.worker.load import load, preload
 
 
@@ -294,27 +293,6 @@ def test_example_inputs_of_an_unknown_class_are_not_read(tmp_path: Path) -> None
     said = reason_for(given)
     assert "holds shrinkfx.program.messages.Setup" in said
     assert "--preload" in said
-
-
-@pytest.mark.parametrize(
-    ("text", "harmless"),
-    [
-        ("Symbol('s77', positive=True, integer=True)", True),
-        ("2*s0 + Max(1, s1)//3", True),
-        ("FloorDiv(Symbol('s0'), Integer(2))", True),
-        ("Eq(Mod(s0, 8), 0) & (s0 <= 4)", True),
-        ("Float('0.5', precision=53)", True),
-        ("s0.__class__", False),
-        ("eval('x')", False),
-        ("Add('open(1)')", False),
-        ("[x for x in y]", False),
-        ("(lambda: 1)()", False),
-        ("f'{x}'", False),
-        ("", False),
-    ],
-)
-def test_only_arithmetic_is_a_size(text: str, harmless: bool) -> None:
-    assert is_arithmetic(text) is harmless
 
 
 @pytest.mark.parametrize(

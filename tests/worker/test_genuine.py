@@ -1,0 +1,84 @@
+"""Programs that export has written are read as torch reads them.
+
+A dozen in an ordinary run; ``pytest -m slow`` reads 500.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+import sympy
+import torch
+from damage import archive, members
+from programs import make
+from torch._dynamo.exc import TorchDynamoException
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from shrinkfx.errors import LoadError
+from shrinkfx.worker.archive import read_program
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def seen(program: ExportedProgram) -> list[object]:
+    """Gather what a reader makes of a file: graph, sizes, ranges, nesting, guards."""
+    values = [str(n.meta.get("val")) for n in program.graph.nodes]
+    guards = [ast.dump(ast.parse(text)) for text in program._guards_code]
+    ranges = {sympy.srepr(k): str(v) for k, v in program.range_constraints.items()}
+    return [str(program.graph), values, guards, ranges, str(program.call_spec)]
+
+
+def read_both_ways(seeds: range, folder: Path) -> int:
+    """Count the programs that were read; the others have no export."""
+    done = 0
+    for seed in seeds:
+        try:
+            exported = make(Random(seed)).export()
+        except (GuardOnDataDependentSymNode, TorchDynamoException):
+            continue  # a size that only data tells, branches with other strides
+        path = folder / "program.pt2"
+        torch.export.save(exported, path)
+        by_torch = torch.export.load(path)
+        assert seen(read_program(str(path), str(path))) == seen(by_torch), seed
+        done += 1
+    return done
+
+
+class Chosen(torch.nn.Module):
+    """Takes a text among its inputs."""
+
+    def forward(self, x: torch.Tensor, way: str) -> torch.Tensor:
+        return x.relu() if way == "plain" else x
+
+
+@pytest.mark.parametrize("part", ["inputs", "input_specs"])
+def test_text_that_would_end_in_code_is_refused(part: str, tmp_path: Path) -> None:
+    exported = torch.export.export(Chosen(), (torch.ones(3), "plain"))
+    buffer = io.BytesIO()
+    torch.export.save(exported, buffer)
+    parts = members(buffer.getvalue())
+    (name,) = (n for n in parts if n.endswith("models/model.json"))
+    program = json.loads(parts[name])
+    holder = program["graph_module"]["graph" if part == "inputs" else "signature"]
+    text = json.dumps(holder[part])
+    assert '"plain"' in text
+    holder[part] = json.loads(text.replace('"plain"', "\"' or open(1) or '\""))
+    path = tmp_path / "program.pt2"
+    path.write_bytes(archive({**parts, name: json.dumps(program).encode()}))
+    with pytest.raises(LoadError, match="which torch writes into code"):
+        read_program(str(path), str(path))
+
+
+def test_a_dozen_programs_are_read_as_torch_reads_them(tmp_path: Path) -> None:
+    assert read_both_ways(range(13), tmp_path) >= 12
+
+
+@pytest.mark.slow
+def test_500_programs_are_read_as_torch_reads_them(tmp_path: Path) -> None:
+    assert read_both_ways(range(540), tmp_path) >= 500
