@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -261,9 +262,10 @@ class Server:
         except subprocess.TimeoutExpired:
             return WorkerError(f"the worker closed its end while {doing}", self.log)
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
-        if status == -signal.SIGXCPU:
-            how += f", of more than {self._setup.reading_cpu_s:.0f} CPU-seconds"
         reason = f"the worker died with {how} while {doing}"
+        if status == -signal.SIGXCPU:
+            limit = self._setup.reading_cpu_s
+            reason += f": reading took more than {limit:.0f} CPU-seconds"
         return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
 
 
