@@ -88,9 +88,11 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _in_words(theirs: Result) -> str:
-    if theirs.outcome in (Outcome.DIED, Outcome.RAISED):
-        return f"{theirs.outcome}: {theirs.ended}".replace("|", "\\|")
-    return theirs.outcome
+    if theirs.outcome == Outcome.DIED:
+        return theirs.ended
+    if theirs.outcome == Outcome.RAISED:
+        return f"raised {theirs.ended}".replace("|", "\\|")
+    return theirs.outcome or "not measured"
 
 
 def ratios(rows: Sequence[Row]) -> str:
