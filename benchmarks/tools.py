@@ -89,14 +89,16 @@ def run(
     folder: Path,
     limit: float,
     environment: Mapping[str, str] | None = None,
+    caches: Path | None = None,
 ) -> Ran:
     """Run a command in a tool's folder of a case, and measure its tree.
 
-    It is cut off after ``limit`` CPU-seconds, or after five times as many seconds.
-    Its caches are those that the tool has for all cases, beside the cases' folders.
+    It is cut off after ``limit`` CPU-seconds, or after twenty times as many seconds.
+    Its caches are those that the tool has for all cases, beside the cases' folders, if
+    no others are given.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    caches = folder.parents[1] / f"caches_of_{folder.name}"
+    caches = caches or caches_of(folder)
     (caches / "tmp").mkdir(parents=True, exist_ok=True)
     own = {
         "TMPDIR": str(caches / "tmp"),  # where Inductor puts precompiled headers
@@ -120,12 +122,17 @@ def run(
     return Ran(code, cpu, time.monotonic() - start, said, cut)
 
 
+def caches_of(folder: Path) -> Path:
+    return folder.parents[1] / f"caches_of_{folder.name}"
+
+
 def _wait(process: subprocess.Popen[bytes], limit: float) -> tuple[int, Any, bool]:
-    stop, cut = time.monotonic() + 5 * limit, False
+    stop, cut = time.monotonic() + 20 * limit, False
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
-            return os.waitstatus_to_exitcode(status), usage, cut
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode, usage, cut
         if time.monotonic() > stop or _cpu_of(process.pid) > limit:
             os.killpg(process.pid, signal.SIGKILL)
             cut = True

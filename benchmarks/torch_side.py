@@ -20,6 +20,7 @@ from tools import (
     Case,
     Ran,
     Result,
+    caches_of,
     ended,
     environment_of,
     limits_of,
@@ -187,7 +188,7 @@ runpy.run_path(script, run_name="__main__")
 def _refails(case: Case, folder: Path, limit: float) -> bool:
     command = [sys.executable, "-W", "ignore", "-c", _WITH_PRELOADS]
     command += [*case.preloads, str(folder / "repro.py")]
-    return _fails_in(case, command, folder / "again", limit)
+    return _fails_in(case, command, folder / "again", limit, caches_of(folder))
 
 
 def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
@@ -198,17 +199,17 @@ def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
     hidden = folder.rename(folder.with_name("hidden"))
     try:
         command = [sys.executable, "-W", "ignore", "repro.py"]
-        return _fails_in(case, command, alone, limit)
+        return _fails_in(case, command, alone, limit, caches_of(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # the repro may make it anew
         hidden.rename(folder)
 
 
-def _fails_in(case: Case, command: list[str], folder: Path, limit: float) -> bool:
-    limit = min(limit, limits_of(case).timeout_s)
-    runs = (
-        run(command, folder, limit, environment_of(case)) for _ in range(case.tries)
-    )
+def _fails_in(
+    case: Case, command: list[str], folder: Path, limit: float, caches: Path
+) -> bool:
+    limit, environment = min(limit, limits_of(case).timeout_s), environment_of(case)
+    runs = (run(command, folder, limit, environment, caches) for _ in range(case.tries))
     return any(is_the_failure(case, ran) for ran in runs)
 
 
