@@ -136,7 +136,7 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> tuple[int, Any, boo
         if time.monotonic() > stop or _cpu_of(process.pid) > limit:
             os.killpg(process.pid, signal.SIGKILL)
             cut = True
-        time.sleep(0.2)
+        time.sleep(1)
 
 
 def _cpu_of(session: int) -> float:
