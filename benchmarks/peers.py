@@ -20,6 +20,7 @@ code, stands in its ``measured``.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -174,6 +175,7 @@ def _measured(
         if case.name in known:
             continue
         home = folder / case.name
+        shutil.rmtree(home, ignore_errors=True)  # of a run that was cut off
         if options.only:
             other = others[case.name]
             yield measure_one(options.only, other, case, home, options.limit)
