@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,47 @@ class Outcome(StrEnum):
 
 
 def with_pytorch(case: Case, folder: Path, limit: float) -> Result:
-    """Run the peer until it does not refuse the program; judge what it leaves.
+    """Run the peer, and judge what it leaves."""
+    asked = ask(case, folder, limit)
+    outcome, answer = asked.outcome, asked.left
+    refails = bool(answer) and _refails(case, folder, limit)
+    if answer:
+        shown = refails and _shows(case, Path(answer["program"]))
+        outcome = Outcome.REDUCED if shown else Outcome.SLIPPED
+    said = asked.ran.said.strip() or "nothing"
+    return Result(
+        ended(asked.ran, said.splitlines()[-1]),
+        asked.checks,
+        asked.ran.cpu,
+        asked.ran.cpu,
+        asked.ran.wall,
+        answer.get("operators"),
+        answer.get("dynamic_dims"),
+        refails=refails,
+        self_contained=refails and _refails_alone(case, folder, limit),
+        outcome=outcome,
+        flags=asked.flags,
+    )
 
-    What is counted is the last run alone.
+
+@dataclass(frozen=True)
+class Asked:
+    """A run of the peer.
+
+    Attributes:
+        outcome: if it left nothing.
+        left: the path of the program that it left, and how large that is.
     """
+
+    ran: Ran
+    flags: tuple[str, ...]
+    outcome: Outcome
+    checks: int
+    left: dict[str, Any]
+
+
+def ask(case: Case, folder: Path, limit: float) -> Asked:
+    """Run the peer until it does not refuse the program; that last run counts."""
     for number, flags in enumerate(attempts(case)):
         if folder.exists():
             folder.rename(folder.with_name(f"refused_{number}"))
@@ -70,27 +108,10 @@ def with_pytorch(case: Case, folder: Path, limit: float) -> Result:
         outcome = _outcome(ran)
         if outcome is not Outcome.REFUSED:
             break
-    answer: dict[str, Any] = {}
-    if (folder / "answer.json").exists():
-        answer = json.loads((folder / "answer.json").read_text())
-    refails = bool(answer) and _refails(case, folder, limit)
-    if answer:
-        shown = refails and _shows(case, Path(answer["program"]))
-        outcome = Outcome.REDUCED if shown else Outcome.SLIPPED
-    queries = folder / "queries"
-    return Result(
-        ended(ran, (ran.said.strip() or "nothing").splitlines()[-1]),
-        len(queries.read_text().splitlines()) if queries.exists() else 0,
-        ran.cpu,
-        ran.cpu,
-        ran.wall,
-        answer.get("operators"),
-        answer.get("dynamic_dims"),
-        refails=refails,
-        self_contained=refails and _refails_alone(case, folder, limit),
-        outcome=outcome,
-        flags=flags,
-    )
+    queries, answer = folder / "queries", folder / "answer.json"
+    checks = len(queries.read_text().splitlines()) if queries.exists() else 0
+    left = json.loads(answer.read_text()) if answer.exists() else {}
+    return Asked(ran, flags, outcome, checks, left)
 
 
 def attempts(case: Case) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tools import Case, Ran
 from torch_minifier import write_launcher
-from torch_side import Outcome, attempts, is_the_failure, with_pytorch
+from torch_side import Outcome, ask, attempts, is_the_failure, with_pytorch
 
 from shrinkfx.failure.signature import Kind
 
@@ -33,6 +33,12 @@ def small(folder: Path) -> Path:
     program = torch.export.export(Small(), (torch.ones(8),))
     torch.export.save(program, folder / "small.pt2")
     return folder / "small.pt2"
+
+
+def wrong(folder: Path) -> Case:
+    preload = folder / "planted.py"
+    preload.write_text(PLANTED)
+    return Case("wrong", small(folder), Kind.MISMATCH, preloads=(str(preload),))
 
 
 def test_launcher_is_pytorchs_own_and_has_a_package_made(
@@ -98,23 +104,33 @@ def test_repro_that_was_cut_off_is_no_crash() -> None:
     assert not is_the_failure(case, Ran(-9, 1.0, 1.0, "", cut=True))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose caches the first test fills."""
+    return tmp_path_factory.mktemp("peer")
+
+
 @pytest.mark.aoti
-def test_peer_refuses_a_healthy_program(tmp_path: Path) -> None:
-    case = Case("healthy", small(tmp_path), Kind.EXCEPTION)
-    result = with_pytorch(case, tmp_path / "case" / "pytorch", 600)
-    assert result.outcome == Outcome.REFUSED
-    assert result.ended == "RuntimeError: Input graph did not fail the tester"
-    assert (result.checks, result.operators) == (1, None)
+def test_peer_refuses_a_healthy_program(shared: Path) -> None:
+    case = Case("healthy", small(shared), Kind.EXCEPTION)
+    asked = ask(case, shared / "healthy" / "pytorch", 600)
+    assert asked.outcome is Outcome.REFUSED
+    assert "RuntimeError: Input graph did not fail the tester" in asked.ran.said
+    assert (asked.checks, asked.left) == (1, {})
 
 
 @pytest.mark.aoti
 def test_peer_reduces_a_wrong_result_to_the_operator_that_is_wrong(
-    tmp_path: Path,
+    shared: Path,
 ) -> None:
-    preload = tmp_path / "planted.py"
-    preload.write_text(PLANTED)
-    case = Case("wrong", small(tmp_path), Kind.MISMATCH, preloads=(str(preload),))
-    result = with_pytorch(case, tmp_path / "case" / "pytorch", 600)
+    asked = ask(wrong(shared), shared / "wrong" / "pytorch", 600)
+    assert asked.ran.code == 0
+    assert asked.left["operators"] == 1
+
+
+@pytest.mark.aoti
+def test_what_the_peer_leaves_is_found_to_fail(shared: Path) -> None:
+    result = with_pytorch(wrong(shared), shared / "judged" / "pytorch", 600)
     assert (result.outcome, result.operators) == (Outcome.REDUCED, 1)
     assert result.refails
     assert not result.self_contained  # it loads the program from where it was
