@@ -14,6 +14,14 @@ from shrinkfx.failure.signature import Kind
 
 NOWHERE = Path("model.pt2")
 WRONG = Ran(1, 1.0, 1.0, "...debug_utils.AccuracyError: Bad accuracy detected")
+CHEAP = """
+from torch._inductor import config
+
+config.aot_inductor.precompile_headers = config.cpp_cache_precompile_headers = False
+config.aot_inductor.compile_wrapper_opt_level = "O0"
+"""
+"""Headers would take longer to precompile than all these tests' programs."""
+
 PLANTED = """
 import torch
 from torch._inductor.lowering import lowerings
@@ -37,7 +45,7 @@ def small(folder: Path) -> Path:
 
 def wrong(folder: Path) -> Case:
     preload = folder / "planted.py"
-    preload.write_text(PLANTED)
+    preload.write_text(CHEAP + PLANTED)
     return Case("wrong", small(folder), Kind.MISMATCH, preloads=(str(preload),))
 
 
@@ -112,7 +120,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.aoti
 def test_peer_refuses_a_healthy_program(shared: Path) -> None:
-    case = Case("healthy", small(shared), Kind.EXCEPTION)
+    preload = shared / "cheap.py"
+    preload.write_text(CHEAP)
+    case = Case("healthy", small(shared), Kind.EXCEPTION, preloads=(str(preload),))
     asked = ask(case, shared / "healthy" / "pytorch", 600)
     assert asked.outcome is Outcome.REFUSED
     assert "RuntimeError: Input graph did not fail the tester" in asked.ran.said
