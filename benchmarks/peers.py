@@ -2,50 +2,44 @@
 
 Both reduce the same programs one after the other, each in its own process tree with
 its own caches, which last from case to case as they do on a user's machine: the first
-case fills them. The peer is helped: its process has the custom operators, and starts
-from the failing inputs. CPU-seconds are those of the whole tree.
+case fills them. The peer is helped: its process has the custom operators, starts from
+the failing inputs, and knows what the failure says. CPU-seconds are those of the whole
+tree. In a folder of an earlier run, cases that it has measured are left out.
 
     python benchmarks/peers.py --out DIR                  # the CPU cases of repros/
     python benchmarks/peers.py --out DIR --case mismatch_random
     python benchmarks/peers.py --out DIR --haystack transformer:200:3
     python benchmarks/peers.py --out DIR --model case.pt2 --preload case.py --until ima
+    python benchmarks/peers.py --out DIR --only pytorch --others FILE   # run one anew
 
-Prints a table, writes ``peers.json``, and draws ``peers.svg`` if matplotlib is there.
+Prints rows, writes ``peers.json`` and ``peers.md``, and draws ``peers.svg`` if
+matplotlib is there. What each side was measured on, and with which revision of this
+code, stands in its ``measured``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
+import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
-import torch
-from tools import HERE, ROOT, Case, Result, floor, with_pytorch, with_shrinkfx
+from peer_rows import Row, draw, ratios, read, show, write
+from tools import HERE, ROOT, Case, Result, floor, with_shrinkfx
+from torch_side import with_pytorch
 
 from shrinkfx.failure.signature import Kind
 
 
-@dataclass(frozen=True)
-class Row:
-    """One case: both tools, and what the dearest necessary checks cost."""
-
-    case: str
-    operators: int
-    dynamic_dims: int
-    shrinkfx: Result
-    pytorch: Result
-    floor: float
-
-
 def measure(case: Case, folder: Path, limit: float) -> Row:
     ours, summary = with_shrinkfx(case, folder / "shrinkfx", limit)
-    theirs = with_pytorch(case, folder / "pytorch", limit)
+    ours = stamped(ours)
+    theirs = stamped(with_pytorch(case, folder / "pytorch", limit))
     if summary is None:
         return Row(case.name, 0, 0, ours, theirs, float("nan"))
     return Row(
@@ -56,6 +50,22 @@ def measure(case: Case, folder: Path, limit: float) -> Row:
         theirs,
         floor(case, folder / "shrinkfx" / "out", summary["operators"]["after"]),
     )
+
+
+def measure_one(tool: str, other: Row, case: Case, folder: Path, limit: float) -> Row:
+    """Measure one of the tools; the rest of the row is that of an earlier run."""
+    if tool == "pytorch":
+        theirs = with_pytorch(case, folder / "pytorch", limit)
+        return replace(other, pytorch=stamped(theirs))
+    ours, _ = with_shrinkfx(case, folder / "shrinkfx", limit)
+    return replace(other, shrinkfx=stamped(ours))
+
+
+def stamped(result: Result) -> Result:
+    asked = ["git", "describe", "--always", "--dirty"]
+    git = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    revision = git.stdout.strip() or "unknown"
+    return replace(result, measured=f"{date.today()}, revision {revision}")
 
 
 def find_cases(options: argparse.Namespace, folder: Path) -> Iterator[Case]:
@@ -92,6 +102,7 @@ def _repro(name: str, folder: Path) -> Case | None:
         (str(home / expected["preload"]),) if expected["preload"] else (),
         inputs if inputs.exists() else None,
         tuple(expected["options"]),
+        tries=10 if "flaky" in expected["notes"] else 1,
     )
 
 
@@ -108,65 +119,6 @@ def _haystack(spec: str, folder: Path) -> Case:
     return Case(model.stem, model, Kind.COMPILE_ERROR, told, preload)
 
 
-def show(row: Row) -> str:
-    def said(result: Result) -> str:
-        left = "-" if result.operators is None else str(result.operators)
-        repro = ("alone" if result.self_contained else "same") if result.refails else ""
-        return (
-            f"{left:>4} ops {result.checks:>4} checks {result.search:>6.0f} s search "
-            f"{result.total:>6.0f} s in all  repro: {repro or 'no':<6}"
-            f"{result.ended:.60}"
-        )
-
-    return (
-        f"{row.case} ({row.operators} operators, floor {row.floor:.0f} s)\n"
-        f"  shrinkfx  {said(row.shrinkfx)}\n  pytorch   {said(row.pytorch)}"
-    )
-
-
-def ratios(rows: Sequence[Row]) -> str:
-    """Compare where the peer has come to an end with a repro of that failure."""
-    both = [r for r in rows if r.pytorch.refails and r.shrinkfx.refails]
-    lines = []
-    for part in ("search", "total"):
-        pairs = [(getattr(r.shrinkfx, part), getattr(r.pytorch, part)) for r in both]
-        if quotients := [ours / theirs for ours, theirs in pairs if ours and theirs]:
-            mean, most = statistics.geometric_mean(quotients), max(quotients)
-            lines.append(f"{part}: {mean:.2f} of the peer's, at most {most:.2f}")
-    measured = [r for r in rows if r.floor > 0 and r.shrinkfx.search]
-    for part in ("search", "total") if measured else ():
-        over = [getattr(r.shrinkfx, part) / r.floor for r in measured]
-        median = statistics.median(over)
-        lines.append(f"{part}: {median:.1f} times the floor in the median")
-    return "\n".join([f"{len(rows)} cases, {len(both)} that both reduce", *lines])
-
-
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw operators left against CPU-seconds, a line from tool to tool per case."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no picture: pip install 'shrinkfx[bench]'", file=sys.stderr)
-        return
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 5))
-    for row in rows:
-        ends = [row.shrinkfx, row.pytorch]
-        points = [(e.total, e.operators) for e in ends if e.operators is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), color="lightgrey", zorder=1)
-    for tool, colour in (("shrinkfx", "tab:blue"), ("pytorch", "tab:orange")):
-        ends = [getattr(row, tool) for row in rows]
-        there = [e for e in ends if e.operators is not None]
-        seconds, left = [e.total for e in there], [e.operators for e in there]
-        axes.scatter(seconds, left, label=tool, color=colour, zorder=2)
-    axes.set(xlabel="CPU-seconds", ylabel="operators left", xscale="log", yscale="log")
-    axes.legend()
-    figure.savefig(path)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -179,7 +131,16 @@ def main() -> None:
     parser.add_argument("--preload", action="append", default=[], type=Path)
     parser.add_argument("--until", default="any", metavar="KIND")
     parser.add_argument("--message", default="", metavar="REGEX")
-    parser.add_argument("--limit", type=float, default=1800, help="seconds per tool")
+    parser.add_argument(
+        "--limit", type=float, default=1800, help="CPU-seconds per tool"
+    )
+    parser.add_argument("--only", choices=("shrinkfx", "pytorch"), help="run this tool")
+    parser.add_argument(
+        "--others",
+        type=Path,
+        metavar="FILE",
+        help="with --only: take the other tool's side from these rows",
+    )
     parser.add_argument(
         "--rows",
         action="append",
@@ -189,28 +150,37 @@ def main() -> None:
         help="run nothing: put together what earlier runs wrote",
     )
     options = parser.parse_args()
-    options.out.mkdir(parents=True)
+    if bool(options.only) != bool(options.others):
+        parser.error("--only and --others go together")
+    options.out.mkdir(parents=True, exist_ok=True)
     folder = options.out.resolve()
-    rows: list[Row] = []
-    for row in _known(options.rows) if options.rows else _measured(options, folder):
-        rows.append(row)
-        print(show(row), flush=True)
-        about = {"torch": torch.__version__, "rows": [asdict(row) for row in rows]}
-        (folder / "peers.json").write_text(json.dumps(about, indent=1))
+    rows = read([file for file in [folder / "peers.json"] if file.exists()])
+    if options.rows:
+        rows += read(options.rows)
+        write(rows, folder)
+    else:
+        for row in _measured(options, folder, {row.case for row in rows}):
+            rows.append(row)
+            print(show(row), flush=True)
+            write(rows, folder)
     print(ratios(rows))
     draw(rows, folder / "peers.svg")
 
 
-def _measured(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def _measured(
+    options: argparse.Namespace, folder: Path, known: set[str]
+) -> Iterator[Row]:
+    others = {row.case: row for row in read([options.others] * bool(options.only))}
     for case in find_cases(options, folder):
-        yield measure(case, folder / case.name, options.limit)
-
-
-def _known(files: Sequence[Path]) -> Iterator[Row]:
-    for file in files:
-        for entry in json.loads(file.read_text())["rows"]:
-            tools = {t: Result(**entry.pop(t)) for t in ("shrinkfx", "pytorch")}
-            yield Row(**entry, **tools)
+        if case.name in known:
+            continue
+        home = folder / case.name
+        shutil.rmtree(home, ignore_errors=True)  # of a run that was cut off
+        if options.only:
+            other = others[case.name]
+            yield measure_one(options.only, other, case, home, options.limit)
+        else:
+            yield measure(case, home, options.limit)
 
 
 if __name__ == "__main__":

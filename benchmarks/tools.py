@@ -1,11 +1,9 @@
-"""Run shrinkfx and PyTorch's AOTI minifier on a failing program, and measure them."""
+"""Run a tool on a failing program and measure it; run shrinkfx."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,11 +18,9 @@ ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.server import Server  # noqa: E402
+from shrinkfx.check.server import WORKER, Server  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
-from shrinkfx.failure.signature import Kind, asked_for  # noqa: E402
-
-COMPARING = (Kind.MISMATCH, Kind.NAN)
+from shrinkfx.failure.signature import Kind  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,7 @@ class Case:
 
     Attributes:
         message: a pattern for what the failure says.
+        tries: runs in which a failure of this kind shows, if only in some.
     """
 
     name: str
@@ -42,6 +39,7 @@ class Case:
     preloads: tuple[str, ...] = ()
     inputs: Path | None = None
     options: tuple[str, ...] = ()
+    tries: int = 1
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,12 @@ class Result:
         ended: how, if not well.
         search: CPU-seconds of the search alone.
         total: CPU-seconds in all.
+        wall: seconds, on a machine that other jobs shared.
         refails: its repro fails in the same way.
         self_contained: so it does in an empty folder, without anything else.
+        outcome: of the peer: an ``Outcome``.
+        flags: of the peer: what its launcher was given.
+        measured: the day, and the revision of the code.
     """
 
     ended: str
@@ -66,6 +68,9 @@ class Result:
     refails: bool = False
     self_contained: bool = False
     parts: Mapping[str, float] = field(default_factory=dict)
+    outcome: str = ""
+    flags: tuple[str, ...] = ()
+    measured: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Ran:
     cpu: float
     wall: float
     said: str
+    cut: bool = False
 
 
 def run(
@@ -83,13 +89,16 @@ def run(
     folder: Path,
     limit: float,
     environment: Mapping[str, str] | None = None,
+    caches: Path | None = None,
 ) -> Ran:
     """Run a command in a tool's folder of a case, and measure its tree.
 
-    Its caches are those that the tool has for all cases, beside the cases' folders.
+    It is cut off after ``limit`` CPU-seconds, or after twenty times as many seconds.
+    Its caches are those that the tool has for all cases, beside the cases' folders, if
+    no others are given.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    caches = folder.parents[1] / f"caches_of_{folder.name}"
+    caches = caches or caches_of(folder)
     (caches / "tmp").mkdir(parents=True, exist_ok=True)
     own = {
         "TMPDIR": str(caches / "tmp"),  # where Inductor puts precompiled headers
@@ -107,20 +116,40 @@ def run(
             env={**os.environ, **own, **(environment or {})},
             start_new_session=True,
         )
-        code, usage = _wait(process, start + limit)
+        code, usage, cut = _wait(process, limit)
     cpu = usage.ru_utime + usage.ru_stime
     said = log.read_text(errors="replace")
-    return Ran(code, cpu, time.monotonic() - start, said)
+    return Ran(code, cpu, time.monotonic() - start, said, cut)
 
 
-def _wait(process: subprocess.Popen[bytes], stop: float) -> tuple[int, Any]:
+def caches_of(folder: Path) -> Path:
+    return folder.parents[1] / f"caches_of_{folder.name}"
+
+
+def _wait(process: subprocess.Popen[bytes], limit: float) -> tuple[int, Any, bool]:
+    stop, cut = time.monotonic() + 20 * limit, False
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
-            return os.waitstatus_to_exitcode(status), usage
-        if time.monotonic() > stop:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode, usage, cut
+        if time.monotonic() > stop or _cpu_of(process.pid) > limit:
             os.killpg(process.pid, signal.SIGKILL)
-        time.sleep(0.1)
+            cut = True
+        time.sleep(1)
+
+
+def _cpu_of(session: int) -> float:
+    """Add up the CPU-seconds of a session's processes, and of those they waited for."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[3]) == session:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def with_shrinkfx(case: Case, folder: Path, limit: float) -> tuple[Result, Any]:
@@ -135,7 +164,7 @@ def with_shrinkfx(case: Case, folder: Path, limit: float) -> tuple[Result, Any]:
     ran = run(command, folder, limit, {"PYTHONPATH": path})
     if not (out / "summary.json").exists():
         last = (ran.said.strip() or "nothing").splitlines()[-1]
-        return Result(_ended(ran, last), total=ran.cpu, wall=ran.wall), None
+        return Result(ended(ran, last), total=ran.cpu, wall=ran.wall), None
     summary = json.loads((out / "summary.json").read_text())
     verified = summary["verified"]
     fails = verified["runs"] == verified["failed"] > 0
@@ -156,68 +185,30 @@ def with_shrinkfx(case: Case, folder: Path, limit: float) -> tuple[Result, Any]:
     )
 
 
-def with_pytorch(case: Case, folder: Path, limit: float) -> Result:
-    """Run the peer, count what it left, and run its repro twice."""
-    job = folder / "job.json"
-    about = {
-        "model": str(case.model),
-        "inputs": str(case.inputs or ""),
-        "preloads": case.preloads,
-        "compares": case.until in COMPARING,
-        "says": _told(case),
-        "folder": str(folder),
-    }
-    folder.mkdir()
-    minifier = [sys.executable, "-W", "ignore", str(HERE / "torch_minifier.py")]
-    job.write_text(json.dumps({**about, "count": False}))
-    ran = run([*minifier, str(job)], folder, limit, _environment(case))
-    job.write_text(json.dumps({**about, "count": True}))
-    run([*minifier, str(job)], folder, limit)
-    answer: dict[str, Any] = {}
-    if (folder / "answer.json").exists():
-        answer = json.loads((folder / "answer.json").read_text())
-    queries = folder / "queries"
-    last = (ran.said.strip() or "nothing").splitlines()[-1]
-    ended = _ended(ran, last)
-    if answer and not _shows(case, Path(answer["program"])):
-        answer, ended = {}, f"slipped: what is left does not fail so. {ended}"
-    return Result(
-        ended,
-        len(queries.read_text().splitlines()) if queries.exists() else 0,
-        ran.cpu,
-        ran.cpu,
-        ran.wall,
-        answer.get("operators"),
-        answer.get("dynamic_dims"),
-        refails=bool(answer) and _refails(case, folder, limit),
-        self_contained=bool(answer) and _refails_alone(case, folder, limit),
-    )
+def ended(ran: Ran, last: str) -> str:
+    if ran.cut:
+        return "cut off: too many CPU-seconds, or too long"
+    if ran.code < 0:
+        return f"died of {signal.Signals(-ran.code).name}"
+    return "" if ran.code == 0 else last[:120]
 
 
-_LITERAL = re.compile(r"[\w :;,'<=-]+")
-"""A pattern that stands for itself, and that the peer can thus be told."""
-
-
-def _shows(case: Case, program: Path) -> bool:
-    """Tell whether a program shows the failure, and not some other that looks alike."""
-    try:
-        with _server(case, program) as server:
-            seen, _ = Compiler(server, _limits(case)).original()
-    except ShrinkfxError:
-        return False
-    return seen.signature is not None and asked_for(case.until, seen.signature)
-
-
-def _server(case: Case, model: Path, inputs: Path | None = None) -> Server:
+def server_of(
+    case: Case,
+    model: Path,
+    inputs: Path | None = None,
+    command: Sequence[str] = WORKER,
+) -> Server:
     return Server(
         model=model,
         inputs=inputs,
         preloads=case.preloads,
-        environment=_environment(case),
+        environment=environment_of(case),
+        command=command,
     )
 
 
-def _limits(case: Case) -> Limits:
+def limits_of(case: Case) -> Limits:
     seconds = _HANGS_S if case.until == Kind.HANG else 600.0
     return Limits(seconds, 8 << 30)
 
@@ -226,63 +217,9 @@ _HANGS_S = 60.0
 """Seconds after which a program that should hang is believed to."""
 
 
-def _told(case: Case) -> str:
-    """Say what the peer is to look for: of a compiled program it sees no message."""
-    seen = case.until == Kind.COMPILE_ERROR and _LITERAL.fullmatch(case.message)
-    return case.message if seen else ""
-
-
-def _environment(case: Case) -> dict[str, str]:
+def environment_of(case: Case) -> dict[str, str]:
     checks = case.until == Kind.CHECK_INPUTS
     return {"AOTI_RUNTIME_CHECK_INPUTS": "1"} if checks else {}
-
-
-def _ended(ran: Ran, last: str) -> str:
-    if ran.code < 0:
-        return f"died of {signal.Signals(-ran.code).name}"
-    return "" if ran.code == 0 else last[:120]
-
-
-_WITH_PRELOADS = """
-import os, runpy, sys
-for preload in sys.argv[1:-1]:
-    sys.path.append(os.path.dirname(preload))
-    runpy.run_path(preload)
-script, sys.argv = sys.argv[-1], sys.argv[:1]
-runpy.run_path(script, run_name="__main__")
-"""
-
-
-def _refails(case: Case, folder: Path, limit: float) -> bool:
-    command = [sys.executable, "-W", "ignore", "-c", _WITH_PRELOADS]
-    command += [*case.preloads, str(folder / "repro.py")]
-    limit = min(limit, _limits(case).timeout_s)
-    again = run(command, folder / "again", limit, _environment(case))
-    return _is_the_failure(case, again)
-
-
-def _refails_alone(case: Case, folder: Path, limit: float) -> bool:
-    """Run the repro where nothing that was beside it can be found."""
-    alone = folder.with_name("alone")
-    alone.mkdir()
-    shutil.copy(folder / "repro.py", alone)
-    hidden = folder.rename(folder.with_name("hidden"))
-    try:
-        command = [sys.executable, "-W", "ignore", "repro.py"]
-        limit = min(limit, _limits(case).timeout_s)
-        ran = run(command, alone, limit, _environment(case))
-        return _is_the_failure(case, ran)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # the repro may make it anew
-        hidden.rename(folder)
-
-
-def _is_the_failure(case: Case, ran: Ran) -> bool:
-    if case.until in COMPARING:
-        return ran.code != 0 and "accuracy" in ran.said.lower()
-    if case.until in (Kind.IMA, Kind.CRASH) and ran.code < 0:
-        return True
-    return ran.code != 0 and re.search(case.message, ran.said) is not None
 
 
 def floor(case: Case, out: Path, operators: int) -> float:
@@ -303,8 +240,8 @@ def floor(case: Case, out: Path, operators: int) -> float:
 def _check(case: Case, model: Path, inputs: Path | None, build: str) -> float:
     """Measure a check in a warm child: the second one."""
     try:
-        with _server(case, model, inputs) as server:
-            compiler = Compiler(server, _limits(case), {"build": build})
+        with server_of(case, model, inputs) as server:
+            compiler = Compiler(server, limits_of(case), {"build": build})
             compiler.original()
             return compiler.original()[1].cpu_seconds
     except ShrinkfxError:
