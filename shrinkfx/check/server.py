@@ -35,7 +35,7 @@ from shrinkfx.program.words import LINE, cut, plain
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 30.0, 0.1
-_LOG, _EMPTY = "server.log", "empty"
+_LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
@@ -108,15 +108,16 @@ class Server:
             self._start()
 
     def _start(self) -> None:
-        (self.directory / _EMPTY).mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(exist_ok=True)
+        (self.directory / _EMPTY).mkdir(exist_ok=True)
         self._mark, self._buffer = new_mark(), b""
         with held_interrupt() as interrupted:
             self._process = self._started()
             try:
-                self._write(self._setup.to_line(), self._start_timeout_s, "loading")
-                if not self._wait(self._start_timeout_s, "loading", interrupted):
+                self._write(self._setup.to_line(), self._start_timeout_s, _LOADING)
+                if not self._wait(self._start_timeout_s, _LOADING, interrupted):
                     raise KeyboardInterrupt
-                self.ready = self._take(Ready, "loading")
+                self.ready = self._take(Ready, _LOADING)
             except BaseException as error:
                 self._process.kill()  # while it loads, it does not listen
                 was_there = self.directory.is_dir()
@@ -263,9 +264,10 @@ class Server:
             return WorkerError(f"the worker closed its end while {doing}", self.log)
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
         reason = f"the worker died with {how} while {doing}"
-        if status == -signal.SIGXCPU:
+        if status == -signal.SIGXCPU and doing == _LOADING:
             limit = self._setup.reading_cpu_s
             reason += f": reading took more than {limit:.0f} CPU-seconds"
+            reason += ", or than ulimit -t allows"
         return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
 
 

@@ -92,7 +92,9 @@ class Tie:
             why = ", none surer than another"
         elif first.why.startswith(_IN_KERNEL):
             why = f" of kernel {first.why.removeprefix(_IN_KERNEL)}"
-        called = dict.fromkeys(m.operator.rpartition(".")[0] for m in self.members)
+        # A higher-order operator has no overload: ``cond``.
+        names = (m.operator.rpartition(".")[0] or m.operator for m in self.members)
+        called = dict.fromkeys(names)
         shown = [*called][:_SHOWN] + ["..."] * (len(called) > _SHOWN)
         return f"suspects: {len(self.members)} operators{why}: {', '.join(shown)}"
 

@@ -36,6 +36,7 @@ DOING = {
     Task.COMPILE: "compiling the program",
     Task.SIZES: "running the program at some sizes",
     Task.INPUTS: "saving inputs",
+    Task.REGISTER: "looking for what of the preloads is needed",
     Task.SCRIPT: "running repro.py",
     Task.COMMAND: "running --check",
 }

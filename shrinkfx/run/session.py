@@ -16,7 +16,7 @@ from typing import Any
 
 from shrinkfx import scratch
 from shrinkfx.check.leftovers import clear_leftovers
-from shrinkfx.check.server import REMOVED, tuning
+from shrinkfx.check.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
@@ -31,6 +31,7 @@ from shrinkfx.options import Options
 from shrinkfx.report.files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
 from shrinkfx.run.job import Job
+from shrinkfx.run.settings import inherited
 from shrinkfx.run.taken import taken
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Journal
@@ -179,9 +180,9 @@ def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
             f"--resume {out}: since that run a file has changed, one of {names}: run "
             "anew with another --out"
         )
-    now = tuning(os.environ)
-    for name in sorted({*now, *run["tuning"]}):
-        was = run["tuning"].get(name)
+    now, then = inherited(), inherited(run["tuning"])
+    for name in sorted({*now, *then}):
+        was = then.get(name)
         if now.get(name) != was:
             how = f"unset {name}" if was is None else f"export {name}={was}"
             raise UsageError(f"--resume {out}: {name} was another then: {how}")
@@ -205,7 +206,7 @@ def _described(options: Options) -> dict[str, Any]:
     described = {
         "options": options.to_json(),
         "content": content_of(options),
-        "tuning": tuning(os.environ),
+        "tuning": inherited(),
     }
     read: dict[str, Any] = json.loads(json.dumps(described))  # where lists are lists
     return read

@@ -27,7 +27,12 @@ from shrinkfx.program.messages import Backend, Guard, Ready, Request, Setup, Tas
 from shrinkfx.worker import stranger
 from shrinkfx.worker.memory import guard_pages, sanitizer
 from shrinkfx.worker.serve import ParentGone, serve, take_line
-from shrinkfx.worker.supervise import Note, Work, write_answer
+from shrinkfx.worker.supervise import (
+    Note,
+    Work,
+    wait_for_children,
+    write_answer,
+)
 
 CUDA_ENVIRONMENT = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
@@ -104,6 +109,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     with Witness() as witness:
         files = preload(setup.preloads)
     beside = witness.beside()
+    wait_for_children()  # a compiler is asked what it can
     setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
     for_cuda = is_for_cuda(setup)
@@ -238,7 +244,7 @@ def _once(folder: Path) -> None:
         from shrinkfx.worker.backends import aoti
         from shrinkfx.worker.load import preload
         from shrinkfx.worker.perform import Worker
-        from shrinkfx.worker.supervise import describe_error, wait_for_children
+        from shrinkfx.worker.supervise import describe_error
 
         faulthandler.enable(2)
         aoti.warm_up()  # before a cache of its own, where all probes are asked again

@@ -309,7 +309,10 @@ def test_server_raises_load_error_when_the_worker_cannot_load(
     ("manner", "message"),
     [
         ("--dies", "died with status 1 while loading\n.*\nno torch here"),
-        ("--spins", "died with SIGXCPU while loading: reading took more than 300 CPU-seconds"),
+        (
+            "--spins",
+            "died with SIGXCPU while loading: reading took more than 300 CPU-seconds",
+        ),
         ("--babbles", "said 'welcome to this machine' while loading"),
     ],
 )

@@ -289,6 +289,9 @@ def test_suspects_of_one_weight_are_said_as_a_tie() -> None:
     (twice,) = ties([suspect("add", 1.0, "is what raises")] * 2)
     said = "suspects: 2 operators, each of which is what raises: aten.add"
     assert str(twice) == said
+    inner = Suspect("cond", 0.9, f"in kernel {FUSED}", "cond")
+    (both,) = ties([inner, suspect("add", 0.9)])
+    assert str(both) == f"suspects: 2 operators of kernel {FUSED}: cond, aten.add"
     assert ties([]) == []
 
 
