@@ -37,8 +37,9 @@ lint: .venv/installed
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --durations 10
-	$(BIN)/python -m pytest -m aoti --durations 0 \
-		-k "test_run or test_tutorial or equal_in_both_builds or by_a_sweep and size_33 or minimum and ( \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m aoti --durations 0 \
+		-k "test_run or test_tutorial or test_preloads or peer_refuses or peer_reduces or \
+		equal_in_both_builds or by_a_sweep and size_33 or minimum and ( \
 		assert_roll_bound or compile_lowering_raises or \
 		cuda_ima_unmasked_kernel or cuda_ima_lying_operator or \
 		cuda_ima_benchmark_only or cuda_assert_bad_index)"

@@ -99,10 +99,13 @@ def test_supervise_leaves_no_process(
     assert survivors() == []
 
 
-def test_supervise_tells_when_the_folder_is_missing(once: Once, tmp_path: Path) -> None:
+def test_supervise_has_no_answer_where_the_folder_is_missing(
+    once: Once, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     tmp_path.rmdir()
-    ending = once(Request("vice", {"vice": "echo", "word": ""}))
-    assert (ending.how, ending.code, ending.stage) == ("exit", 1, "start")
+    with pytest.raises(subprocess.CalledProcessError):
+        once(Request("vice", {"vice": "echo", "word": ""}))
+    assert "was removed, and all answers with it" in capfd.readouterr().err
 
 
 def test_descendants_reach_every_generation(
