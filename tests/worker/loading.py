@@ -8,6 +8,7 @@ read the file. For each a line with the worker's answer, its exit status.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -28,8 +29,19 @@ def main(folder: Path) -> None:
     from shrinkfx.worker.backends import aoti
 
     aoti.warm_up()
+    _read_one()
     for number, line in enumerate(sys.stdin):
         print(json.dumps(_load(json.loads(line), folder / str(number))), flush=True)
+
+
+def _read_one() -> None:
+    """Import what the first program read imports, which each fork would do again."""
+    import torch
+
+    saved = io.BytesIO()
+    program = torch.export.export(torch.nn.Identity(), (torch.ones(1),))
+    torch.export.save(program, saved)
+    torch.export.load(saved)
 
 
 def _load(job: dict[str, Any], folder: Path) -> dict[str, Any]:
