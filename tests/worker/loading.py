@@ -8,6 +8,7 @@ read the file. For each a line with the worker's answer, its exit status.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -30,6 +31,7 @@ def main(folder: Path) -> None:
 
     aoti.warm_up()
     _read_one()
+    gc.freeze()  # or each fork looks through all of it
     for number, line in enumerate(sys.stdin):
         print(json.dumps(_load(json.loads(line), folder / str(number))), flush=True)
 
@@ -39,7 +41,9 @@ def _read_one() -> None:
     import torch
 
     saved = io.BytesIO()
-    program = torch.export.export(torch.nn.Identity(), (torch.ones(1),))
+    sizes = {"input": {0: torch.export.Dim("n", max=8)}}
+    model, inputs = torch.nn.Linear(2, 2), (torch.ones(3, 2),)
+    program = torch.export.export(model, inputs, dynamic_shapes=sizes)
     torch.export.save(program, saved)
     torch.export.load(saved)
 
