@@ -273,7 +273,7 @@ def _is_apart(preload: Preload, part: Definitions) -> bool:
 
 def _is_part(file: Path, place: str | None) -> bool:
     """Tell a table that lies with the modules from whatever else was read."""
-    return place is not None and file.stat().st_size <= _MOST_BYTES
+    return place is not None and file.is_file() and file.stat().st_size <= _MOST_BYTES
 
 
 def _free_name(file: Path, others: Mapping[str, Path]) -> str:

@@ -273,3 +273,23 @@ def test_modules_are_quoted_as_they_are(tmp_path: Path) -> None:
     carried = cut_of(tmp_path / "ops.py", tmp_path / "ops.py", Beside())
     expected = "x" + "a\nb\\" + "\\d" + "'''"
     assert registered(carried, tmp_path) == repr([("mylib::mix", expected)])
+
+
+@pytest.mark.parametrize("old", ["print 'two'", "x = 1\0", "# coding: nonsense"])
+def test_import_that_is_only_tried_may_be_of_what_cannot_be_read(
+    tmp_path: Path, old: str
+) -> None:
+    home = tmp_path / "code"
+    home.mkdir()
+    tried = "try: import old\nexcept Exception: old = None"
+    (home / "ops.py").write_text(tried + MIX.format("old or x"))
+    (home / "old.py").write_text(old)
+    carried = cut_of(home / "ops.py", home / "ops.py", seen(home, "ops.py"))
+    assert carried.modules == ()
+    assert registered(carried, tmp_path) == "[('mylib::mix', 2)]"
+
+
+def test_file_that_is_gone_is_not_carried(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(MIX.format("x"))
+    beside = Beside(files=[str(tmp_path / "made-for-a-moment.txt")])
+    assert cut_of(tmp_path / "ops.py", tmp_path / "ops.py", beside).files == {}
