@@ -301,3 +301,26 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
     assert ask("mylib.mix.default", "aten.cosh.default")
     assert not ask("mylib.mix.default", "aten.cosh.default", "aten.sinh.default")
     assert ask("mylib.mix.default", "mylib.other.default")
+
+
+def test_operators_are_registered_where_scripts_find_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where PyTorch is found by PYTHONPATH only, so is what lies beside it."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "installed_by_path.py").write_text("SCALE = 2\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.setattr("shrinkfx.check.stranger.has_torch", lambda: False)
+    file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
+    file.write_text("import installed_by_path\n" + REAL)
+    save(file, program)
+    preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
+    carried = carry(preloads, Beside(), operators, Cut(whole=True))
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        effect = asked.effect(carried)
+    assert effect is not None
+    assert "planted::first" in effect.registered
+    assert effect.modules <= {"installed_by_path"}
