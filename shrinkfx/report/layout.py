@@ -77,6 +77,12 @@ def _common(folders: Sequence[Path | None]) -> Path | None:
     return common
 
 
+def folders_of(files: Iterable[Path]) -> list[Path]:
+    """List the folders that hold files, none below another one."""
+    found = dict.fromkeys(file.parent for file in files)
+    return [f for f in found if not any(f != o and f.is_relative_to(o) for o in found)]
+
+
 def root_of(name: str, file: Path) -> Path:
     """Find the folder from which a module is imported by its name."""
     parts = name.split(".")
