@@ -62,6 +62,7 @@ class Cut:
         acts: preload and line of statements that change nothing.
         preloads: those of which nothing is needed.
         modules, files: what has been used, of what lies beside; None for all.
+        elsewhere: what has been read where it lies with the maker.
     """
 
     whole: bool = False
@@ -69,6 +70,7 @@ class Cut:
     preloads: frozenset[int] = frozenset()
     modules: frozenset[str] | None = None
     files: frozenset[str] | None = None
+    elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class Carried:
         kept: what has come of each preload.
         units: what was kept for its effect alone: a preload, and the line of a
             statement in it, or 0 for all of it.
-        tied: files of this machine that are named by their paths still.
+        tied: files of this machine that are named by their paths, or read there.
+        absent: what the preloads have used, and this does not carry.
     """
 
     definitions: tuple[Definitions, ...] = ()
@@ -93,6 +96,7 @@ class Carried:
     kept: Mapping[str, str] = field(default_factory=dict)
     units: tuple[tuple[int, int], ...] = ()
     tied: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def remarks(self) -> list[str]:
@@ -100,7 +104,7 @@ class Carried:
         rows = {
             "Within:  the modules": self.modules,
             "Beside:  in the folder of this script:": self.files,
-            f"{ONLY_ON} the machine that has the files it names by their paths:": [
+            f"{ONLY_ON} the machine where it reads files that are not beside it:": [
                 Path(file).name for file in self.tied
             ],
         }
@@ -180,12 +184,18 @@ class _Carrier:
             kept=kept,
             units=tuple(self._units(taken)),
             tied=self._tied([*(each.text for each in taken), *texts.values()]),
+            absent=tuple(p for p in self._others() if Path(p) not in files.values()),
         )
 
-    def _tied(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """List what is found by its old path only; modules are by their names."""
+    def _others(self) -> list[str]:
+        """List what is found by a path: modules are by their names."""
         modules = set(map(str, self._known.values()))
-        return named(texts, [file for file in self._used if file not in modules])
+        return [file for file in self._used if file not in modules]
+
+    def _tied(self, texts: Sequence[str]) -> tuple[str, ...]:
+        files = self._others()
+        read = {f for f in files if os.path.realpath(f) in self._cut.elsewhere}
+        return tuple(f for f in files if f in {*named(texts, files), *read})
 
     def _take(self, number: int, preload: Preload) -> Definitions:
         """Turn a preload into lines of the script; their order is kept."""

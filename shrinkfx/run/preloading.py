@@ -52,6 +52,7 @@ class Effect:
     registered: frozenset[str]
     modules: frozenset[str]
     files: frozenset[str]
+    elsewhere: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Effect | None:
@@ -59,7 +60,8 @@ class Effect:
         if "changes" not in answer:
             return None
         texts = answer["outcome"], answer["exported"]
-        sets = (frozenset(answer[n]) for n in ("registered", "modules", "files"))
+        names = ("registered", "modules", "files", "elsewhere")
+        sets = (frozenset(answer[name]) for name in names)
         return cls(*texts, answer["changes"], *sets)
 
     def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
@@ -175,24 +177,28 @@ def smallest_first(
 ) -> list[Cut]:
     """Cut as far as eager allows; what is surer than that comes after it.
 
-    Nothing is asked where there is nothing to cut. What does not even register the
-    operators is not cut, nor what does not return the same twice.
+    Nothing is asked where there is nothing to cut, nor to be missed. What does not even
+    register the operators is not cut, nor what does not return the same twice.
     """
     whole = Cut(whole=True)
     sliced = made(Cut())
-    if judge.is_tired or not (sliced.units or sliced.modules or sliced.files):
+    doubts = sliced.units, sliced.modules, sliced.files, sliced.absent
+    if judge.is_tired or not any(doubts):
         return [Cut(), whole]
     before = judge.effect(sliced)
     if before is None:  # a line too few, or a crash that is none of its
-        fails_whole = judge.is_tired or not judge.effect(made(whole))
-        return [Cut(), whole] if fails_whole else [whole]
+        of_whole = None if judge.is_tired else judge.effect(made(whole))
+        if of_whole is None:
+            return [Cut(), whole]
+        return [replace(whole, elsewhere=of_whole.elsewhere)]
     trials = _Trials(made, judge, operators, before, last=before)
     gone = droppable(sliced.units, lambda some: trials.suffice(without(some)), judge)
     cut = without(gone)
     used = replace(cut, modules=trials.last.modules, files=trials.last.files)
     if made(used) != made(cut) and trials.suffice(used):
         cut = used
-    return [cut, Cut(), whole]
+    surer = (replace(each, elsewhere=before.elsewhere) for each in (Cut(), whole))
+    return [replace(cut, elsewhere=trials.last.elsewhere), *surer]
 
 
 @dataclass

@@ -32,7 +32,7 @@ def register(script: Path, setup: Setup, operators: list[str]) -> dict[str, Any]
         ``changes``: what there is in PyTorch now, by its place; ``registered``:
         new operators; ``outcome``: what eager returns; ``exported``: what export
         makes of it, which asks no operator for values; ``modules`` and ``files``: what
-        of those beside was used.
+        of those beside was used; ``elsewhere``: files that lie nowhere near.
     """
     os.chdir(script.parent)
     home = Path(setup.directory)
@@ -63,7 +63,12 @@ def _used(beside: Beside, home: Path) -> dict[str, Any]:
     real = home.resolve()
     paths = [Path(file).resolve() for file in (*beside.libraries, *beside.files)]
     files = {path.name for path in paths if path.parent == real}
-    return {"modules": sorted(beside.modules), "files": sorted(files)}
+    elsewhere = {str(path) for path in paths if path.parent != real}
+    return {
+        "modules": sorted(beside.modules),
+        "files": sorted(files),
+        "elsewhere": sorted(elsewhere),
+    }
 
 
 def _registered() -> set[str]:

@@ -102,7 +102,7 @@ def says(text: str, *needed: str) -> Ending:
     changes = {"lowerings: aten.relu": "f"} if "lowerings" in text else {}
     answer = {"changes": changes, "registered": ["mylib::mix"], "outcome": "same"}
     answer |= {"exported": "same", "modules": ["helper"] if "helper" in text else []}
-    return Ending("exit", answer={**answer, "files": []})
+    return Ending("exit", answer={**answer, "files": [], "elsewhere": []})
 
 
 OPS = """\
@@ -323,4 +323,32 @@ def test_operators_are_registered_where_scripts_find_their_packages(
         effect = asked.effect(carried)
     assert effect is not None
     assert "planted::first" in effect.registered
-    assert effect.modules <= {"installed_by_path"}
+    assert effect.elsewhere <= {str(program)}
+
+
+def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
+    tmp_path: Path,
+) -> None:
+    table, program = tmp_path / "far" / "scale.txt", tmp_path / "minimal.pt2"
+    table.parent.mkdir()
+    table.write_text("2.0")
+    file = tmp_path / "code" / "ops.py"
+    file.parent.mkdir()
+    parts = " + '/' + ".join(repr(part) for part in table.parts[1:])
+    file.write_text(
+        f"{REAL}\nSCALE = open('/' + {parts}).read()\n".replace(
+            "return x.relu()", "return x.relu() * float(SCALE)"
+        )
+    )
+    save(file, program)
+    preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
+
+    def made(cut: Cut) -> Carried:
+        return carry(preloads, Beside(files=[str(table)]), operators, cut)
+
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        found = [made(cut) for cut in smallest_first(made, asked, operators)]
+    assert made(Cut()).tied == ()
+    assert [each.tied for each in found] == 3 * [(str(table),)]
