@@ -89,7 +89,8 @@ _TIED = (
 
 
 def _is_tied(script: Path) -> bool:
-    return bool(re.search(f"^# {ONLY_ON}", script.read_text(), re.MULTILINE))
+    """Read it off the header; below, a preload may have comments of its own."""
+    return bool(re.match(rf"(#.*\n)*# {ONLY_ON}", script.read_text()))
 
 
 def _sets_variables(script: Path) -> bool:

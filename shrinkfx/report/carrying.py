@@ -62,7 +62,7 @@ class Cut:
         acts: preload and line of statements that change nothing.
         preloads: those of which nothing is needed.
         modules, files: what has been used, of what lies beside; None for all.
-        elsewhere: what has been read where it lies with the maker.
+        elsewhere: what has been read, and does not lie beside.
     """
 
     whole: bool = False
@@ -193,8 +193,9 @@ class _Carrier:
         return [file for file in self._used if file not in modules]
 
     def _tied(self, texts: Sequence[str]) -> tuple[str, ...]:
-        files = self._others()
-        read = {f for f in files if os.path.realpath(f) in self._cut.elsewhere}
+        """List files found where they lie; a linker's ways to a library are its own."""
+        files, tables = self._others(), self._beside.files
+        read = {f for f in tables if os.path.realpath(f) in self._cut.elsewhere}
         return tuple(f for f in files if f in {*named(texts, files), *read})
 
     def _take(self, number: int, preload: Preload) -> Definitions:

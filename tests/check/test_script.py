@@ -219,10 +219,10 @@ def test_runs_of_a_repro_that_uses_files_of_this_machine_do_not_count(
     limits = Limits(60.0, 1 << 30)
     runner = ScriptRunner(server, limits, Meter(), note=notes.append)
     script = tmp_path / "repro.py"
-    script.write_text(f"# {ONLY_ON} the machine that has table.txt\n")
+    script.write_text(f"# CRASH\n#\n# {ONLY_ON} the machine that has table.txt\n")
     assert runner.again([script], ASSERTION) == 0
     assert server.asked == []
     assert "files of this machine" in notes[0]
-    script.write_text("print(1)\n")
+    script.write_text(f"# CRASH\nimport torch\n# {ONLY_ON} linux\n")
     runner.again([script], ASSERTION)
     assert len(server.asked) == 2
