@@ -15,6 +15,7 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.transcript import as_check
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.beside import ONLY_ON
 from shrinkfx.program.messages import Guard, Probe, Request, Task
 
 
@@ -66,13 +67,30 @@ class ScriptRunner:
         return target.admits(self.run(files, fresh=fresh).signature)
 
     def again(self, files: Sequence[Path], target: Signature) -> int:
-        """Run twice more, once fresh and once in a fork, and count the failures."""
+        """Run twice more, once fresh and once in a fork, and count the failures.
+
+        What reads files of this machine by their paths shows nothing of another one.
+        """
+        if _is_tied(files[0]):
+            self.note(_TIED)
+            return 0
         second = _sets_variables(files[0])
         seen = [self.run(files, fresh=fresh) for fresh in (True, second)]
         others = [s for s in seen if not target.admits(s.signature)]
         for other in others:
             self.note(f"a run of the repro did otherwise: {describe(other)}")
         return len(seen) - len(others)
+
+
+_TIED = (
+    "repro.py uses files of this machine (its header says which), so it may fail here "
+    "alone: runs of it do not count. Have preloads build their paths from __file__"
+)
+
+
+def _is_tied(script: Path) -> bool:
+    """Read it off the header; below, a preload may have comments of its own."""
+    return bool(re.match(rf"(#.*\n)*# {ONLY_ON}", script.read_text()))
 
 
 def _sets_variables(script: Path) -> bool:

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+ONLY_ON = "Only on:"
+"""In the header of a repro: it was not freed of its maker's paths."""
+
 
 @dataclass(frozen=True)
 class Loading:

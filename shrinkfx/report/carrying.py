@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shrinkfx.program.beside import Beside
+from shrinkfx.program.beside import ONLY_ON, Beside
 from shrinkfx.report.definitions import Definitions, definitions, whole_file
 from shrinkfx.report.layout import (
     Layout,
+    folders_of,
     imports_of,
     is_relative,
     package_of,
@@ -20,6 +21,7 @@ from shrinkfx.report.layout import (
     root_of,
     with_libraries,
 )
+from shrinkfx.report.paths import named, with_places
 from shrinkfx.report.statements import read_source
 from shrinkfx.report.unpacking import unpacking
 
@@ -60,6 +62,7 @@ class Cut:
         acts: preload and line of statements that change nothing.
         preloads: those of which nothing is needed.
         modules, files: what has been used, of what lies beside; None for all.
+        elsewhere: what has been read, and does not lie beside.
     """
 
     whole: bool = False
@@ -67,6 +70,7 @@ class Cut:
     preloads: frozenset[int] = frozenset()
     modules: frozenset[str] | None = None
     files: frozenset[str] | None = None
+    elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Carried:
         kept: what has come of each preload.
         units: what was kept for its effect alone: a preload, and the line of a
             statement in it, or 0 for all of it.
+        tied: files of this machine that are named by their paths, or read there.
+        absent: what the preloads have used, and this does not carry.
     """
 
     definitions: tuple[Definitions, ...] = ()
@@ -89,6 +95,8 @@ class Carried:
     modules: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     units: tuple[tuple[int, int], ...] = ()
+    tied: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def remarks(self) -> list[str]:
@@ -96,6 +104,9 @@ class Carried:
         rows = {
             "Within:  the modules": self.modules,
             "Beside:  in the folder of this script:": self.files,
+            f"{ONLY_ON} the machine where it reads files that are not beside it:": [
+                Path(file).name for file in self.tied
+            ],
         }
         said = [f"{row} {', '.join(names)}" for row, names in rows.items() if names]
         return [
@@ -133,6 +144,12 @@ class _Carrier:
         self._known = {**own, **{m: Path(f) for m, f in beside.modules.items()}}
         roots = [root_of(name, file) for name, file in self._known.items()]
         self._layout = Layout.of(roots, [Path(each) for each in beside.libraries])
+        known = (*beside.files, *beside.libraries, *map(str, self._known.values()))
+        self._used = [each for each in dict.fromkeys(known) if os.path.isfile(each)]
+        self._distant = folders_of(
+            file for file in map(Path, beside.files) if not self._layout.place(file)
+        )
+        self._named: set[str] = set()
 
     def carried(self) -> Carried:
         taken = [self._take(i, each) for i, each in enumerate(self._preloads)]
@@ -166,7 +183,20 @@ class _Carrier:
             modules=tuple(sorted(texts)),
             kept=kept,
             units=tuple(self._units(taken)),
+            tied=self._tied([*(each.text for each in taken), *texts.values()]),
+            absent=tuple(p for p in self._others() if Path(p) not in files.values()),
         )
+
+    def _others(self) -> list[str]:
+        """List what is found by a path: modules are by their names."""
+        modules = set(map(str, self._known.values()))
+        return [file for file in self._used if file not in modules]
+
+    def _tied(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """List files found where they lie; a linker's ways to a library are its own."""
+        files, tables = self._others(), self._beside.files
+        read = {f for f in tables if os.path.realpath(f) in self._cut.elsewhere}
+        return tuple(f for f in files if f in {*named(texts, files), *read})
 
     def _take(self, number: int, preload: Preload) -> Definitions:
         """Turn a preload into lines of the script; their order is kept."""
@@ -207,7 +237,28 @@ class _Carrier:
             # An import finds what lies near by itself.
             if place and not (each.is_module and self._is_near(each.library)):
                 moved[each.library] = os.path.relpath(place, home)
-        return with_libraries(read_source(file), own, moved)
+        text = with_libraries(read_source(file), own, moved)
+        return with_places(text, lambda path: self._seen_from(home, path))
+
+    def _seen_from(self, home: str, path: str) -> str | None:
+        """Say where a file or folder is, if all that was used of it goes along."""
+        used = [each for each in self._used if f"{each}/".startswith(f"{path}/")]
+        tables = set(self._beside.files)
+        if not used or any(each in tables and not _is_small(each) for each in used):
+            return None
+        if path in self._beside.libraries:
+            place = self._place(path)
+        else:
+            place = self._layout.place(Path(path)) or self._at_a_distance(Path(path))
+        self._named.update(used)
+        return os.path.relpath(place, home) if place else None
+
+    def _at_a_distance(self, path: Path) -> str | None:
+        """Give folders of tables that lie near no module a place all the same."""
+        for number, folder in enumerate(self._distant, 1):
+            if path.is_relative_to(folder):
+                return f"elsewhere/{number}/{path.relative_to(folder)}"
+        return None
 
     def _modules(self, taken: Sequence[Definitions]) -> dict[str, Path]:
         """Choose what must be importable: what is named, and what was seen to be."""
@@ -229,7 +280,10 @@ class _Carrier:
         return self._layout.place(Path(library)) is not None
 
     def _place(self, library: str) -> str | None:
-        """Say where a library goes: where it lies, else beside what loaded it."""
+        """Say where a file goes: where it lies, else beside what loaded it.
+
+        What lies near no module is found by its path only, which then is another.
+        """
         if self._is_near(library):
             return self._layout.place(Path(library))
         for each in self._beside.loadings:
@@ -240,7 +294,7 @@ class _Carrier:
                 return self._layout.place(Path(each.file).parent / name)
             for folder in self._layout.folders():
                 return f"{folder}/{name}"
-        return None
+        return self._at_a_distance(Path(library)) if library in self._named else None
 
     def _files(self) -> tuple[dict[str, str], dict[str, Path]]:
         """Give each file a name beside the script, and its place among the modules."""
@@ -254,7 +308,7 @@ class _Carrier:
             if self._cut.files is not None and name not in self._cut.files:
                 continue
             place = self._place(path)
-            if path in self._beside.files and not _is_part(file, place):
+            if path in self._beside.files and not (place and _is_small(path)):
                 continue
             files[name] = file
             if place is not None:
@@ -271,9 +325,9 @@ def _is_apart(preload: Preload, part: Definitions) -> bool:
     return "." in preload.module or is_relative(part.text) or at_its_place
 
 
-def _is_part(file: Path, place: str | None) -> bool:
-    """Tell a table that lies with the modules from whatever else was read."""
-    return place is not None and file.stat().st_size <= _MOST_BYTES
+def _is_small(file: str) -> bool:
+    """Tell a table from whatever else was read, and from what is gone."""
+    return os.path.isfile(file) and os.path.getsize(file) <= _MOST_BYTES
 
 
 def _free_name(file: Path, others: Mapping[str, Path]) -> str:

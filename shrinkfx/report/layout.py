@@ -77,6 +77,12 @@ def _common(folders: Sequence[Path | None]) -> Path | None:
     return common
 
 
+def folders_of(files: Iterable[Path]) -> list[Path]:
+    """List the folders that hold files, none below another one."""
+    found = dict.fromkeys(file.parent for file in files)
+    return [f for f in found if not any(f != o and f.is_relative_to(o) for o in found)]
+
+
 def root_of(name: str, file: Path) -> Path:
     """Find the folder from which a module is imported by its name."""
     parts = name.split(".")
@@ -132,7 +138,8 @@ def reachable(
 
     Args:
         texts: what to begin with: text and package of a module, by its name.
-        known: files of modules that have been seen.
+        known: files of modules that have been seen. Others are left out where they
+            cannot be parsed.
     """
     found: dict[str, Path] = {}
     to_read = list(texts.values())
@@ -141,9 +148,19 @@ def reachable(
             file = known.get(name) or _file_of(name, roots)
             if file is None or name in found or name in texts:
                 continue
+            if name not in known and not _is_readable(file):
+                continue  # an import that is tried only, perhaps, and never was
             found[name] = file
             to_read.append((read_source(file), package_of(name, file)))
     return found
+
+
+def _is_readable(file: Path) -> bool:
+    try:
+        ast.parse(read_source(file))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _file_of(name: str, roots: Sequence[Path]) -> Path | None:

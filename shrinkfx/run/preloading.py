@@ -14,19 +14,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from shrinkfx import scratch
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.check.server import Server
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.beside import Beside
 from shrinkfx.program.messages import Request, Task
 from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.definitions import BUILT_IN
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.job import Job
 
 MAX_QUESTIONS, MAX_SECONDS = 40, 240.0
 """What may be asked about preloads; a question takes a CPU-second or two."""
+
+PART_OF_THE_REST = 3
+"""By what is left of the minutes is divided: the repro is yet to be written and run."""
+
+_CUTS: WeakKeyDictionary[Server, dict[frozenset[str], list[Cut]]] = WeakKeyDictionary()
+"""What is known for the program that a server holds, by the operators of preloads that
+are left: an earlier step of the search often has the same ones."""
 
 Unit = tuple[int, int]
 """A preload and the line of a statement in it, or 0 for all of it."""
@@ -42,6 +52,7 @@ class Effect:
     registered: frozenset[str]
     modules: frozenset[str]
     files: frozenset[str]
+    elsewhere: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Effect | None:
@@ -49,7 +60,8 @@ class Effect:
         if "changes" not in answer:
             return None
         texts = answer["outcome"], answer["exported"]
-        sets = (frozenset(answer[n]) for n in ("registered", "modules", "files"))
+        names = ("registered", "modules", "files", "elsewhere")
+        sets = (frozenset(answer[name]) for name in names)
         return cls(*texts, answer["changes"], *sets)
 
     def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
@@ -85,10 +97,18 @@ class Judge:
 
     @property
     def is_tired(self) -> bool:
-        return self.questions >= MAX_QUESTIONS or time.monotonic() > self.deadline
+        return self.questions >= MAX_QUESTIONS or self._seconds_left <= 1
+
+    @property
+    def _seconds_left(self) -> float:
+        return max(1.0, self.deadline - time.monotonic())
 
     def effect(self, carried: Carried) -> Effect | None:
-        """Run what registers operators in an empty folder, then the program."""
+        """Run what registers operators in an empty folder, then the program.
+
+        Returns:
+            None if it came to no end, or if the time is up.
+        """
         if not self.questions:
             self.note("looking for what of the preloads the operators need")
         self.questions += 1
@@ -105,10 +125,15 @@ class Judge:
                     "model": str(self.program.resolve()),
                     "operators": list(self.operators),
                 },
-                timeout_s=min(self.limits.timeout_s, MAX_SECONDS),
+                timeout_s=min(self.limits.timeout_s, self._seconds_left),
                 max_rss_bytes=self.limits.max_rss_bytes,
             )
-            return Effect.of(self.meter.add(self.server.ask(request)).answer)
+            try:
+                ending = self.server.ask(request)
+            except BudgetExhausted:  # what is known has yet to be written
+                self.deadline = time.monotonic()
+                return None
+            return Effect.of(self.meter.add(ending).answer)
 
 
 def ways_to_carry(
@@ -126,38 +151,54 @@ def ways_to_carry(
     operators = [_qualified(target) for target in printed["targets"]]
     program = job.out / "minimal.pt2"
     meter = job.meters["verify"]
-    judge = Judge(bare, limits, meter, program, operators, about, job.note)
+    deadline = time.monotonic() + seconds_for(job.budget.seconds_left)
+    judge = Judge(bare, limits, meter, program, operators, about, job.note, deadline)
     beside = Beside.from_json(server.ready.beside)
 
     def made(cut: Cut) -> Carried:
         return carry(preloads, beside, operators, cut)
 
-    return smallest_first(made, judge, operators)
+    cuts = _CUTS.setdefault(server, {})
+    custom = frozenset(name for name in operators if not name.startswith(BUILT_IN))
+    if custom not in cuts:
+        cuts[custom] = smallest_first(made, judge, operators)
+    return distinct([made(cut) for cut in cuts[custom]])
+
+
+def seconds_for(left: float | None) -> float:
+    """Say how long to ask, of the time that a run still has."""
+    return MAX_SECONDS if left is None else min(MAX_SECONDS, left / PART_OF_THE_REST)
 
 
 def smallest_first(
     made: Callable[[Cut], Carried],
     judge: Judge,
     operators: Sequence[str],
-) -> list[Carried]:
+) -> list[Cut]:
     """Cut as far as eager allows; what is surer than that comes after it.
 
-    Nothing is asked where there is nothing to cut. What does not even register the
-    operators is not cut, nor what does not return the same twice.
+    Nothing is asked where there is nothing to cut, nor to be missed. What does not even
+    register the operators is not cut, nor what does not return the same twice.
     """
-    sliced, whole = made(Cut()), made(Cut(whole=True))
-    if not (sliced.units or sliced.modules or sliced.files):
-        return _distinct([sliced, whole])
+    whole = Cut(whole=True)
+    sliced = made(Cut())
+    doubts = sliced.units, sliced.modules, sliced.files, sliced.absent
+    if judge.is_tired or not any(doubts):
+        return [Cut(), whole]
     before = judge.effect(sliced)
     if before is None:  # a line too few, or a crash that is none of its
-        return [whole] if judge.effect(whole) else _distinct([sliced, whole])
+        of_whole = None if judge.is_tired else judge.effect(made(whole))
+        if of_whole is None:
+            return [Cut(), whole]
+        return [replace(whole, elsewhere=of_whole.elsewhere)]
     trials = _Trials(made, judge, operators, before, last=before)
     gone = droppable(sliced.units, lambda some: trials.suffice(without(some)), judge)
     cut = without(gone)
     used = replace(cut, modules=trials.last.modules, files=trials.last.files)
     if made(used) != made(cut) and trials.suffice(used):
         cut = used
-    return _distinct([made(cut), sliced, whole])
+    surer = (replace(each, elsewhere=before.elsewhere) for each in (Cut(), whole))
+    return [replace(cut, elsewhere=trials.last.elsewhere), *surer]
 
 
 @dataclass
@@ -178,7 +219,7 @@ class _Trials:
         return True
 
 
-def _distinct(ways: Sequence[Carried]) -> list[Carried]:
+def distinct(ways: Sequence[Carried]) -> list[Carried]:
     """Leave out what would make the same script as one before it."""
     texts = [([part.text for part in way.definitions], way.unpacking) for way in ways]
     return [way for i, way in enumerate(ways) if texts[i] not in texts[:i]]

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.program.beside import Beside
 from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.worker import stranger
 from shrinkfx.worker.backends import interpreter
 from shrinkfx.worker.changes import Snapshot, registrations
 from shrinkfx.worker.load import Program, load
@@ -31,10 +32,11 @@ def register(script: Path, setup: Setup, operators: list[str]) -> dict[str, Any]
         ``changes``: what there is in PyTorch now, by its place; ``registered``:
         new operators; ``outcome``: what eager returns; ``exported``: what export
         makes of it, which asks no operator for values; ``modules`` and ``files``: what
-        of those beside was used.
+        of those beside was used; ``elsewhere``: files that lie nowhere near.
     """
     os.chdir(script.parent)
-    _forget_folders(script.parent)
+    home = Path(setup.directory)
+    stranger.take_places(stranger.environment(home), str(script.parent))
     before, known = Snapshot(), _registered()
     with Witness() as witness:
         _run(script)
@@ -61,13 +63,12 @@ def _used(beside: Beside, home: Path) -> dict[str, Any]:
     real = home.resolve()
     paths = [Path(file).resolve() for file in (*beside.libraries, *beside.files)]
     files = {path.name for path in paths if path.parent == real}
-    return {"modules": sorted(beside.modules), "files": sorted(files)}
-
-
-def _forget_folders(home: Path) -> None:
-    """Have modules found where the script is, and where installed ones are."""
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [str(home), *(p for p in sys.path[1:] if p not in given[1:])]
+    elsewhere = {str(path) for path in paths if path.parent != real}
+    return {
+        "modules": sorted(beside.modules),
+        "files": sorted(files),
+        "elsewhere": sorted(elsewhere),
+    }
 
 
 def _registered() -> set[str]:

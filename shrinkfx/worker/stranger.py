@@ -56,6 +56,14 @@ def become(environment: Mapping[str, str], folder: str) -> None:
     Args:
         folder: where the script lies.
     """
+    take_places(environment, folder)
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == "shrinkfx":
+            del sys.modules[name]  # whoever has imported it keeps it
+
+
+def take_places(environment: Mapping[str, str], folder: str) -> None:
+    """Do so for all but what is imported already."""
     os.environ.clear()
     os.environ.update(environment)
     done = subprocess.run(
@@ -67,6 +75,3 @@ def become(environment: Mapping[str, str], folder: str) -> None:
     )
     _, *found = json.loads(done.stdout.splitlines()[-1])
     sys.path[:] = [folder, *found]
-    for name in [*sys.modules]:
-        if name.partition(".")[0] == "shrinkfx":
-            del sys.modules[name]  # whoever has imported it keeps it

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doubles import FakeServer
 
 from shrinkfx.check import stranger
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import GUARDED_WORKER, Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.messages import Guard
+from shrinkfx.program.beside import ONLY_ON
+from shrinkfx.program.messages import Ending, Guard
 
 GUARDED = """
 import os
@@ -207,3 +209,20 @@ def test_places_of_the_maker_stay_where_pytorch_is_only_found_there(
     kept = stranger.environment(makers)
     assert kept.pop("PYTHONUSERBASE") == site.getuserbase()
     assert kept == {"PYTHONPATH": "/of/torch", "PATH": "/bin"}
+
+
+def test_runs_of_a_repro_that_uses_files_of_this_machine_do_not_count(
+    tmp_path: Path,
+) -> None:
+    failing = Ending("exit", code=1, log="RuntimeError: index out of bounds")
+    server, notes = FakeServer(lambda _: failing), list[str]()
+    limits = Limits(60.0, 1 << 30)
+    runner = ScriptRunner(server, limits, Meter(), note=notes.append)
+    script = tmp_path / "repro.py"
+    script.write_text(f"# CRASH\n#\n# {ONLY_ON} the machine that has table.txt\n")
+    assert runner.again([script], ASSERTION) == 0
+    assert server.asked == []
+    assert "files of this machine" in notes[0]
+    script.write_text(f"# CRASH\nimport torch\n# {ONLY_ON} linux\n")
+    runner.again([script], ASSERTION)
+    assert len(server.asked) == 2

@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_repro import about
 
-from shrinkfx.program.beside import Beside, Loading
+from shrinkfx.program.beside import ONLY_ON, Beside, Loading
 from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.paths import named, with_places
 from shrinkfx.report.repro import write_registrations
 
 FAKE_TORCH = """
@@ -273,3 +275,92 @@ def test_modules_are_quoted_as_they_are(tmp_path: Path) -> None:
     carried = cut_of(tmp_path / "ops.py", tmp_path / "ops.py", Beside())
     expected = "x" + "a\nb\\" + "\\d" + "'''"
     assert registered(carried, tmp_path) == repr([("mylib::mix", expected)])
+
+
+@pytest.mark.parametrize("old", ["print 'two'", "x = 1\0", "# coding: nonsense"])
+def test_import_that_is_only_tried_may_be_of_what_cannot_be_read(
+    tmp_path: Path, old: str
+) -> None:
+    home = tmp_path / "code"
+    home.mkdir()
+    tried = "try: import old\nexcept Exception: old = None"
+    (home / "ops.py").write_text(tried + MIX.format("old or x"))
+    (home / "old.py").write_text(old)
+    carried = cut_of(home / "ops.py", home / "ops.py", seen(home, "ops.py"))
+    assert carried.modules == ()
+    assert registered(carried, tmp_path) == "[('mylib::mix', 2)]"
+
+
+def test_file_that_is_gone_is_not_carried(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(MIX.format("x"))
+    beside = Beside(files=[str(tmp_path / "made-for-a-moment.txt")])
+    assert cut_of(tmp_path / "ops.py", tmp_path / "ops.py", beside).files == {}
+
+
+NAMED = {
+    "'{}/scale.txt'": "whole",
+    "f'{}/{{NAME}}.txt'": "begun, and ended by a value",
+    "'{}/' + NAME + '.txt'": "begun",
+    "__import__('os').path.join('{}', 'scale' '.txt')": "its folder",
+    "(\n'{}'\n'/scale.txt'\n)": "in several lines",
+}
+"""Ways to name a file by its path."""
+
+
+@pytest.mark.parametrize("way", NAMED)
+@pytest.mark.parametrize("where", ["code", "code/data", "far/away"])
+def test_table_is_found_beside_the_repro_whatever_path_named_it(
+    tmp_path: Path, way: str, where: str
+) -> None:
+    home, data = tmp_path / "a" / "code", tmp_path / "a" / where
+    for folder in (home, data):
+        folder.mkdir(parents=True, exist_ok=True)
+    (data / "scale.txt").write_text("7")
+    scale = f"NAME = 'scale'\nROW = open({way.format(data)}).read()"
+    (home / "ops.py").write_text(scale + MIX.format("ROW"))
+    beside = Beside(files=[str(data / "scale.txt")])
+    carried = cut_of(home / "ops.py", home / "ops.py", beside)
+    assert carried.files == {"scale.txt": data / "scale.txt"}
+    assert carried.tied == ()
+    (data / "scale.txt").rename(tmp_path / "scale.txt")
+    carried = replace(carried, files={"scale.txt": tmp_path / "scale.txt"})
+    assert registered(carried, tmp_path) == "[('mylib::mix', '7')]"
+
+
+@pytest.mark.parametrize(
+    ("size", "read"),
+    [
+        (1, "open(b'{}/far/table.txt')"),
+        (1, "open('file:{}/far/table.txt'[5:])"),
+        (1, "sorted(glob('{}/*/*.txt'))"),
+        (1, "open('{}' + '/far/table.txt')"),
+        (65 << 20, "open('{}/far/table.txt')"),
+    ],
+)
+def test_repro_says_of_which_files_it_is_not_free(
+    tmp_path: Path, size: int, read: str
+) -> None:
+    home, table = tmp_path / "code", tmp_path / "far" / "table.txt"
+    home.mkdir()
+    table.parent.mkdir()
+    with table.open("wb") as file:
+        file.truncate(size)
+    text = f"ROW = {read.format(tmp_path)}\n{MIX.format('ROW')}"
+    (home / "ops.py").write_text(text)
+    carried = cut_of(home / "ops.py", home / "ops.py", Beside(files=[str(table)]))
+    assert carried.tied == (str(table),)
+    assert any(line.startswith(ONLY_ON) for line in carried.remarks)
+    assert "table.txt" in " ".join(carried.remarks)
+    assert str(tmp_path) not in " ".join(carried.remarks)
+
+
+def test_path_that_no_expression_may_replace_stays(tmp_path: Path) -> None:
+    (tmp_path / "scale.txt").write_text("7")
+    path = f"{tmp_path}/scale.txt"
+    text = f'''"""{path}"""
+match ROW:
+    case "{path}": ROW = 0
+'''
+    assert with_places(text, lambda path: "scale.txt") == text
+    assert named([text], [path]) == (path,)
+    assert named([text.splitlines()[0]], [path]) == ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,17 +16,23 @@ from doubles import FakeServer
 
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import Server
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options import Options
 from shrinkfx.program.beside import Beside
-from shrinkfx.program.messages import Ending
+from shrinkfx.program.messages import Ending, Request
 from shrinkfx.report.carrying import Carried, Cut, Preload, carry
 from shrinkfx.report.header import About
+from shrinkfx.run.job import Job
 from shrinkfx.run.preloading import (
     MAX_QUESTIONS,
     Effect,
     Judge,
+    distinct,
     droppable,
+    seconds_for,
     smallest_first,
+    ways_to_carry,
 )
 
 ABOUT = About(
@@ -94,7 +102,7 @@ def says(text: str, *needed: str) -> Ending:
     changes = {"lowerings: aten.relu": "f"} if "lowerings" in text else {}
     answer = {"changes": changes, "registered": ["mylib::mix"], "outcome": "same"}
     answer |= {"exported": "same", "modules": ["helper"] if "helper" in text else []}
-    return Ending("exit", answer={**answer, "files": []})
+    return Ending("exit", answer={**answer, "files": [], "elsewhere": []})
 
 
 OPS = """\
@@ -120,7 +128,8 @@ def ways(folder: Path, text: str, asked: Judge) -> list[Carried]:
     def made(cut: Cut) -> Carried:
         return carry(preloads, Beside(modules), ["mylib::mix"], cut)
 
-    return smallest_first(made, asked, ["mylib::mix"])
+    cuts = smallest_first(made, asked, ["mylib::mix"])
+    return distinct([made(cut) for cut in cuts])
 
 
 def test_what_changes_nothing_goes_and_what_a_compiler_sees_stays(
@@ -183,7 +192,7 @@ def test_worker_tells_what_matters_to_a_program_from_what_does_not(
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
         asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
-        smallest, sliced, _ = smallest_first(made, asked, operators)
+        smallest, sliced, _ = map(made, smallest_first(made, asked, operators))
     kept, all_that_acts = (each.definitions[0].text for each in (smallest, sliced))
     assert all(word in all_that_acts for word in ("print", "gone", "aten.cosh"))
     assert not any(word in kept for word in ("print", "gone"))
@@ -225,3 +234,121 @@ def test_slice_that_lacks_a_line_is_not_tried_any_further(tmp_path: Path) -> Non
     (only,) = ways(tmp_path, OPS, asked)
     assert asked.questions == 2
     assert "class Net" in only.definitions[0].text
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"), [(None, 240.0), (30.0, 10.0), (0.0, 0.0), (9000.0, 240.0)]
+)
+def test_most_of_the_time_is_kept_for_the_repro(
+    left: float | None, expected: float
+) -> None:
+    assert seconds_for(left) == expected
+
+
+def test_time_that_is_up_ends_the_questions_and_not_the_run(tmp_path: Path) -> None:
+    asked = judge()
+
+    def answer(text: str) -> Ending:
+        if asked.questions > 1:
+            raise BudgetExhausted("the minutes are spent")
+        return says(text)
+
+    asked.server = judge(answer).server
+    texts = [way.definitions[0].text for way in ways(tmp_path, OPS, asked)]
+    assert asked.questions == 2
+    assert ["class Net" in text for text in texts] == [False, True]
+    late = judge(says)
+    late.deadline = 0.0
+    assert len(ways(tmp_path, OPS, late)) == 2
+    assert late.questions == 0
+
+
+def test_question_does_not_outlast_the_time(tmp_path: Path) -> None:
+    asked = judge(says)
+    asked.deadline = time.monotonic() + 20
+    seen: list[float] = []
+
+    class Timed(FakeServer):
+        def ask(self, request: Request) -> Ending:
+            seen.append(request.timeout_s)
+            return super().ask(request)
+
+    asked.server = Timed(lambda arguments: says(Path(arguments["path"]).read_text()))
+    ways(tmp_path, OPS, asked)
+    assert seen
+    assert max(seen) <= 20
+
+
+def test_step_back_with_the_same_custom_operators_asks_nothing_again(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "ops.py"
+    file.write_text(OPS.replace("import helper", "").replace("helper.f", "print"))
+    (tmp_path / "logs.py").write_text("def begin(): pass\n")
+    options = Options(tmp_path / "m.pt2", preload=(str(file),))
+    job = Job(options, tmp_path, lambda _: None)
+    ready = SimpleNamespace(preload_files={str(file): str(file)}, beside={})
+    server: Any = type("Holder", (), {"ready": ready})()
+    bare = FakeServer(lambda asked: says(Path(asked["path"]).read_text()))
+
+    def ask(*targets: str) -> int:
+        before = len(bare.asked)
+        printed = {"targets": targets}
+        limits = Limits(60.0, 1 << 30)
+        assert ways_to_carry(job, server, bare, limits, printed, ABOUT)
+        return len(bare.asked) - before
+
+    assert ask("mylib.mix.default", "aten.cosh.default")
+    assert not ask("mylib.mix.default", "aten.cosh.default", "aten.sinh.default")
+    assert ask("mylib.mix.default", "mylib.other.default")
+
+
+def test_operators_are_registered_where_scripts_find_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where PyTorch is found by PYTHONPATH only, so is what lies beside it."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "installed_by_path.py").write_text("SCALE = 2\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.setattr("shrinkfx.check.stranger.has_torch", lambda: False)
+    file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
+    file.write_text("import installed_by_path\n" + REAL)
+    save(file, program)
+    preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
+    carried = carry(preloads, Beside(), operators, Cut(whole=True))
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        effect = asked.effect(carried)
+    assert effect is not None
+    assert "planted::first" in effect.registered
+    assert effect.elsewhere <= {str(program)}
+
+
+def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
+    tmp_path: Path,
+) -> None:
+    table, program = tmp_path / "far" / "scale.txt", tmp_path / "minimal.pt2"
+    table.parent.mkdir()
+    table.write_text("2.0")
+    file = tmp_path / "code" / "ops.py"
+    file.parent.mkdir()
+    parts = " + '/' + ".join(repr(part) for part in table.parts[1:])
+    file.write_text(
+        f"{REAL}\nSCALE = open('/' + {parts}).read()\n".replace(
+            "return x.relu()", "return x.relu() * float(SCALE)"
+        )
+    )
+    save(file, program)
+    preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
+
+    def made(cut: Cut) -> Carried:
+        return carry(preloads, Beside(files=[str(table)]), operators, cut)
+
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        found = [made(cut) for cut in smallest_first(made, asked, operators)]
+    assert made(Cut()).tied == ()
+    assert [each.tied for each in found] == 3 * [(str(table),)]
