@@ -22,7 +22,8 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.beside import Beside
 from shrinkfx.program.messages import Request, Task
-from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import write_registrations

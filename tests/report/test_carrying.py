@@ -12,7 +12,8 @@ import pytest
 from test_repro import about
 
 from shrinkfx.program.beside import ONLY_ON, Beside, Loading
-from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carrying import carry
 from shrinkfx.report.paths import named, with_places
 from shrinkfx.report.repro import write_registrations
 

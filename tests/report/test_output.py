@@ -13,7 +13,8 @@ from test_repro import PRINTED, about
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.beside import Beside
-from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carrying import carry
 from shrinkfx.report.output import (
     Written,
     output_folder,

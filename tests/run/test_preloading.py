@@ -21,7 +21,8 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.beside import Beside
 from shrinkfx.program.messages import Ending, Request
-from shrinkfx.report.carrying import Carried, Cut, Preload, carry
+from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carrying import carry
 from shrinkfx.report.header import About
 from shrinkfx.run.job import Job
 from shrinkfx.run.preloading import (

@@ -1,0 +1,96 @@
+"""Preloads, what is known of their need, and what a repro has of them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shrinkfx.program.beside import ONLY_ON
+from shrinkfx.report.definitions import Definitions
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Where custom operators come from.
+
+    Attributes:
+        name: as given: a file, or the name of a module.
+        file: the Python file whose definitions may be embedded, or None.
+    """
+
+    name: str
+    file: Path | None = None
+
+    @property
+    def is_library(self) -> bool:
+        return self.name.endswith(".so")
+
+    @property
+    def module(self) -> str:
+        """The name it is imported by."""
+        return Path(self.name).stem if self.name.endswith(".py") else self.name
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What of the preloads is known not to be needed.
+
+    Attributes:
+        whole: take whole files.
+        acts: preload and line of statements that change nothing.
+        preloads: those of which nothing is needed.
+        modules, files: what has been used, of what lies beside; None for all.
+        elsewhere: what has been read, and does not lie beside.
+    """
+
+    whole: bool = False
+    acts: frozenset[tuple[int, int]] = frozenset()
+    preloads: frozenset[int] = frozenset()
+    modules: frozenset[str] | None = None
+    files: frozenset[str] | None = None
+    elsewhere: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One way to carry the preloads.
+
+    Attributes:
+        definitions: text to embed, of each preload in turn.
+        unpacking: what makes modules importable, or ''.
+        files: what lies beside the script, by its name there.
+        modules: what ``unpacking`` holds.
+        kept: what has come of each preload.
+        units: what was kept for its effect alone: a preload, and the line of a
+            statement in it, or 0 for all of it.
+        tied: files of this machine that are named by their paths, or read there.
+        absent: what the preloads have used, and this does not carry.
+    """
+
+    definitions: tuple[Definitions, ...] = ()
+    unpacking: str = ""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    units: tuple[tuple[int, int], ...] = ()
+    tied: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> list[str]:
+        """Say in a header what there is besides the program."""
+        rows = {
+            "Within:  the modules": self.modules,
+            "Beside:  in the folder of this script:": self.files,
+            f"{ONLY_ON} the machine where it reads files that are not beside it:": [
+                Path(file).name for file in self.tied
+            ],
+        }
+        said = [f"{row} {', '.join(names)}" for row, names in rows.items() if names]
+        return [
+            line
+            for row in said
+            for line in textwrap.wrap(row, 84, subsequent_indent=" " * 9)
+        ]
