@@ -177,7 +177,7 @@ def _ablate(job: Job, subject: Subject, found: Found) -> None:
     except InvalidEdit:
         return
     try:
-        verdict = found.reducer.ask("ablation", rest)
+        verdict = found.reducer.ask("ablation", rest, judged=False)
     except BudgetExhausted:
         return  # the search itself was not stopped
     found.rest = verdict.outcome.value
