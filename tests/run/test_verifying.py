@@ -350,7 +350,7 @@ def test_step_that_verifies_is_put_in_place_and_not_run_again(world: World) -> N
 def test_result_stays_that_was_verified_once_where_no_other_is(
     world: World, tmp_path: Path
 ) -> None:
-    """Verified in a session that was killed then, it fails twice of three in another."""
+    """Verified in a session that was killed then, it fails twice of three after."""
     path = tmp_path / "journal.sqlite"
     raising(world, only("n3"), only("n3"))
     world.verified(path)
