@@ -95,8 +95,7 @@ class Verification:
     def _gone_back(self, kept: Kept) -> Kept:
         """Look for a step whose repro fails, where that of the result does no more.
 
-        It was verified once, so it fails in most of its runs: if no other does in
-        all, it stays.
+        It was verified in an earlier session: if no other does better, it stays.
         """
         reducer = self._found.reducer
         for larger in steps_back(reducer.history)[1:]:

@@ -7,6 +7,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.report.carrying import Carried
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verifying import Kept, Verification
+from shrinkfx.run.verifying import Kept, Verification, moved
 from shrinkfx.search.events import Event, Noted
 from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, needs, whole
@@ -447,3 +450,42 @@ def test_what_the_rest_does_is_not_told_of_another_result(world: World) -> None:
     world.verified(target=OVERRUN, max_checks=checks)
     assert world.found.stopped
     assert (world.found.rest, world.found.second) == ("", [])
+
+
+def test_rest_is_not_put_to_judges(world: World) -> None:
+    def fails(candidate: Candidate, side: Guard) -> bool:
+        guilty = needs("n3")(candidate) or needs("n9")(candidate)
+        return guilty and (side is not Guard.OFF or needs("n7")(candidate))
+
+    world.program = world.script = fails
+    _, kept = world.verified(target=OVERRUN, guarding=STEADY)
+    rest = WHOLE.edit([Drop(kept.result.candidate.keep)])
+    assert world.found.rest == "reproduced"
+    assert [candidate for candidate, _ in world.found.second] == [rest]
+    assert (rest, Guard.AFTER) in world.compiled
+    assert (rest, Guard.OFF) not in world.compiled
+
+
+def test_what_lay_beside_an_earlier_repro_goes_with_it_but_no_preload(
+    world: World, tmp_path: Path
+) -> None:
+    raising(world, only("n3"), only("n3"))
+    _, kept = world.verified()
+    names = ("repro.py", "repro_data.pt", "ops.py", "copied.py")
+    out, folder = tmp_path / "out", tmp_path / "scratch"
+    for place in (out, folder):
+        place.mkdir()
+        for name in names if place == out else names[:1]:
+            (place / name).write_text(place.name)
+    carried = Carried(files={"ops.py": out / "ops.py", "copied.py": tmp_path / "c.py"})
+    before = rewritten(kept, tuple(out / name for name in names), carried)
+    again = rewritten(kept, (folder / "repro.py",), Carried())
+    lies = moved(again, folder, out, before)
+    assert lies.verified.written.files == (out / "repro.py",)
+    assert (out / "repro.py").read_text() == "scratch"
+    assert {file.name for file in out.iterdir()} == {"repro.py", "ops.py"}
+
+
+def rewritten(kept: Kept, files: tuple[Path, ...], carried: Carried) -> Kept:
+    written = replace(kept.verified.written, files=files, carried=carried)
+    return replace(kept, verified=replace(kept.verified, written=written))
