@@ -236,11 +236,10 @@ def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
     if before is not None:
         mine = before.verified.written
         theirs = {file.resolve() for file in mine.carried.files.values()}
-        for file in {out / old.name for old in mine.files} - {
-            out / f.name for f in files
-        }:
-            if file.resolve() not in theirs:  # a preload may lie there
-                file.unlink(missing_ok=True)
+        gone = {file.name for file in mine.files} - {file.name for file in files}
+        for name in gone:
+            if (out / name).resolve() not in theirs:  # a preload may lie there
+                (out / name).unlink(missing_ok=True)
     written = kept.verified.written
     written = replace(written, files=tuple(out / file.name for file in written.files))
     return replace(kept, verified=replace(kept.verified, written=written))
