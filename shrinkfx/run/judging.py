@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shrinkfx.check.guarding import seen_plainly
+from shrinkfx.check.guarding import in_words, seen_plainly
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.program.candidate import Candidate
@@ -34,8 +34,20 @@ def plain_judge(job: Job, subject: Subject, search: BuildSearch) -> Judge:
             seconds=sum(seen.seconds for seen in runs),
             cpu_seconds=sum(seen.cpu_seconds for seen in runs),
         )
-        return Verdict(judge(total, subject.target), total)
+        verdict = Verdict(judge(total, subject.target), total)
+        if verdict.reproduced:
+            job.journal.note(_name(candidate, form), in_words(runs))
+        return verdict
 
     refusal = "without guard pages it does not fail so in every run"
     build = f"{Build.STOCK}, no guard pages"
     return Judge("plain runs", form, build, check, refusal, job.journal)
+
+
+def seen_to_fail_plainly(job: Job, candidate: Candidate, form: str) -> str:
+    """Say how a candidate fails without guard pages, where a judge has confirmed it."""
+    return job.journal.fact(_name(candidate, form)) or ""
+
+
+def _name(candidate: Candidate, form: str) -> str:
+    return f"plain runs of {candidate.digest} as {form}"

@@ -56,10 +56,19 @@ def guard(job: Job, server: Server, compiler: Compiler) -> Guarding:
 
 
 def examine(
-    job: Job, compiler: Compiler, target: Signature, best: Candidate, form: str
+    job: Job,
+    compiler: Compiler,
+    target: Signature,
+    best: Candidate,
+    form: str,
+    known: str = "",
 ) -> Memory:
-    """Find out whether a result fails without guard pages, and in which kernel."""
-    memory = without_guard_pages(job, compiler, target, best, form)
+    """Find out whether a result fails without guard pages, and in which kernel.
+
+    Args:
+        known: how it fails without them in every run, if that has been seen.
+    """
+    memory = _without_guard_pages(job, compiler, target, best, form, known)
     if not memory.plain:
         return memory
     compiler = _for_verifying(job, compiler, form)
@@ -69,13 +78,20 @@ def examine(
     return replace(memory, report=report, no_report=why)
 
 
-def without_guard_pages(
-    job: Job, compiler: Compiler, target: Signature, best: Candidate, form: str
+def _without_guard_pages(
+    job: Job,
+    compiler: Compiler,
+    target: Signature,
+    best: Candidate,
+    form: str,
+    known: str,
 ) -> Memory:
     """Find out whether a result fails without guard pages, if those may matter."""
     at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
     if "guard_pages" not in compiler.options or not at_run_time:
         return Memory()
+    if known:
+        return Memory(Guard.OFF, known)
     compiler = _for_verifying(job, compiler, form)
     seen = seen_plainly(compiler, target, best)
     plain = in_words(seen)

@@ -39,6 +39,7 @@ class Found:
         rest: what the original does without the result's operators, or '' where
             the failure's own words tell it apart.
         second: the rest, if it fails alike.
+        known: by candidate and form, how often it must be called, and its rate.
         plainly: the result must fail without guard pages, as the original does.
         stopped: what ended the search early, or ''.
     """
@@ -48,6 +49,7 @@ class Found:
     calls: int = 1
     rest: str = ""
     second: list[tuple[Candidate, Verdict]] = field(default_factory=list)
+    known: dict[str, tuple[int, float]] = field(default_factory=dict)
     plainly: bool = False
     stopped: str = ""
 
@@ -55,6 +57,11 @@ class Found:
     def reducer(self) -> Reducer:
         """The search that holds the result."""
         return self.search.reducer
+
+    def forget(self, subject: Subject) -> None:
+        """Forget what was settled of a result that is none any more."""
+        self.calls, self.rate = subject.calls, subject.rate
+        self.rest, self.second = "", []
 
     def by_catch(self) -> list[ByCatch]:
         """Gather the other failures; one that might be the target comes first."""
@@ -143,14 +150,23 @@ def settle(job: Job, subject: Subject, found: Found) -> None:
 def settled(
     job: Job, subject: Subject, found: Found, candidate: Candidate
 ) -> tuple[int, float]:
-    """Find how often to call a candidate, and in which part of the runs it fails."""
+    """Find how often to call a candidate, and in which part of the runs it fails.
+
+    Where the search was stopped, what is not known of it is taken from the original.
+    """
     form = found.reducer.form
+    name = f"rate of {candidate.digest} as {form}"
+    if name in found.known:
+        return found.known[name]
+    if found.stopped:
+        return subject.calls, subject.rate
     if found.search.build is not subject.build:
         subject = subject.built_stock()
     calls = _fewest_calls(job, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=form)
-    name = f"rate of {candidate.digest} as {form}"
-    return calls, job.journal.once(name, lambda: subject.rate_of(candidate))
+    rate = job.journal.once(name, lambda: subject.rate_of(candidate))
+    found.known[name] = calls, rate
+    return calls, rate
 
 
 def _fewest_calls(job: Job, subject: Subject, best: Candidate, form: str) -> int:
@@ -177,7 +193,7 @@ def _ablate(job: Job, subject: Subject, found: Found) -> None:
     except InvalidEdit:
         return
     try:
-        verdict = found.reducer.ask("ablation", rest)
+        verdict = found.reducer.ask("ablation", rest, judged=False)
     except BudgetExhausted:
         return  # the search itself was not stopped
     found.rest = verdict.outcome.value

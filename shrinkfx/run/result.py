@@ -36,6 +36,10 @@ RUNS = 3
 """Runs of a repro that verify it: when it is written, in a fresh process, in a fork."""
 
 
+class NotWritten(WorkerError):
+    """The worker lives, but cannot write this result: perhaps it can another."""
+
+
 @dataclass(frozen=True)
 class Verified:
     """A repro, and how often it ran and failed as it says.
@@ -48,6 +52,11 @@ class Verified:
     runs: int
     failed: int
     memory: Memory = field(default_factory=Memory)
+
+    @property
+    def always_fails(self) -> bool:
+        """Tell whether the repro has failed in every run."""
+        return self.failed == self.runs
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,8 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
     """Have the result saved and printed, in the output folder.
 
     Raises:
-        WorkerError: it could not be.
+        NotWritten: it could not be.
+        WorkerError: no process could be started for it.
     """
     compiler = compiler.with_options(form=result.form).with_limits(
         compiler.limits, job.meters["verify"]
@@ -89,7 +99,7 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
         data=str(draft_of(data).resolve()),
     )
     if "operators" not in ending.answer:
-        raise WorkerError("the result could not be written", ending.log[-2000:])
+        raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
         publish(path)
     if result.printable:

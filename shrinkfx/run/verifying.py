@@ -6,26 +6,35 @@ whose repro does -> on from there, each step verified -> its repro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx import scratch
-from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
-from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.failure.signature import Signature
+from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Guard
+from shrinkfx.report.files import draft_of, publish
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.job import Job
-from shrinkfx.run.memory import Memory, examine, without_guard_pages
+from shrinkfx.run.judging import seen_to_fail_plainly
+from shrinkfx.run.memory import examine
 from shrinkfx.run.reduction import Found, settle, settled, stopping
-from shrinkfx.run.result import RUNS, Result, Verified, verify, verify_as_is, write
+from shrinkfx.run.result import (
+    NotWritten,
+    Result,
+    Verified,
+    verify,
+    verify_as_is,
+    write,
+)
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.judges import Judge
+from shrinkfx.search.judges import Judge, steps_back
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,8 @@ class Verification:
         self._found, self._reserve_s = found, reserve_s
         self._first = found.reducer.best
         self._asked = False
+        self._has_gone_on = False
         self._kept: Kept | None = None
-        self._settled: dict[str, tuple[int, float]] = {}
 
     def run(self) -> Kept:
         """Write and verify the result, or an earlier step where that cannot be."""
@@ -67,14 +76,42 @@ class Verification:
             self._job.note(_PAGES)
             self._found.plainly = False
             confirmed = self._confirm()
-        kept = self._written(self._found.reducer.best)
-        if confirmed:
-            for larger in self._found.reducer.history[-2::-1]:
-                if kept.verified.failed == RUNS:
-                    break
-                kept = self._written(larger)  # it was verified once
-                self._found.reducer.restart(larger)
+        kept = self._written()
+        if confirmed and not kept.verified.always_fails:
+            with self._out_of_budget():
+                kept = self._gone_back(kept)
+        elif confirmed and self._found.stopped != kept.result.stopped:
+            kept = self._told_to_be_stopped(kept)
         self._found.calls, self._found.rate = kept.subject.calls, kept.result.rate
+        return kept
+
+    def _written(self) -> Kept:
+        """Verify the result in the output folder, unless it lies there."""
+        best = self._found.reducer.best
+        if self._kept is None or self._kept.result.candidate != best:
+            self._kept = self._made(self._job, best)
+        return self._kept
+
+    def _gone_back(self, kept: Kept) -> Kept:
+        """Look for a step whose repro fails, where that of the result does no more.
+
+        It was verified in an earlier session: if no other does better, it stays.
+        """
+        reducer = self._found.reducer
+        for larger in steps_back(reducer.history)[1:]:
+            other = self._made_elsewhere(larger)
+            if other is not None and other.verified.always_fails:
+                reducer.restart(larger)
+                self._found.forget(self._subject)
+                return other
+        return kept
+
+    def _told_to_be_stopped(self, kept: Kept) -> Kept:
+        """Have a repro that was verified before the end say that it may be larger."""
+        with contextlib.suppress(ShrinkfxError, OSError):  # such as ended the search
+            again = self._made_elsewhere(kept.result.candidate)
+            if again is not None and again.verified.always_fails:
+                return again
         return kept
 
     def _confirm(self) -> bool:
@@ -83,23 +120,35 @@ class Verification:
         Where the search was stopped, it is not gone on with.
         """
         job, search, self._asked = self._job, self._found.search, False
-        try:
-            if not search.confirm(self._judge()):
-                return False
-        except BudgetExhausted as reason:
-            if self._kept is None:
-                raise
-            self._found.stopped, job.out_of_budget = str(reason), True
+        confirmed = False
+        with self._out_of_budget():
+            confirmed = search.confirm(self._judge())
+        if not confirmed:
             return False
-        if search.reducer.best is self._first or self._found.stopped:
+        if search.reducer.best is self._first:
+            return True
+        self._found.forget(self._subject)
+        if self._found.stopped:
             return True
         job.note(_ON)
-        (job.out / "repro.py").unlink(missing_ok=True)  # it does not fail
+        self._has_gone_on = True
+        if self._kept is None or self._kept.result.candidate != search.reducer.best:
+            (job.out / "repro.py").unlink(missing_ok=True)  # it does not fail
         job.budget.reserve_s = self._reserve_s
         with stopping(job, self._found):
             search.run_on()
             settle(job, self._subject, self._found)
         return True
+
+    @contextlib.contextmanager
+    def _out_of_budget(self) -> Iterator[None]:
+        """Have the way back end where the minutes do, with what there is."""
+        try:
+            yield
+        except BudgetExhausted as reason:
+            if self._kept is None:
+                raise
+            self._found.stopped, self._job.out_of_budget = str(reason), True
 
     def _judge(self) -> Judge:
         """Make a judge that writes the first one's repro where all will look for it."""
@@ -110,40 +159,54 @@ class Verification:
         return Judge("verification", reducer.form, build, check, _REFUSAL, journal)
 
     def _check(self, candidate: Candidate) -> Verdict:
+        kept: Kept | None
         if candidate is self._first and not self._asked:
-            kept, self._asked = self._made(self._job, candidate, examine), True
-            self._kept = kept
+            kept = self._made_in_place(candidate)
         else:
-            self._job.note(_STEP.format(candidate.cost[0]))
-            try:
-                with scratch.folder("verification") as folder:
-                    elsewhere = self._job.elsewhere(Path(folder))
-                    kept = self._made(elsewhere, candidate, without_guard_pages)
-            except WorkerError as error:  # it could not be written, say
-                return Verdict(Outcome.UNRESOLVED, Observation(unresolved=error.reason))
+            kept = self._made_elsewhere(candidate)
+        if kept is None:
+            unresolved = "it could not be written"
+            return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
         verified = kept.verified
-        if verified.failed < verified.runs:
+        if not verified.always_fails:
             return Verdict(Outcome.PASSED, Observation(runs=verified.runs))
         seen = Observation(kept.result.seen, runs=verified.runs)
         return Verdict(Outcome.REPRODUCED, seen)
 
-    def _written(self, candidate: Candidate) -> Kept:
-        """Verify a candidate in the output folder, unless it lies there."""
-        if self._kept is None or self._kept.result.candidate is not candidate:
-            self._kept = self._made(self._job, candidate, examine)
-        return self._kept
+    def _made_in_place(self, candidate: Candidate) -> Kept | None:
+        """Verify a candidate in the output folder; None if it cannot be written."""
+        self._asked = True
+        with contextlib.suppress(NotWritten):
+            self._kept = self._made(self._job, candidate)
+            return self._kept
+        return None
 
-    def _made(self, job: Job, candidate: Candidate, look: Examine) -> Kept:
+    def _made_elsewhere(self, candidate: Candidate) -> Kept | None:
+        """Verify a candidate in a scratch folder; None if it cannot be written.
+
+        What verifies takes the place of what lies in the output folder.
+        """
+        note = _CANDIDATE if self._has_gone_on else _STEP
+        self._job.note(note.format(candidate.cost[0]))
+        with (
+            contextlib.suppress(NotWritten),
+            scratch.folder("verification") as folder,
+        ):
+            kept = self._made(self._job.elsewhere(Path(folder)), candidate)
+            if kept.verified.always_fails:
+                kept = self._kept = moved(kept, Path(folder), self._job.out, self._kept)
+            return kept
+        return None
+
+    def _made(self, job: Job, candidate: Candidate) -> Kept:
         """Write a candidate and its repro, and see that fail."""
-        subject, found = self._subject, self._found
-        calls, rate = self._settled.get(candidate.digest, (found.calls, found.rate))
-        if not found.stopped:
-            calls, rate = settled(job, subject, found, candidate)
-            self._settled[candidate.digest] = calls, rate
-        subject = subject.with_options(calls=calls)
+        found = self._found
+        calls, rate = settled(job, self._subject, found, candidate)
+        subject = self._subject.with_options(calls=calls)
         result = result_of(subject, found, candidate, rate)
-        seen = subject.target, candidate, result.form
-        memory = look(job, subject.compiler, *seen)
+        known = seen_to_fail_plainly(job, candidate, result.form)
+        about = subject.target, candidate, result.form, known
+        memory = examine(job, subject.compiler, *about)
         if found.plainly:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)
@@ -156,6 +219,30 @@ class Verification:
         else:
             verified = verify(*asked)
         return Kept(subject, result, printed, verified)
+
+
+def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
+    """Have what was verified in a folder take the place of what lies in another.
+
+    Args:
+        before: what lies there, if that is known.
+    """
+    files = sorted(folder.iterdir(), key=lambda file: file.name == "repro.py")
+    for file in files:
+        shutil.copyfile(file, draft_of(out / file.name))
+    (out / "repro.py").unlink(missing_ok=True)  # it goes with the files that it had
+    for file in files:
+        publish(out / file.name)
+    if before is not None:
+        mine = before.verified.written
+        theirs = {file.resolve() for file in mine.carried.files.values()}
+        gone = {file.name for file in mine.files} - {file.name for file in files}
+        for name in gone:
+            if (out / name).resolve() not in theirs:  # a preload may lie there
+                (out / name).unlink(missing_ok=True)
+    written = kept.verified.written
+    written = replace(written, files=tuple(out / file.name for file in written.files))
+    return replace(kept, verified=replace(kept.verified, written=written))
 
 
 def result_of(
@@ -174,10 +261,9 @@ def result_of(
     )
 
 
-Examine = Callable[[Job, Compiler, Signature, Candidate, str], Memory]
-
 _REFUSAL = "its repro does not fail in every run"
 _STEP = "verifying an earlier step, of {} operators"
+_CANDIDATE = "verifying a candidate of {} operators"
 _ON = (
     "the repro of the result does not fail in every run: going on from a step that does"
 )

@@ -77,7 +77,7 @@ class BuildSearch:
         best = self.reducer.best
         steps = sorted(self.history, key=lambda c: c.cost, reverse=True)
         known = [c for c in steps if c.cost > best.cost]
-        judges = [judge, *self._judges]
+        judges = [*self._judges, judge]  # a later one is dearer
         for start in steps_back([*known, best]):
             if all(judge.confirms(start) for judge in judges):
                 break

@@ -64,6 +64,7 @@ class Journal:
         self._ticked = 0.0
         self.recalled = 0
         self.recalled_cpu_seconds = 0.0
+        self._counted: set[int] = set()
 
     # --- what a run knows
 
@@ -110,29 +111,43 @@ class Journal:
     # --- questions and answers
 
     def recall(
-        self, candidate: Candidate, form: str, build: str = Build.STOCK
+        self,
+        candidate: Candidate,
+        form: str,
+        build: str = Build.STOCK,
+        *,
+        again: bool = False,
     ) -> Verdict | None:
         """Fetch an answer, or None if the question is still to be asked.
 
         One that went down with the machine may take it down again, and one that did
         not end twice will not end: neither is asked again.
+
+        Args:
+            again: all the same, ask each question that has no answer.
         """
         rows = self.db.read(
-            "SELECT outcome, observation, boot FROM checks"
+            "SELECT outcome, observation, boot, number FROM checks"
             " WHERE digest=? AND form=? AND build=? ORDER BY number",
             (candidate.digest, form, build),
         )
-        for outcome, text, _ in rows:
+        for outcome, text, _, number in rows:
             if outcome is not None:
                 with self.db.trusted():
                     verdict = Verdict(Outcome(outcome), _observation(text))
-                self.recalled += 1
-                self.recalled_cpu_seconds += verdict.observation.cpu_seconds
+                self._count(number, verdict)
                 return verdict
-        why = _why_not_again([boot for _, _, boot in rows], self._boot)
-        if why:
+        why = _why_not_again([boot for _, _, boot, _ in rows], self._boot)
+        if why and not again:
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=why))
         return None
+
+    def _count(self, number: int, verdict: Verdict) -> None:
+        """Count an earlier session's answer once; this session's is on its meters."""
+        if number not in self._counted:
+            self._counted.add(number)
+            self.recalled += 1
+            self.recalled_cpu_seconds += verdict.observation.cpu_seconds
 
     def ask(
         self,
@@ -173,12 +188,14 @@ class Journal:
             json.dumps(candidate.to_json()),
             candidate.cost[0],
         )
-        return self.db.write(
+        number = self.db.write(
             "INSERT INTO checks"
             " (asked_at, boot, strategy, form, build, digest, candidate, operators)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             row,
         )
+        self._counted.add(number)
+        return number
 
     def answered(self, number: int, verdict: Verdict) -> None:
         self.tick()

@@ -38,7 +38,9 @@ class Judge:
     def confirms(self, candidate: Candidate) -> bool:
         known = self._answers.get(candidate.digest)
         if known is None:
-            verdict = self.journal.recall(candidate, self.form, self.build)
+            # What was killed has refused nothing: the candidate is not to blame.
+            about = candidate, self.form, self.build
+            verdict = self.journal.recall(*about, again=True)
             if verdict is None:
                 asked = self.name, self.form, candidate, self.build
                 verdict = self.journal.ask(*asked, self.check)

@@ -66,6 +66,7 @@ class Reducer:
         self.form = form
         self.build = build
         self._answers: dict[str, Verdict] = {}
+        self._taken_back: dict[str, Verdict] = {}
         self.cached = 0
         self.by_catch: list[tuple[Candidate, Verdict]] = []
         self._judges: list[Judge] = []
@@ -174,11 +175,14 @@ class Reducer:
             self._refusals.note(edits, candidate, verdict.outcome)
         return verdict.reproduced
 
-    def ask(self, strategy: str, candidate: Candidate) -> Verdict:
+    def ask(
+        self, strategy: str, candidate: Candidate, *, judged: bool = True
+    ) -> Verdict:
         """Fetch the verdict on a candidate, from memory if it is known.
 
         Args:
             strategy: who wants to know; for the journal.
+            judged: let the judges take back that it fails.
 
         Raises:
             BudgetExhausted: it is not known and may not be asked.
@@ -186,13 +190,12 @@ class Reducer:
         known = self._answers.get(candidate.digest)
         if known is not None:
             self.cached += 1
-            verdict = self._answers[candidate.digest] = self._judged(candidate, known)
-            return verdict
+            return self._judged(candidate, known) if judged else known
         verdict = self._recalled(candidate) or self._asked(strategy, candidate)
         # Half a megabyte of a log, thousands of times, is more than the journal's.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))
-        verdict = self._judged(candidate, verdict)
         self._answers[candidate.digest] = verdict
+        verdict = self._judged(candidate, verdict) if judged else verdict
         if verdict.outcome is Outcome.DIFFERENT:
             self.by_catch.append((candidate, verdict))
         self._listener(
@@ -217,7 +220,9 @@ class Reducer:
         for judge in self._judges:
             if not judge.confirms(candidate):
                 seen = replace(verdict.observation, signature=None)
-                return Verdict(Outcome.PASSED, replace(seen, stopped=judge.refusal))
+                verdict = Verdict(Outcome.PASSED, replace(seen, stopped=judge.refusal))
+                self._taken_back[candidate.digest] = verdict
+                break
         return verdict
 
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
@@ -247,8 +252,12 @@ class Reducer:
 
     def has_reproduced(self, candidate: Candidate) -> bool:
         """Tell whether a candidate was asked about and fails."""
-        known = self._answers.get(candidate.digest)
+        known = self._known(candidate)
         return known is not None and known.reproduced
+
+    def _known(self, candidate: Candidate) -> Verdict | None:
+        answer = self._answers.get(candidate.digest)
+        return self._taken_back.get(candidate.digest, answer)
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
@@ -272,7 +281,7 @@ class Reducer:
                 smaller = self.best.edit([Drop(frozenset({node}))])
             except InvalidEdit:
                 continue
-            verdict = self._answers.get(smaller.digest)
+            verdict = self._known(smaller)
             if verdict is None or verdict.outcome not in final:
                 return False
         return True
@@ -284,9 +293,9 @@ class Reducer:
 
     def shown_by(self, candidate: Candidate) -> Signature | None:
         """Return the failure of a candidate that was asked about."""
-        verdict = self._answers.get(candidate.digest)
+        verdict = self._known(candidate)
         return verdict.observation.signature if verdict else None
 
     def verdicts(self) -> list[Verdict]:
         """List every answer that was paid for, in order."""
-        return list(self._answers.values())
+        return list((self._answers | self._taken_back).values())

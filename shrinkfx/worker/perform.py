@@ -199,7 +199,8 @@ class Worker:
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
         try:
-            loose = export_source(built)[1]
+            # Only a dim can be loose, and a large program takes long to export.
+            loose = export_source(built)[1] if dynamic_dims(exported) else frozenset()
             source, unprintable = print_program(built, device, loose).to_json(), ""
         except Exception as error:  # noqa: BLE001 - a script would raise it, too
             source, unprintable = {}, str(error)

@@ -201,6 +201,6 @@ def test_whatever_ends_the_search_leaves_the_best_so_far(
         return has("cos")(candidate)
 
     found, _ = reduced(tmp_path, fails, RAISES)
-    assert found.stopped == str(reason).strip()
+    assert found.stopped == str(reason).strip()  # the advice is told at the end
     failing = [c for c in asked[:3] if has("cos")(c)]
     assert found.reducer.best == failing[-1]

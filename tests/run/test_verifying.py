@@ -7,6 +7,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,19 @@ from doubles import Arguments, FakeServer
 
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.report.carrying import Carried
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verifying import Kept, Verification
+from shrinkfx.run.verifying import Kept, Verification, moved
 from shrinkfx.search.events import Event, Noted
 from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, needs, whole
@@ -114,7 +117,7 @@ class Served(FakeServer):
 
 def written(asked: Arguments, candidate: Candidate) -> Ending:
     """Print a program that tells in a line which one it is."""
-    Path(asked["path"]).write_bytes(b"program")
+    Path(asked["path"]).write_text(json.dumps(candidate.to_json()))
     Path(asked["data"]).write_bytes(b"values")
     body = [f"candidate = {json.dumps(candidate.to_json())}", "return (x,)"]
     source = {
@@ -323,3 +326,166 @@ def test_step_that_cannot_be_written_is_passed_over(world: World) -> None:
     verified, kept = world.verified()
     assert verified.failed == 3
     assert kept.result.candidate == unbroken
+
+
+def fails_in(world: World, script: Fails, runs: dict[tuple[str, ...], int]) -> None:
+    """Have some candidates' repros fail so often only, then pass once, and so on."""
+
+    def fails(candidate: Candidate, side: Guard) -> bool:
+        times = [c for c, _ in world.scripts].count(candidate)
+        return script(candidate, side) and times != runs.get(candidate.operators)
+
+    world.script = fails
+
+
+def test_step_that_verifies_is_put_in_place_and_not_run_again(world: World) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    _, kept = world.verified()
+    best = kept.result.candidate
+    assert [candidate for candidate, _ in world.scripts].count(best) == 3
+    assert (world.folder / "repro.py") == kept.verified.written.files[0]
+    assert all(file.exists() for file in kept.verified.written.files)
+    assert (world.folder / "minimal.pt2").read_text() == json.dumps(best.to_json())
+    left = {file.name for file in world.folder.iterdir()}
+    assert left == {"minimal.pt2", *(f.name for f in kept.verified.written.files)}
+
+
+def test_result_stays_that_was_verified_once_where_no_other_is(
+    world: World, tmp_path: Path
+) -> None:
+    """Verified in a session that was killed then, it fails twice of three after."""
+    path = tmp_path / "journal.sqlite"
+    raising(world, only("n3"), only("n3"))
+    world.verified(path)
+    world.scripts.clear()
+    fails_in(world, lambda c, _: c.operators == ("n3",), {("n3",): 3})
+    verified, kept = world.verified(path)
+    assert kept.result.candidate.operators == ("n3",)
+    assert (verified.runs, verified.failed) == (3, 2)
+    assert '"n3"' in (world.folder / "repro.py").read_text()
+    others = [c for c, _ in world.scripts if c.operators != ("n3",)]
+    assert WHOLE in others
+    assert len({c.digest for c in others}) <= 4
+
+
+def test_step_before_a_result_that_fails_no_more_in_each_run_takes_its_place(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    raising(world, lambda c, _: needs("n3")(c) or c == WHOLE, only("n3"))
+    world.verified(path)
+    world.scripts.clear()
+    fails_in(world, only("n3"), {("n3",): 3})
+    world.found.rest = "passed"
+    verified, kept = world.verified(path)
+    assert verified.failed == 3
+    assert kept.result.candidate.cost[0] > 1
+    assert world.found.reducer.best == kept.result.candidate
+    assert (world.found.rest, world.found.second) == ("", [])
+
+
+def test_result_that_cannot_be_written_is_left_for_a_step_that_can(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3"))
+    world.refused = [world.verified()[1].result.candidate]
+    verified, kept = world.verified()
+    assert verified.failed == 3
+    assert needs("n3")(kept.result.candidate)
+    assert kept.result.candidate not in world.refused
+
+
+def test_worker_that_is_dead_ends_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(world, only("n3"), only("n3"))
+
+    def dead(*_: object) -> None:
+        raise WorkerError("it could not be started again")
+
+    monkeypatch.setattr(World, "bare", dead)
+    with pytest.raises(WorkerError, match="started again"):
+        world.verified()
+    assert not world.scripts
+
+
+def test_candidates_of_the_search_that_goes_on_are_no_earlier_steps(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    world.verified()
+    before, _, after = world.notes.partition("going on from a step that does")
+    assert "verifying an earlier step, of" in before
+    assert "verifying a candidate of 2 operators" in after
+    assert "earlier step" not in after
+
+
+def test_repro_verified_before_the_search_was_stopped_says_that_it_was(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    world.verified()
+    checks = len(world.found.search.verdicts())
+    world.verified(max_checks=checks - 1)
+    assert world.found.stopped
+    assert "stopped early" in (world.folder / "repro.py").read_text()
+
+
+def test_runs_without_guard_pages_are_made_once_for_each_candidate(
+    world: World,
+) -> None:
+    world.program = world.script = guarded(only("n3"))
+    world.verified(target=OVERRUN, guarding=STEADY)
+    plain = [c.operators for c, side in world.compiled if side is Guard.OFF]
+    assert plain == [("n3",)] * ENOUGH
+
+
+def test_what_the_rest_does_is_not_told_of_another_result(world: World) -> None:
+    world.program = lambda c, _: needs("n3")(c) or needs("n9")(c)
+    world.script = lambda *_: False
+    world.verified(target=OVERRUN)
+    assert world.found.rest == "reproduced"
+    world.script = lambda c, _: c.cost[0] > 5
+    checks = len(world.found.search.verdicts())
+    world.verified(target=OVERRUN, max_checks=checks)
+    assert world.found.stopped
+    assert (world.found.rest, world.found.second) == ("", [])
+
+
+def test_rest_is_not_put_to_judges(world: World) -> None:
+    def fails(candidate: Candidate, side: Guard) -> bool:
+        guilty = needs("n3")(candidate) or needs("n9")(candidate)
+        return guilty and (side is not Guard.OFF or needs("n7")(candidate))
+
+    world.program = world.script = fails
+    _, kept = world.verified(target=OVERRUN, guarding=STEADY)
+    rest = WHOLE.edit([Drop(kept.result.candidate.keep)])
+    assert world.found.rest == "reproduced"
+    assert [candidate for candidate, _ in world.found.second] == [rest]
+    assert (rest, Guard.AFTER) in world.compiled
+    assert (rest, Guard.OFF) not in world.compiled
+
+
+def test_what_lay_beside_an_earlier_repro_goes_with_it_but_no_preload(
+    world: World, tmp_path: Path
+) -> None:
+    raising(world, only("n3"), only("n3"))
+    _, kept = world.verified()
+    names = ("repro.py", "repro_data.pt", "ops.py", "copied.py")
+    out, folder = tmp_path / "out", tmp_path / "scratch"
+    for place in (out, folder):
+        place.mkdir()
+        for name in names if place == out else names[:1]:
+            (place / name).write_text(place.name)
+    carried = Carried(files={"ops.py": out / "ops.py", "copied.py": tmp_path / "c.py"})
+    before = rewritten(kept, tuple(out / name for name in names), carried)
+    again = rewritten(kept, (folder / "repro.py",), Carried())
+    lies = moved(again, folder, out, before)
+    assert lies.verified.written.files == (out / "repro.py",)
+    assert (out / "repro.py").read_text() == "scratch"
+    assert {file.name for file in out.iterdir()} == {"repro.py", "ops.py"}
+
+
+def rewritten(kept: Kept, files: tuple[Path, ...], carried: Carried) -> Kept:
+    written = replace(kept.verified.written, files=files, carried=carried)
+    return replace(kept, verified=replace(kept.verified, written=written))

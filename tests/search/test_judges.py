@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Build
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.builds import BuildSearch
@@ -218,3 +220,35 @@ def test_search_killed_by_any_judgement_ends_as_if_it_had_not_been(
         assert again.best == unbroken.best
         assert again.search.verdicts() == unbroken.search.verdicts()
         assert again.judged == unbroken.judged[moment:]
+
+
+@pytest.mark.parametrize("boot", ["boot", "'another'"])
+def test_judgement_that_was_killed_refuses_nothing(tmp_path: Path, boot: str) -> None:
+    path = tmp_path / "journal.sqlite"
+
+    def dies(candidate: Candidate) -> bool:
+        raise Killed
+
+    for _ in range(3):
+        with closing(Journal(path)) as journal, pytest.raises(Killed):
+            Searched(needs("n7"), journal).go_on(dies)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(f"UPDATE checks SET boot={boot}")
+    with closing(Journal(path)) as journal:
+        searched = Searched(needs("n7"), journal)
+        searched.go_on(needs("n7"))
+    assert searched.best.operators == ("n7",)
+    assert searched.judged == [searched.best]
+
+
+def test_oracle_is_asked_apart_from_judges_on_demand() -> None:
+    searched = Searched(needs("n7"))
+    searched.go_on(needs("n7", "n9"))
+    reducer, judged = searched.search.reducer, list(searched.judged)
+    without = START.edit([Drop(frozenset({"n9"}))])
+    assert reducer.ask("ablation", without, judged=False).reproduced
+    assert searched.judged == judged
+    assert not reducer.ask("ablation", without).reproduced
+    assert searched.judged == [*judged, without]
+    assert reducer.ask("ablation", without, judged=False).reproduced
+    assert not reducer.has_reproduced(without)

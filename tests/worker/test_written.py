@@ -1,0 +1,64 @@
+"""What a worker does to write a result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Request, Setup, Task
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.worker import perform
+from shrinkfx.worker.load import load
+from shrinkfx.worker.rebuild import Rebuilt
+from shrinkfx.worker.source import export_source
+
+
+class Plain(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.tanh() + 1
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "form", "times"),
+    [
+        (False, "program", 0),
+        (False, "source", 1),
+        (True, "program", 1),
+    ],
+)
+def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dynamic: bool,
+    form: str,
+    times: int,
+) -> None:
+    shapes = ({0: torch.export.Dim("batch", min=2)},) if dynamic else None
+    exported = torch.export.export(Plain(), (torch.randn(3, 4),), dynamic_shapes=shapes)
+    torch.export.save(exported, tmp_path / "model.pt2")
+    setup = Setup(str(tmp_path), model=str(tmp_path / "model.pt2"))
+    worker, exports = perform.Worker(setup, 1, load(setup)), []
+
+    def noted(built: Rebuilt) -> Any:
+        exports.append(built)
+        return export_source(built)
+
+    monkeypatch.setattr(perform, "export_source", noted)
+
+    def ask(task: Task, **asked: object) -> dict[str, Any]:
+        return worker.perform(Request(task, asked), lambda stage: None, tmp_path)
+
+    said = ask(Task.DESCRIBE)
+    skeleton = Skeleton.from_json(json.loads(Path(said["skeleton"]).read_text()))
+    paths = {"path": str(tmp_path / "one.pt2"), "data": str(tmp_path / "one.pt")}
+    whole = Candidate.whole(skeleton).to_json()
+    answer = ask(Task.WRITE, candidate=whole, form=form, **paths)
+    assert (answer["unprintable"], len(exports)) == ("", times)
+    assert answer["source"]["body"]
+    assert answer["dynamic_dims"] == int(dynamic)
