@@ -22,7 +22,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Ending, Guard, Ready
-from shrinkfx.report.carrying import Carried
+from shrinkfx.report.carried import Carried
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import reduce
