@@ -3,11 +3,13 @@
 ``torch.export.load`` runs code from a file in many ways (torch 2.13). It falls back to
 an unrestricted unpickler where the example inputs, or weights and constants of tensor
 subclasses, do not load without; it unpickles opaque constants; it loads the libraries
-of a compiled package; it evaluates sizes, imports what treespecs name, and writes names
-into Python that it compiles; what works with the program evaluates its guards. Here
-pickles may name what ``weights_only`` allows and what a preload has registered,
-libraries are refused, sizes and guards are parsed (``formulas``, ``guards``), and the
-rest of the JSON must be what export writes (``document``, ``containers``).
+of a compiled package; it evaluates sizes, imports what treespecs name, follows names
+of functions wherever they lead, and writes names into Python that it compiles; what
+works with the program evaluates its guards. Here pickles may name what ``weights_only``
+allows and what a preload has registered, libraries are refused, sizes and guards are
+parsed (``formulas``, ``guards``), functions are looked up in torch's own modules
+(``named``), and the rest of the JSON must be what export writes (``document``,
+``containers``).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from torch.export.pt2_archive import PT2ArchiveReader
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker import containers, document, formulas, guards
+from shrinkfx.worker import containers, document, formulas, guards, named
 from shrinkfx.worker.refused import Refused
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
@@ -47,7 +49,7 @@ def read_program(path: str, model: str) -> ExportedProgram:
     try:
         with disarmed(), _causes() as causes:
             _require_harmless(path)
-            with _sizes_built():
+            with _sizes_built(), named.sources_looked_up():
                 program = torch.export.load(path)
             _require_plain_inputs(program)
             program._guards_code = _guards(program)

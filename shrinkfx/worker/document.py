@@ -16,11 +16,10 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from torch import _ops
 from torch._export.serde import schema
 from torch._export.serde.union import _Union
 
-from shrinkfx.worker import containers, formulas
+from shrinkfx.worker import containers, formulas, named
 from shrinkfx.worker.refused import Refused
 
 Check = Callable[[Any], None]
@@ -90,7 +89,6 @@ def _of_size(text: str) -> None:
         raise Refused(f"has a range of {text!r:.60}, which is no size", _AGAIN)
 
 
-_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 _FUNCTION = re.compile(
     r"_operator\.[a-z_]+|math\.[a-z]+|torch\.sym_[a-z]+|#\w+:[\w.]+"
     r"|torch\.autograd\.grad_mode\.set_grad_enabled|torch\._C\._set_grad_enabled"
@@ -105,13 +103,8 @@ _BY_NAME = "torch.export.custom_ops._call_custom_autograd_function_in_pre_dispat
 
 def _operator(text: str) -> None:
     """Require an operator: torch would look up anything that hangs on a module."""
-    found = _OPERATOR.fullmatch(text)
-    if found is None:
+    if not named.is_operator(text):
         raise Refused(f"names {text!r:.60} as an operator", _AGAIN)
-    owners = (_ops._Ops, _ops._OpNamespace, _ops.OpOverloadPacket)
-    for owner, part in zip(owners, found.groups(), strict=True):
-        if part and (part in dir(owner) or part == "loaded_libraries"):
-            raise Refused(f"names {text!r:.60} as an operator", _AGAIN)
 
 
 def _target(text: str) -> None:
