@@ -119,8 +119,10 @@ def _require_harmless(path: str) -> None:
     with zipfile.ZipFile(path) as older:
         if "version" in older.namelist():
             raise ValueError("the format of torch 2.7 and before")
+        sizes = {e.filename.partition("/")[2]: e.file_size for e in older.infolist()}
     archive = PT2ArchiveReader(path)
     names = archive.get_file_names()
+    _require_same_list(archive, names, sizes)
     if any(name.startswith("data/aotinductor/") for name in names):
         what = "holds a compiled library, and reading that would run it"
         raise Refused(what, "give the program it was made from")
@@ -129,6 +131,17 @@ def _require_harmless(path: str) -> None:
             document.require_program(json.loads(archive.read_bytes(name)))
         elif name.endswith(("_weights_config.json", "_constants_config.json")):
             document.require_payload(json.loads(archive.read_bytes(name)))
+
+
+def _require_same_list(
+    archive: PT2ArchiveReader, names: list[str], sizes: dict[str, int]
+) -> None:
+    """Refuse what unpacks to something else than the sizes that were looked at say."""
+    size = getattr(archive.archive_file, "get_record_size", None)
+    seen = {name: size(name) for name in names} if size else dict.fromkeys(names)
+    if seen != (sizes if size else dict.fromkeys(sizes)):
+        what = "is an archive in which two readers see different files"
+        raise Refused(what, "save it again with torch.export.save")
 
 
 class _Sympy:
