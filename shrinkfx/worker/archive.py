@@ -49,7 +49,7 @@ def read_program(path: str, model: str) -> ExportedProgram:
     try:
         with disarmed(), _causes() as causes:
             _require_harmless(path)
-            with _sizes_built(), named.sources_looked_up():
+            with _built_here(), named.sources_looked_up():
                 program = torch.export.load(path)
             _require_plain_inputs(program)
             program._guards_code = _guards(program)
@@ -155,16 +155,28 @@ class _Sympy:
         return value if isinstance(value, sympy.Basic) else formulas.read(value)
 
 
+def _artifact(serialized: Any, by_torch: Any) -> Any:
+    """Read what was pickled; torch goes through it, however often a part is shared."""
+    read = by_torch(serialized)
+    containers.require_tree(read)
+    return read
+
+
 @contextlib.contextmanager
-def _sizes_built() -> Iterator[None]:
+def _built_here() -> Iterator[None]:
     """Have torch's reader build sizes as ``formulas`` does, not by ``eval``."""
     names = vars(serialize)
-    before = names["sympy"]
-    names["sympy"] = _Sympy()
+    load = names["deserialize_torch_artifact"]
+    ours = {
+        "sympy": _Sympy(),
+        "deserialize_torch_artifact": functools.partial(_artifact, by_torch=load),
+    }
+    before = {name: names[name] for name in ours}
+    names.update(ours)
     try:
         yield
     finally:
-        names["sympy"] = before
+        names.update(before)
 
 
 def _require_plain_inputs(program: ExportedProgram) -> None:
@@ -198,6 +210,8 @@ def _why(error: BaseException, model: str) -> tuple[str, str]:
     """Say what is wrong with a file that did not load, and what to do."""
     if isinstance(error, Refused):
         return str(error), error.advice
+    if is_out_of_memory(error):
+        return TOO_LARGE, "is it what torch.export.save wrote?"
     if refused := _refused_in(str(error)):
         return str(refused), refused.advice
     found = _UNRESOLVED.search(str(error))
@@ -217,10 +231,25 @@ def _why(error: BaseException, model: str) -> tuple[str, str]:
     )
 
 
+TOO_LARGE = "takes far more memory than its size to read"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether there was no memory: Python says so, and torch in its own words."""
+    if isinstance(error, MemoryError):
+        return True
+    said = ("MemoryError", "can't allocate memory", "bad_alloc")
+    return any(words in str(error) for words in said)
+
+
 def why_unreadable(error: BaseException) -> str:
     """Say in a sentence why ``torch.load`` did not read a file of data."""
+    if isinstance(error, Refused):
+        return str(error)
     if refused := _refused_in(str(error)):
         return str(refused)
+    if is_out_of_memory(error):
+        return TOO_LARGE
     # torch's own words go on to explain how to run what is in the file.
     text = str(error).rpartition("WeightsUnpickler error: ")[2]
     return f"cannot be read: {_sentence(text) or type(error).__name__}"

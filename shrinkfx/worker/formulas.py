@@ -23,6 +23,15 @@ MOST_DEEP = 100
 MOST_TIMES = 64
 """The largest exponent, or distance of a shift."""
 
+MOST_DIGITS = 20
+"""What a number is rounded to."""
+
+_MOST_OF_SUMS = 8
+"""SymPy may multiply such a power out, term by term."""
+
+_COMPARED = {"Max": 16, "Min": 16, "And": 64, "Or": 64}
+"""How many arguments a function may have that SymPy compares pair by pair."""
+
 _MOST_BITS = 8192
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,99}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,40}\.?[0-9]{0,40}(e[+-]?[0-9]{1,3})?")
@@ -156,10 +165,18 @@ def _function(node: ast.expr) -> str:
 def _applied(name: str, parts: list[Any]) -> Any:
     if name in _RAISING:
         _require_small_power(parts)
+    if len(parts) > (most := _COMPARED.get(name, len(parts))):
+        raise NotASize(f"a number of more than {most} in a {name}")
+    if name == "RoundDecimal" and not _are_digits(parts[1:]):
+        raise NotASize("rounded to a number of digits that no float has")
     result = _KNOWN[name](*parts)
     for number in (result, *getattr(result, "args", ())):
         _require_small(number)
     return result
+
+
+def _are_digits(parts: list[Any]) -> bool:
+    return all(part.is_Integer and 0 <= part <= MOST_DIGITS for part in parts)
 
 
 def _require_small_power(parts: list[Any]) -> None:
@@ -173,6 +190,10 @@ def _require_small_power(parts: list[Any]) -> None:
 
 
 def _require_small(number: Any) -> None:
+    if getattr(number, "is_Pow", False) and not number.base.is_Atom:
+        exponent = number.exp
+        if exponent.is_Number and not abs(exponent) <= _MOST_OF_SUMS:
+            raise NotASize(f"a power beyond {_MOST_OF_SUMS} of more than a symbol")
     if getattr(number, "is_Rational", False):
         if max(number.p.bit_length(), number.q.bit_length()) > _MOST_BITS:
             raise NotASize(f"a number of more than {_MOST_BITS} bits")

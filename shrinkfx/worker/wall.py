@@ -96,6 +96,25 @@ def limited_to(cpu_seconds: float) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_CORE, (core, most))
 
 
+@contextlib.contextmanager
+def limited_memory(most: int) -> Iterator[None]:
+    """Have allocations fail that would take more bytes than that in a block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = (soft, hard, _data_bytes() + most)
+    known = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int:
+    """Count what this process has: where it maps much already, more is still little."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[5]) * resource.getpagesize()
+
+
 def _raise_wall() -> list[str]:
     """Wall this thread in, for good.
 
