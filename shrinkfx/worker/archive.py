@@ -82,10 +82,9 @@ def disarmed() -> Iterator[None]:
     _install_hook()
     before = {name: os.environ.pop(name, None) for name in (_FORCE, _FORCE_NOT)}
     os.environ[_FORCE] = "1"
-    registered: list[Any] = [t for t in pytree.SUPPORTED_NODES if isinstance(t, type)]
     _reading = True
     try:
-        with torch.serialization.safe_globals(registered):
+        with torch.serialization.safe_globals(containers.safe_to_unpickle()):
             yield
     finally:
         _reading = False

@@ -36,6 +36,19 @@ def is_trusted(module: str) -> bool:
     return module in _trusted and module in sys.modules
 
 
+def safe_to_unpickle() -> list[Any]:
+    """List what a pickle may name: what is registered, and enums of preloads."""
+    registered = [kind for kind in pytree.SUPPORTED_NODES if isinstance(kind, type)]
+    trusted = (vars(sys.modules[name]) for name in _trusted if name in sys.modules)
+    enums = [
+        kind
+        for names in trusted
+        for kind in list(names.values())
+        if isinstance(kind, type) and issubclass(kind, enum.Enum)
+    ]
+    return [*registered, *enums]
+
+
 def require_inputs(text: str) -> None:
     """Refuse how inputs are nested, if reading that would import or call anything.
 

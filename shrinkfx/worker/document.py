@@ -26,6 +26,7 @@ Check = Callable[[Any], None]
 
 _LARGEST = 1 << 64
 _AGAIN = "export it again, with the torch that runs shrinkfx"
+_RENAME = "rename that module or weight, and export it again"
 
 
 def require_program(data: Any) -> None:
@@ -62,8 +63,10 @@ _word = _matching(r"[\w.:@+<>=-]*", "name")
 
 def _path(text: str) -> None:
     """Require the path of a weight or module: torch writes it between quotes."""
+    if len(text) > formulas.MOST_OF_A_NAME:
+        raise Refused(f"has a name of {len(text)} characters: too long", _RENAME)
     if not formulas.is_plain(text):
-        raise Refused(f"has the name {text!r:.60}, which would end a text", _AGAIN)
+        raise Refused(f"has the name {text!r:.60}, which would end a text", _RENAME)
 
 
 def _free(text: str) -> None:

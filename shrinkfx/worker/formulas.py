@@ -18,7 +18,7 @@ from typing import Any
 import sympy
 from torch.utils._sympy import functions
 
-MOST_CHARACTERS = 10_000
+MOST_CHARACTERS = 200_000
 MOST_DEEP = 100
 MOST_TIMES = 64
 """The largest exponent, or distance of a shift."""
@@ -35,7 +35,8 @@ _COMPARED = {"Max": 16, "Min": 16, "And": 64, "Or": 64}
 _MOST_BITS = 8192
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,99}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,40}\.?[0-9]{0,40}(e[+-]?[0-9]{1,3})?")
-_KEY = re.compile(r"""[^"'\\\x00-\x1f\x7f-\xa0\u2028\u2029{}]{0,200}""")
+MOST_OF_A_NAME = 1000
+_KEY = re.compile(r"""[^"'\\\x00-\x1f\x7f-\xa0\u2028\u2029{}]{0,1000}""")
 _RAISING = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
 
 _OWN = (
@@ -117,8 +118,10 @@ def parsed(text: str) -> ast.expr:
     Raises:
         NotASize: it is no expression, or not one line of a reasonable length.
     """
-    if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
-        raise NotASize(f"no text, or one of over {MOST_CHARACTERS} characters")
+    if not isinstance(text, str):
+        raise NotASize("no text")
+    if len(text) > MOST_CHARACTERS:
+        raise NotASize(f"longer than {MOST_CHARACTERS:,} characters")
     # What separates lines to one reader is nothing to another.
     if not text.isprintable():
         raise NotASize(f"{text!r:.60} is more than one line")
