@@ -66,7 +66,8 @@ def _require_guard(node: ast.AST, depth: int) -> None:
             named = isinstance(function, ast.Name) and function.id in _CALLED
             if not named and not _is_of_module(function):
                 raise NotASize(f"a call of {ast.unparse(function)!r:.60}")
-            if named and function.id == "round" and not _are_digits(parts[1:]):
+            rounds = getattr(function, "id", "") == "round"
+            if rounds and not _are_digits(parts[1:]):
                 raise NotASize("rounded to a number of digits that no float has")
             for part in parts:
                 _require_guard(part, depth + 1)

@@ -110,7 +110,7 @@ def sources_looked_up() -> Iterator[None]:
             read[_SOURCES] = [_made_from(text) for text in stack.split(";")]
         return read
 
-    cls.deserialize_metadata = metadata  # type: ignore[method-assign]
+    cls.deserialize_metadata = metadata  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
