@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shrinkfx.check.listing import require_one_meaning
 from shrinkfx.errors import LoadError
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
@@ -148,18 +149,23 @@ def _names(path: Path, where: str, how: str) -> list[str] | None:
             return None
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
+            if begins == _ARCHIVE and entries and _first(entries) > 0:
+                # What is left ends with an archive that lay inside of it.
+                raise LoadError(subject, _TRUNCATED, _AGAIN)
+            require_one_meaning(path, archive)
     except OSError as error:
         raise LoadError(subject, _unreadable(error), where) from error
     except _DAMAGED as error:
         raise LoadError(subject, f"is a damaged archive: {error}", _AGAIN) from error
-    if begins == _ARCHIVE and entries and min(e.header_offset for e in entries) > 0:
-        # What is left ends with an archive that lay inside of it.
-        raise LoadError(subject, _TRUNCATED, _AGAIN)
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * path.stat().st_size):
         reason = f"would unpack to {unpacked >> 20} MiB, {_BOMB_RATIO} times its size"
         raise LoadError(subject, reason, f"torch does not compress: {how}")
     return [entry.filename for entry in entries]
+
+
+def _first(entries: Sequence[zipfile.ZipInfo]) -> int:
+    return min(entry.header_offset for entry in entries)
 
 
 _DAMAGED = (

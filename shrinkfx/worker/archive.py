@@ -3,11 +3,13 @@
 ``torch.export.load`` runs code from a file in many ways (torch 2.13). It falls back to
 an unrestricted unpickler where the example inputs, or weights and constants of tensor
 subclasses, do not load without; it unpickles opaque constants; it loads the libraries
-of a compiled package; it evaluates sizes, imports what treespecs name, and writes names
-into Python that it compiles; what works with the program evaluates its guards. Here
-pickles may name what ``weights_only`` allows and what a preload has registered,
-libraries are refused, sizes and guards are parsed (``formulas``, ``guards``), and the
-rest of the JSON must be what export writes (``document``, ``containers``).
+of a compiled package; it evaluates sizes, imports what treespecs name, follows names
+of functions wherever they lead, and writes names into Python that it compiles; what
+works with the program evaluates its guards. Here pickles may name what ``weights_only``
+allows and what a preload has registered, libraries are refused, sizes and guards are
+parsed (``formulas``, ``guards``), functions are looked up in torch's own modules
+(``named``), and the rest of the JSON must be what export writes (``document``,
+``containers``).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from torch.export.pt2_archive import PT2ArchiveReader
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker import containers, document, formulas, guards
+from shrinkfx.worker import containers, document, formulas, guards, named
 from shrinkfx.worker.refused import Refused
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
@@ -47,7 +49,7 @@ def read_program(path: str, model: str) -> ExportedProgram:
     try:
         with disarmed(), _causes() as causes:
             _require_harmless(path)
-            with _sizes_built():
+            with _built_here(), named.sources_looked_up():
                 program = torch.export.load(path)
             _require_plain_inputs(program)
             program._guards_code = _guards(program)
@@ -80,10 +82,9 @@ def disarmed() -> Iterator[None]:
     _install_hook()
     before = {name: os.environ.pop(name, None) for name in (_FORCE, _FORCE_NOT)}
     os.environ[_FORCE] = "1"
-    registered: list[Any] = [t for t in pytree.SUPPORTED_NODES if isinstance(t, type)]
     _reading = True
     try:
-        with torch.serialization.safe_globals(registered):
+        with torch.serialization.safe_globals(containers.safe_to_unpickle()):
             yield
     finally:
         _reading = False
@@ -117,8 +118,10 @@ def _require_harmless(path: str) -> None:
     with zipfile.ZipFile(path) as older:
         if "version" in older.namelist():
             raise ValueError("the format of torch 2.7 and before")
+        sizes = {e.filename.partition("/")[2]: e.file_size for e in older.infolist()}
     archive = PT2ArchiveReader(path)
     names = archive.get_file_names()
+    _require_same_list(archive, names, sizes)
     if any(name.startswith("data/aotinductor/") for name in names):
         what = "holds a compiled library, and reading that would run it"
         raise Refused(what, "give the program it was made from")
@@ -127,6 +130,17 @@ def _require_harmless(path: str) -> None:
             document.require_program(json.loads(archive.read_bytes(name)))
         elif name.endswith(("_weights_config.json", "_constants_config.json")):
             document.require_payload(json.loads(archive.read_bytes(name)))
+
+
+def _require_same_list(
+    archive: PT2ArchiveReader, names: list[str], sizes: dict[str, int]
+) -> None:
+    """Refuse what unpacks to something else than the sizes that were looked at say."""
+    size = getattr(archive.archive_file, "get_record_size", None)
+    seen = {name: size(name) for name in names} if size else dict.fromkeys(names)
+    if seen != (sizes if size else dict.fromkeys(sizes)):
+        what = "is an archive in which two readers see different files"
+        raise Refused(what, "save it again with torch.export.save")
 
 
 class _Sympy:
@@ -140,16 +154,28 @@ class _Sympy:
         return value if isinstance(value, sympy.Basic) else formulas.read(value)
 
 
+def _artifact(serialized: Any, by_torch: Any) -> Any:
+    """Read what was pickled; torch goes through it, however often a part is shared."""
+    read = by_torch(serialized)
+    containers.require_tree(read)
+    return read
+
+
 @contextlib.contextmanager
-def _sizes_built() -> Iterator[None]:
+def _built_here() -> Iterator[None]:
     """Have torch's reader build sizes as ``formulas`` does, not by ``eval``."""
     names = vars(serialize)
-    before = names["sympy"]
-    names["sympy"] = _Sympy()
+    load = names["deserialize_torch_artifact"]
+    ours = {
+        "sympy": _Sympy(),
+        "deserialize_torch_artifact": functools.partial(_artifact, by_torch=load),
+    }
+    before = {name: names[name] for name in ours}
+    names.update(ours)
     try:
         yield
     finally:
-        names["sympy"] = before
+        names.update(before)
 
 
 def _require_plain_inputs(program: ExportedProgram) -> None:
@@ -183,6 +209,8 @@ def _why(error: BaseException, model: str) -> tuple[str, str]:
     """Say what is wrong with a file that did not load, and what to do."""
     if isinstance(error, Refused):
         return str(error), error.advice
+    if is_out_of_memory(error):
+        return TOO_LARGE, "is it what torch.export.save wrote?"
     if refused := _refused_in(str(error)):
         return str(refused), refused.advice
     found = _UNRESOLVED.search(str(error))
@@ -202,10 +230,25 @@ def _why(error: BaseException, model: str) -> tuple[str, str]:
     )
 
 
+TOO_LARGE = "takes far more memory than its size to read"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether there was no memory: Python says so, and torch in its own words."""
+    if isinstance(error, MemoryError):
+        return True
+    said = ("MemoryError", "can't allocate memory", "bad_alloc")
+    return any(words in str(error) for words in said)
+
+
 def why_unreadable(error: BaseException) -> str:
     """Say in a sentence why ``torch.load`` did not read a file of data."""
+    if isinstance(error, Refused):
+        return str(error)
     if refused := _refused_in(str(error)):
         return str(refused)
+    if is_out_of_memory(error):
+        return TOO_LARGE
     # torch's own words go on to explain how to run what is in the file.
     text = str(error).rpartition("WeightsUnpickler error: ")[2]
     return f"cannot be read: {_sentence(text) or type(error).__name__}"

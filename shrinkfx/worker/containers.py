@@ -36,6 +36,19 @@ def is_trusted(module: str) -> bool:
     return module in _trusted and module in sys.modules
 
 
+def safe_to_unpickle() -> list[Any]:
+    """List what a pickle may name: what is registered, and enums of preloads."""
+    registered = [kind for kind in pytree.SUPPORTED_NODES if isinstance(kind, type)]
+    trusted = (vars(sys.modules[name]) for name in _trusted if name in sys.modules)
+    enums = [
+        kind
+        for names in trusted
+        for kind in list(names.values())
+        if isinstance(kind, type) and issubclass(kind, enum.Enum)
+    ]
+    return [*registered, *enums]
+
+
 def require_inputs(text: str) -> None:
     """Refuse how inputs are nested, if reading that would import or call anything.
 
@@ -123,6 +136,32 @@ def _require_factory(context: Any) -> None:
     name = str(context["default_factory_name"])
     if name not in _FACTORIES.get(module, ()) and not is_trusted(module):
         raise _foreign(module, name)
+
+
+_MOST_PARTS, _MOST_DEEP = 200_000, 100
+
+
+def require_tree(value: Any) -> None:
+    """Refuse containers that no one could go through: each visit counts.
+
+    Raises:
+        Refused: what is nested without end, or has too many parts.
+    """
+    left = _MOST_PARTS
+    waiting = [(value, 0)]
+    while waiting:
+        inner, depth = waiting.pop()
+        left -= 1
+        if depth > _MOST_DEEP:
+            what = f"contains itself, or is nested more than {_MOST_DEEP} deep"
+            raise Refused(what, "save it again, with less nesting")
+        if left < 0:
+            what = f"has more than {_MOST_PARTS:,} inputs, or lists in lists of them"
+            raise Refused(what, "save it again, with less of them")
+        if isinstance(inner, dict):
+            waiting += ((part, depth + 1) for part in inner.values())
+        elif isinstance(inner, (list, tuple, collections.deque)):
+            waiting += ((part, depth + 1) for part in inner)
 
 
 _AGAIN = "export it again, with the torch that runs shrinkfx"

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def device_type(model: str) -> str:
             for name in archive.namelist():
                 if name.endswith(".json") and b'"type": "cuda"' in archive.read(name):
                     return "cuda"
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, RuntimeError, ValueError, zlib.error):
         return "cpu"  # loading it will say what is wrong
     return "cpu"
 

@@ -16,17 +16,17 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from torch import _ops
 from torch._export.serde import schema
 from torch._export.serde.union import _Union
 
-from shrinkfx.worker import containers, formulas
+from shrinkfx.worker import containers, formulas, named
 from shrinkfx.worker.refused import Refused
 
 Check = Callable[[Any], None]
 
 _LARGEST = 1 << 64
 _AGAIN = "export it again, with the torch that runs shrinkfx"
+_RENAME = "rename that module or weight, and export it again"
 
 
 def require_program(data: Any) -> None:
@@ -63,8 +63,10 @@ _word = _matching(r"[\w.:@+<>=-]*", "name")
 
 def _path(text: str) -> None:
     """Require the path of a weight or module: torch writes it between quotes."""
+    if len(text) > formulas.MOST_OF_A_NAME:
+        raise Refused(f"has a name of {len(text)} characters: too long", _RENAME)
     if not formulas.is_plain(text):
-        raise Refused(f"has the name {text!r:.60}, which would end a text", _AGAIN)
+        raise Refused(f"has the name {text!r:.60}, which would end a text", _RENAME)
 
 
 def _free(text: str) -> None:
@@ -80,19 +82,25 @@ def _size(text: str) -> None:
 
 
 _SIZE = re.compile(r"[\w\s+*/%(),.<>=!&|~^-]*")
-_COUNTED = re.compile(r"(u|zuf)\d{7,}")
-"""torch counts up to the number of such a symbol."""
+_COUNT = re.compile(r"(u|zuf)[0-9]{1,6}")
+"""torch counts up to the number of such a symbol; ``int`` takes more than digits."""
 
 
 def _of_size(text: str) -> None:
     """Require the name of a range: a size as ``str`` writes it, only compared."""
-    if not _SIZE.fullmatch(text) or _COUNTED.fullmatch(text):
+    counted = text.startswith(("u", "zuf"))
+    if not _SIZE.fullmatch(text) or (counted and not _COUNT.fullmatch(text)):
         raise Refused(f"has a range of {text!r:.60}, which is no size", _AGAIN)
 
 
-_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
+_ON_NUMBERS = re.compile(
+    r"_operator\.(getitem|add|mul|sub|truediv|floordiv|mod|pow|neg|pos|abs|lshift|rshift"
+    r"|ge|le|gt|lt|eq|ne|and_|or_|not_)"
+    r"|math\.(ceil|floor|trunc)|torch\.sym_(int|float|ite|max|min|not|sqrt|sum)"
+)
+_GROWING = ("_operator.pow", "_operator.lshift", "_operator.rshift")
 _FUNCTION = re.compile(
-    r"_operator\.[a-z_]+|math\.[a-z]+|torch\.sym_[a-z]+|#\w+:[\w.]+"
+    r"#\w+:[\w.]+"
     r"|torch\.autograd\.grad_mode\.set_grad_enabled|torch\._C\._set_grad_enabled"
     r"|torch\.amp\.autocast_mode\._(enter|exit)_autocast"
     r"|torch\.fx\.experimental\.symbolic_shapes\.cast_symbool_to_symint_guardless"
@@ -105,18 +113,40 @@ _BY_NAME = "torch.export.custom_ops._call_custom_autograd_function_in_pre_dispat
 
 def _operator(text: str) -> None:
     """Require an operator: torch would look up anything that hangs on a module."""
-    found = _OPERATOR.fullmatch(text)
-    if found is None:
+    if not named.is_operator(text):
         raise Refused(f"names {text!r:.60} as an operator", _AGAIN)
-    owners = (_ops._Ops, _ops._OpNamespace, _ops.OpOverloadPacket)
-    for owner, part in zip(owners, found.groups(), strict=True):
-        if part and (part in dir(owner) or part == "loaded_libraries"):
-            raise Refused(f"names {text!r:.60} as an operator", _AGAIN)
 
 
 def _target(text: str) -> None:
-    if text != _BY_NAME and not _FUNCTION.fullmatch(text):
+    if text != _BY_NAME and not (
+        _ON_NUMBERS.fullmatch(text) or _FUNCTION.fullmatch(text)
+    ):
         _operator(text)
+
+
+_NUMBERS_IN = frozenset(
+    {
+        *("as_int", "as_float", "as_bool", "as_none", "as_name", "as_sym_ints"),
+        *("as_sym_int", "as_sym_float", "as_sym_bool", "as_ints"),
+    }
+)
+
+
+def _require_numbers(node: dict[str, Any]) -> None:
+    """Refuse what sizes are not worked out with: a text times a number, say."""
+    for number, each in enumerate(node["inputs"]):
+        ((kind, value),) = each["arg"].items()
+        if kind not in _NUMBERS_IN and node["target"] != "_operator.getitem":
+            raise Refused(
+                f"has {node['target']} of something that is no number", _AGAIN
+            )
+        if isinstance(value, dict):
+            value = value.get("as_int")
+        power = (
+            number and node["target"] in _GROWING and isinstance(value, (int, float))
+        )
+        if power and abs(value) > formulas.MOST_TIMES:
+            raise Refused(f"has {node['target']} by {value}", _AGAIN)
 
 
 def require_argument(text: str) -> None:
@@ -173,6 +203,8 @@ def _check_record(cls: Any, data: Any) -> None:
             raise ValueError(f"{cls.__name__} is {data!r:.60}")
     elif cls is schema.Node and data.get("target") == _BY_NAME:
         _require_trusted_class(data)
+    elif cls is schema.Node and _ON_NUMBERS.fullmatch(str(data.get("target"))):
+        _require_numbers(data)
     for name, value in data.items():
         if name in checks:  # torch takes no notice of others
             checks[name](value)

@@ -18,15 +18,25 @@ from typing import Any
 import sympy
 from torch.utils._sympy import functions
 
-MOST_CHARACTERS = 10_000
+MOST_CHARACTERS = 200_000
 MOST_DEEP = 100
 MOST_TIMES = 64
 """The largest exponent, or distance of a shift."""
 
+MOST_DIGITS = 20
+"""What a number is rounded to."""
+
+_MOST_OF_SUMS = 8
+"""SymPy may multiply such a power out, term by term."""
+
+_COMPARED = {"Max": 16, "Min": 16, "And": 64, "Or": 64}
+"""How many arguments a function may have that SymPy compares pair by pair."""
+
 _MOST_BITS = 8192
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,99}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,40}\.?[0-9]{0,40}(e[+-]?[0-9]{1,3})?")
-_KEY = re.compile(r"""[^"'\\\x00-\x1f\x7f-\xa0\u2028\u2029{}]{0,200}""")
+MOST_OF_A_NAME = 1000
+_KEY = re.compile(r"""[^"'\\\x00-\x1f\x7f-\xa0\u2028\u2029{}]{0,1000}""")
 _RAISING = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
 
 _OWN = (
@@ -108,8 +118,10 @@ def parsed(text: str) -> ast.expr:
     Raises:
         NotASize: it is no expression, or not one line of a reasonable length.
     """
-    if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
-        raise NotASize(f"no text, or one of over {MOST_CHARACTERS} characters")
+    if not isinstance(text, str):
+        raise NotASize("no text")
+    if len(text) > MOST_CHARACTERS:
+        raise NotASize(f"longer than {MOST_CHARACTERS:,} characters")
     # What separates lines to one reader is nothing to another.
     if not text.isprintable():
         raise NotASize(f"{text!r:.60} is more than one line")
@@ -156,10 +168,18 @@ def _function(node: ast.expr) -> str:
 def _applied(name: str, parts: list[Any]) -> Any:
     if name in _RAISING:
         _require_small_power(parts)
+    if len(parts) > (most := _COMPARED.get(name, len(parts))):
+        raise NotASize(f"a number of more than {most} in a {name}")
+    if name == "RoundDecimal" and not _are_digits(parts[1:]):
+        raise NotASize("rounded to a number of digits that no float has")
     result = _KNOWN[name](*parts)
     for number in (result, *getattr(result, "args", ())):
         _require_small(number)
     return result
+
+
+def _are_digits(parts: list[Any]) -> bool:
+    return all(part.is_Integer and 0 <= part <= MOST_DIGITS for part in parts)
 
 
 def _require_small_power(parts: list[Any]) -> None:
@@ -173,6 +193,10 @@ def _require_small_power(parts: list[Any]) -> None:
 
 
 def _require_small(number: Any) -> None:
+    if getattr(number, "is_Pow", False) and not number.base.is_Atom:
+        exponent = number.exp
+        if exponent.is_Number and not abs(exponent) <= _MOST_OF_SUMS:
+            raise NotASize(f"a power beyond {_MOST_OF_SUMS} of more than a symbol")
     if getattr(number, "is_Rational", False):
         if max(number.p.bit_length(), number.q.bit_length()) > _MOST_BITS:
             raise NotASize(f"a number of more than {_MOST_BITS} bits")

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.worker.archive import disarmed, why_unreadable
+from shrinkfx.worker.containers import require_tree
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
     try:
         with disarmed():
             data = torch.load(path, weights_only=True)
+        require_tree(data)
     except BaseException as error:
         raise LoadError(path, why_unreadable(error), _ADVICE) from error
     passing = data.pop("passing", None) if isinstance(data, dict) else None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from shrinkfx.worker.formulas import (
     MOST_DEEP,
+    MOST_DIGITS,
     MOST_TIMES,
     NotASize,
     is_plain,
@@ -65,6 +66,9 @@ def _require_guard(node: ast.AST, depth: int) -> None:
             named = isinstance(function, ast.Name) and function.id in _CALLED
             if not named and not _is_of_module(function):
                 raise NotASize(f"a call of {ast.unparse(function)!r:.60}")
+            rounds = getattr(function, "id", "") == "round"
+            if rounds and not _are_digits(parts[1:]):
+                raise NotASize("rounded to a number of digits that no float has")
             for part in parts:
                 _require_guard(part, depth + 1)
             return
@@ -81,6 +85,11 @@ def _is_of_module(node: ast.AST) -> bool:
         case ast.Attribute(value=ast.Name(id=module), attr=name):
             return module in _OF_MODULES and bool(_OF_MODULES[module].fullmatch(name))
     return False
+
+
+def _are_digits(parts: list[ast.expr]) -> bool:
+    digits = [getattr(part, "value", None) for part in parts]
+    return all(isinstance(n, int) and 0 <= n <= MOST_DIGITS for n in digits)
 
 
 def _is_small_power(power: ast.BinOp) -> bool:

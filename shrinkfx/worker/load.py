@@ -30,10 +30,13 @@ from shrinkfx.worker.given import (
     read_inputs,
     require_same_structure,
 )
-from shrinkfx.worker.wall import behind_wall
+from shrinkfx.worker.wall import behind_wall, limited_memory
 
 MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 """Kinds of outputs that are written back instead of returned; they come first."""
+
+_TIMES, _MORE_BYTES = 16, 4 << 30
+"""What reading may take of memory, by what lies in the files, and in any case."""
 
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 """Where the compiled program is told to check its inputs, it may be handed any."""
@@ -133,7 +136,14 @@ def load(setup: Setup) -> Program:
     """
     _require_known_options(setup.inductor)
     archive = _on_this_machine(setup)
-    return behind_wall(lambda: _load(setup, archive))
+    files = (archive, setup.inputs) if setup.inputs else (archive,)
+    length = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    try:
+        with limited_memory(_MORE_BYTES + _TIMES * length):
+            return behind_wall(lambda: _load(setup, archive))
+    except MemoryError:
+        more = f"more memory than {_TIMES} times its size and {_MORE_BYTES >> 30} GiB"
+        raise LoadError(str(setup.model), f"takes {more} to read", "") from None
 
 
 def _load(setup: Setup, archive: str) -> Program:

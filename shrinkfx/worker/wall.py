@@ -2,9 +2,10 @@
 
 Reading runs nothing that the file says, as far as is known. Should it do so after all,
 the kernel refuses that thread what such code would want: Landlock files to write and
-programs to start, a seccomp filter sockets and programs. A thread can be walled in
-alone, so what the same process does afterwards is as free as ever; and so this keeps
-out code that acts at once, not code that changes this process for later.
+programs to start, a seccomp filter sockets, programs, signals to others, timers and
+handlers of signals that would act later, and changes to what a file is. A thread can be
+walled in alone, so what the same process does afterwards is as free as ever; and so
+this keeps out code that acts at once, not code that changes this process for later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -41,6 +42,8 @@ _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 """What can be forbidden below a folder, by Landlock's version: each adds one more."""
 
 _TCP = 1 << 0 | 1 << 1
+_SCOPES = 1 << 0 | 1 << 1
+"""Abstract Unix sockets and signals go nowhere else."""
 
 _AS_EVER = ("/dev/null", "/dev/nvidia*")
 """What reading opens to write: a GPU's driver does, to put weights there."""
@@ -93,6 +96,25 @@ def limited_to(cpu_seconds: float) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_CORE, (core, most))
 
 
+@contextlib.contextmanager
+def limited_memory(most: int) -> Iterator[None]:
+    """Have allocations fail that would take more bytes than that in a block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = (soft, hard, _data_bytes() + most)
+    known = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int:
+    """Count what this process has: where it maps much already, more is still little."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[5]) * resource.getpagesize()
+
+
 def _raise_wall() -> list[str]:
     """Wall this thread in, for good.
 
@@ -110,9 +132,9 @@ def _raise_landlock() -> bool:
     if version < 1:
         return False
     forbidden = _RIGHTS[min(version, max(_RIGHTS))] & ~_READ
-    attributes = struct.pack("=QQ", forbidden, _TCP if version >= 4 else 0)
+    attributes = struct.pack("=QQQ", forbidden, _TCP if version >= 4 else 0, _SCOPES)
     # An older kernel takes a shorter record.
-    size = 16 if version >= 4 else 8
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = _LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
     if rules < 0:
         return False
@@ -136,38 +158,89 @@ def _allow_writing(rules: int, path: str) -> None:
         os.close(place)
 
 
-_NUMBERS = {
-    # machine: what seccomp calls it, then system calls by number
-    "x86_64": (0xC000003E, (59, 322, 41, 425, 101, 311, 62)),
-    "aarch64": (0xC00000B7, (221, 281, 198, 425, 117, 271, 129)),
+_REFUSED = {
+    # what: by its number on x86_64 and on aarch64; None where that has no such call
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "socket": (41, 198),
+    "io_uring_setup": (425, 425),
+    "ptrace": (101, 117),
+    "process_vm_writev": (311, 271),
+    "kill": (62, 129),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    "pidfd_getfd": (438, 438),
+    "rt_sigaction": (13, 134),
+    "alarm": (37, None),
+    "setitimer": (38, 103),
+    "timer_create": (222, 107),
+    "timerfd_create": (283, 85),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
 }
-"""execve, execveat, socket, io_uring_setup, ptrace, process_vm_writev, kill."""
+_OWN_ONLY = {"tkill": (200, 130), "tgkill": (234, 131), "prlimit64": (302, 261)}
+"""Calls whose first argument is a process: this one may, to abort, and no other."""
+
+_MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""What seccomp calls a machine, and its column above."""
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1
 _OTHER_ABI = 0x40000000
 """From here on, x86_64 has the same calls under other numbers."""
 
+_MACHINE_AT, _NUMBER_AT, _FIRST_ARGUMENT_AT = 4, 0, 16
+
 
 def _raise_seccomp() -> bool:
-    if platform.machine() not in _NUMBERS:
+    if platform.machine() not in _MACHINES:
         return False
-    filter_ = _filter(*_NUMBERS[platform.machine()])
+    machine, column = _MACHINES[platform.machine()]
+    refused = [numbers[column] for numbers in _REFUSED.values()]
+    own = [numbers[column] for numbers in _OWN_ONLY.values()]
+    filter_ = _filter(machine, [n for n in refused if n is not None], own)
     buffer = ctypes.create_string_buffer(filter_, len(filter_))
     program = struct.pack("@HP", len(filter_) // 8, ctypes.addressof(buffer))
     return not _LIBC.prctl(_PR_SET_SECCOMP, _FILTER, program, 0, 0)
 
 
-def _filter(machine: int, refused: tuple[int, ...]) -> bytes:
-    """Write the program that the kernel runs at each system call: BPF."""
-    left = len(refused)
+def _filter(machine: int, refused: Sequence[int], own: Sequence[int]) -> bytes:
+    """Write the program that the kernel runs at each system call: BPF.
+
+    A jump names how many steps to pass over, if the condition holds and if not.
+    """
+    this = (os.getpid(), threading.get_native_id(), 0)
+    # After the list: allow, refuse, then what looks at the first argument.
+    left = len(refused) + len(own)
     steps = [
-        (_LOAD, 0, 0, 4),
+        (_LOAD, 0, 0, _MACHINE_AT),
         (_EQUAL, 0, left + 3, machine),
-        (_LOAD, 0, 0, 0),
+        (_LOAD, 0, 0, _NUMBER_AT),
         (_AT_LEAST, left + 1, 0, _OTHER_ABI),
         *((_EQUAL, left - n, 0, number) for n, number in enumerate(refused)),
+        *((_EQUAL, len(own) - n + 1, 0, number) for n, number in enumerate(own)),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+        *((_EQUAL, len(this) - n, 0, number) for n, number in enumerate(this)),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in steps)

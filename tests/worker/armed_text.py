@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from damage import Made, Members, archive, members
+from damage import Made, Members, Payload, archive, members
 
 GRAPH = "model/models/model.json"
 INPUTS = "model/data/sample_inputs/model.pt"
@@ -95,11 +95,57 @@ def bombs(good: bytes) -> Made:
     ):
         yield f"bomb-{name}", with_size(good, text)
 
-    def counted(graph: dict[str, Any]) -> None:
-        ranges = graph["range_constraints"]
-        ranges["u99999999999"] = next(iter(ranges.values()))
+    for number, name in enumerate(("u99999999999", "u9_999_999_999", "u 9999999999")):
 
-    yield "bomb-counted", changed(good, counted)
+        def counted(graph: dict[str, Any], name: str = name) -> None:
+            ranges = graph["range_constraints"]
+            ranges[name] = next(iter(ranges.values()))
+
+        yield f"bomb-counted-{number}", changed(good, counted)
+    yield "bomb-text", changed(good, _called("mul", {"as_string": "a"}, 20 << 30))
+    yield "bomb-shifted", changed(good, _called("lshift", {"as_int": 1}, 51 << 30))
+
+
+def _called(function: str, first: dict[str, Any], second: int) -> Change:
+    """Have a size be what a function of Python returns."""
+
+    def change(graph: dict[str, Any]) -> None:
+        inner = graph["graph_module"]["graph"]
+        arguments = (first, {"as_int": second})
+        inner["nodes"].insert(
+            0,
+            copy.deepcopy(inner["nodes"][0])
+            | {
+                "target": f"_operator.{function}",
+                "name": "large",
+                "inputs": [{"name": "", "arg": a, "kind": 1} for a in arguments],
+                "outputs": [{"as_sym_int": {"as_name": "large"}}],
+            },
+        )
+        inner["sym_int_values"]["large"] = {"as_int": 5}
+
+    return change
+
+
+def bomb_inputs(save: Callable[[Any], bytes]) -> Made:
+    """Write inputs that are small in the file, and large or endless once read."""
+    nested: list[Any] = [torch.ones(1)]
+    for _ in range(36):
+        nested = [nested, nested]
+    endless: list[Any] = [torch.ones(1)]
+    endless.append(endless)
+    for name, value in (
+        ("laugh", nested),
+        ("endless", endless),
+        ("bytes", Payload(bytearray, 20 << 30)),
+    ):
+        yield f"bomb-{name}", save(((value,), {"scale": torch.ones(3)}))
+
+
+def bomb_programs(good: bytes, save: Callable[[Any], bytes]) -> Made:
+    """Put those into a program."""
+    for name, data in bomb_inputs(save):
+        yield f"inputs-{name}", archive({**members(good), INPUTS: data})
 
 
 def _changes(canary: str) -> Iterator[tuple[str, Change]]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from shrinkfx.worker.archive import disarmed
 from shrinkfx.worker.containers import require_inputs, require_outputs, trust
 from shrinkfx.worker.refused import Refused
 
@@ -89,3 +93,17 @@ def test_keys_of_inputs_stay_texts_in_code(key: str) -> None:
         require_inputs(
             json.dumps([1, {**json.loads(text)[1], "children_spec": [LEAF]}])
         )
+
+
+class Kind(enum.Enum):
+    A = "a"
+
+
+def test_an_enum_of_a_preload_may_be_a_key(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.pt"
+    torch.save({Kind.A: 1}, path)
+    with disarmed(), pytest.raises(Exception, match="Kind"):
+        torch.load(path, weights_only=True)
+    trust([__name__])
+    with disarmed():
+        assert torch.load(path, weights_only=True) == {Kind.A: 1}

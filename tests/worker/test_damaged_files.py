@@ -101,6 +101,7 @@ def programs(canary: str) -> damage.Made:
     yield from damage.scripted(good, save, canary)
     yield from armed_text.armed(good, save, canary)
     yield from armed_text.bombs(good)
+    yield from armed_text.bomb_programs(good, save)
 
 
 def inputs(canary: str) -> damage.Made:
@@ -113,6 +114,7 @@ def inputs(canary: str) -> damage.Made:
     yield from damage.wrong_kinds(rng)
     yield "program", good_program()
     yield from damage.armed_pickles(save, canary)
+    yield from armed_text.bomb_inputs(save)
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,7 @@ def test_two_hundred_bad_files_are_answered_and_none_is_run(
         assert "\n" not in each.refused.partition("\n")[2], each
         assert len(text) < 1500, each
         good = each.name.endswith(" good")
+        assert each.said["error"] or "bomb" not in each.name, each
         assert not (good and text), each
         if each.refused and "unpack" not in each.refused:
             assert each.said["error"], f"refused without a reason: {each}"

@@ -17,7 +17,7 @@ import torch
 from damage import archive, members
 from programs import make
 from torch._dynamo.exc import TorchDynamoException
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from shrinkfx.errors import LoadError
@@ -73,6 +73,40 @@ def test_text_that_would_end_in_code_is_refused(part: str, tmp_path: Path) -> No
     path.write_bytes(archive({**parts, name: json.dumps(program).encode()}))
     with pytest.raises(LoadError, match="which torch writes into code"):
         read_program(str(path), str(path))
+
+
+class Wide(torch.nn.Module):
+    """Adds up as many sizes as there are inputs."""
+
+    def forward(self, x: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(x)
+
+
+def test_a_long_sum_of_sizes_is_read(tmp_path: Path) -> None:
+    given = [torch.ones(n + 2) for n in range(COUNT)]
+    shapes = {"x": [{0: Dim.AUTO} for _ in given]}
+    path = str(tmp_path / "program.pt2")
+    exported = torch.export.export(Wide(), (given,), dynamic_shapes=shapes)
+    torch.export.save(exported, path)
+    read_program(path, path)
+
+
+@pytest.mark.parametrize(("count", "reason"), [(300, ""), (2000, "too long")])
+def test_a_name_may_be_long(count: int, reason: str, tmp_path: Path) -> None:
+    module = torch.nn.Module()
+    module.add_module("n" * count, torch.nn.Linear(2, 2))
+    module.forward = lambda x: module.get_submodule("n" * count)(x)
+    path = str(tmp_path / "program.pt2")
+    torch.export.save(torch.export.export(module, (torch.ones(1, 2),)), path)
+    if not reason:
+        read_program(path, path)
+        return
+    with pytest.raises(LoadError, match=reason):
+        read_program(path, path)
+
+
+COUNT = 300
+"""Sizes whose sum takes more than 10,000 characters to write."""
 
 
 def test_a_dozen_programs_are_read_as_torch_reads_them(tmp_path: Path) -> None:

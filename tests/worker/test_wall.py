@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import functools
 import os
+import platform
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,15 +46,47 @@ def attempts(folder: Path) -> dict[str, Callable[[], object]]:
         "tcp": socket.socket,
         "unix": lambda: socket.socket(socket.AF_UNIX),
         "signal": lambda: os.kill(os.getppid(), 0),
+        "mode": lambda: kept.chmod(0o777),
+        "times": lambda: os.utime(kept),
+        "attribute": lambda: os.setxattr(kept, "user.x", b"1"),
+        "limit": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)),
+        **{name: functools.partial(call, *words) for name, words in CALLS.items()},
     }
+
+
+PARENT = os.getppid()
+CALLS = {
+    "alarm": (37, 1000),
+    "setitimer": (38, 0, 0, 0),
+    "timer_create": (222, 0, 0, 0),
+    "handler": (13, signal.SIGUSR2, 0, 0, 8),
+    "tkill": (200, PARENT, 0),
+    "tgkill": (234, PARENT, PARENT, 0),
+    "rt_sigqueueinfo": (129, PARENT, 0, 0),
+    "rt_tgsigqueueinfo": (297, PARENT, PARENT, 0, 0),
+    "pidfd_send_signal": (424, 0, 0, 0, 0),
+    "pidfd_getfd": (438, 0, 0, 0),
+}
+"""By their numbers on x86_64."""
+
+
+def call(*words: int) -> None:
+    """Make a system call; what fails otherwise than by the wall is done."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(*words) < 0 and ctypes.get_errno() == errno.EPERM:
+        raise PermissionError(words)
 
 
 def test_inside_nothing_is_written_started_or_connected(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
 
+    tried_here = attempts(tmp_path)
+    if platform.machine() != "x86_64":
+        tried_here = {k: v for k, v in tried_here.items() if k not in CALLS}
+
     def tried() -> list[str]:
         done = []
-        for name, attempt in attempts(tmp_path).items():
+        for name, attempt in tried_here.items():
             try:
                 attempt()
             except PermissionError:
@@ -59,6 +97,22 @@ def test_inside_nothing_is_written_started_or_connected(tmp_path: Path) -> None:
     assert behind_wall(tried) == []
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept").read_text() == "kept"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86_64")
+def test_these_calls_reach_the_kernel_outside() -> None:
+    call(*CALLS["handler"])
+    call(234, os.getpid(), threading.get_native_id(), 0)
+    behind_wall(lambda: call(234, os.getpid(), threading.get_native_id(), 0))
+    behind_wall(lambda: call(200, threading.get_native_id(), 0))
+
+
+def test_a_process_can_still_abort_behind_the_wall() -> None:
+    code = "import os; from shrinkfx.worker.wall import behind_wall as b; b(os.abort)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == -signal.SIGABRT, done.stderr
 
 
 def test_what_reading_needs_is_possible(tmp_path: Path) -> None:

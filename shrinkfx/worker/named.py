@@ -1,0 +1,122 @@
+"""What names in a file stand for: operators and functions of torch, and nothing else.
+
+torch follows a dotted name attribute by attribute, wherever it leads: past ``torch``
+lie ``ctypes`` and ``os``, and asking ``ctypes.cdll`` for an attribute loads a library
+of that name. Here a step leads from a module of torch to what lies in that module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import operator
+import re
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import _ops
+from torch._export.serde import serialize
+
+_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
+_KINDS: tuple[type | tuple[type, ...], ...] = (
+    (_ops._OpNamespace, _ops._HigherOrderNamespace),
+    (_ops.OpOverloadPacket, _ops.HigherOrderOperator),
+    _ops.OpOverload,
+)
+_FUNCTIONS = (type, types.FunctionType, types.BuiltinFunctionType)
+
+
+def is_operator(text: str) -> bool:
+    """Tell whether a name is one of an operator; this torch need not have it."""
+    found = _OPERATOR.fullmatch(text)
+    if found is None:
+        return False
+    try:
+        _operator(found)
+    except LookupError:
+        return False
+    return True
+
+
+def _operator(found: re.Match[str]) -> Any:
+    """Look an operator up step by step; None if this torch does not have it.
+
+    Raises:
+        LookupError: that leads to something else.
+    """
+    value: Any = torch.ops
+    for kind, part in zip(_KINDS, found.groups(), strict=True):
+        if part is None:
+            break
+        # What a class defines is no operator; asking for it might run it.
+        if part in dir(type(value)):
+            raise LookupError(part)
+        value = getattr(value, part, None)
+        if value is None:
+            return None
+        if not isinstance(value, kind):
+            raise LookupError(part)
+    return value
+
+
+def source(text: str) -> Any:
+    """Give what a node was made from: an operator, a class or function of torch.
+
+    Returns:
+        The text itself where that is something else, or is not imported.
+    """
+    if found := _OPERATOR.fullmatch(text):
+        with contextlib.suppress(LookupError):
+            return _operator(found) or text
+        return text
+    first, *steps = text.split(".")
+    place: Any = {"torch": torch, "_operator": operator, "math": math}.get(first)
+    for step in steps[:-1]:
+        place = vars(place).get(step) if _is_of_torch(place) else None
+    if not steps or not isinstance(place, types.ModuleType):
+        return text
+    last = vars(place).get(steps[-1])
+    own = _is_of_torch(place) or place in (operator, math)
+    return last if own and isinstance(last, _FUNCTIONS) else text
+
+
+def _is_of_torch(place: Any) -> bool:
+    name = getattr(place, "__name__", "")
+    return isinstance(place, types.ModuleType) and name.partition(".")[0] == "torch"
+
+
+# --- what a file says of a node
+
+_AS_TORCH_READS = ("stack_trace", "nn_module_stack", "torch_fn", "custom", "from_node")
+"""Texts, and JSON that stays such."""
+
+_SOURCES = "source_fn_stack"
+
+
+@contextlib.contextmanager
+def sources_looked_up() -> Iterator[None]:
+    """Have torch's reader look up here what a node was made from."""
+    cls = serialize.GraphModuleDeserializer
+    by_torch = cls.deserialize_metadata
+
+    @functools.wraps(by_torch)
+    def metadata(self: Any, given: Mapping[str, str]) -> dict[str, Any]:
+        known = {name: given[name] for name in _AS_TORCH_READS if name in given}
+        read: dict[str, Any] = by_torch(self, known)
+        if stack := given.get(_SOURCES):
+            read[_SOURCES] = [_made_from(text) for text in stack.split(";")]
+        return read
+
+    cls.deserialize_metadata = metadata  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        cls.deserialize_metadata = by_torch  # type: ignore[method-assign]
+
+
+def _made_from(text: str) -> tuple[str, Any]:
+    name, function = text.split(",")
+    return name, source(function)
