@@ -31,6 +31,8 @@ MODULES = "modules"
 
 LOADING = Path(__file__).with_name("loading.py")
 SEED = 7
+SEEN_BY_THE_LIST = ("would unpack", "archive: its list", "follows its list")
+"""Reasons for which a file is refused though one reader would take it."""
 
 
 class Whole(nn.Module):
@@ -203,7 +205,7 @@ def test_two_hundred_bad_files_are_answered_and_none_is_run(
         good = each.name.endswith(" good")
         assert each.said["error"] or "bomb" not in each.name, each
         assert not (good and text), each
-        if each.refused and "unpack" not in each.refused:
+        if each.refused and not any(w in each.refused for w in SEEN_BY_THE_LIST):
             assert each.said["error"], f"refused without a reason: {each}"
     refused = sum(bool(each.said and each.said["error"]) for each in found)
     assert refused > 150  # what is left can be loaded: a changed weight, say
