@@ -151,7 +151,7 @@ class Setup(Message):
         device: where to move the program, or None for where it is.
         arch: the GPU that kernels are made for where there is none.
         reading_cpu_s: what reading the model and inputs may take; 5,000 operators
-            took 43.
+            took 39.
     """
 
     directory: str
