@@ -70,7 +70,7 @@ def minify(
     rtol: float | None = None,
     atol: float | None = None,
     strict: bool = False,
-    baseline_runs: int = 100,
+    baseline_runs: int | None = None,
     max_checks: int | None = None,
     max_minutes: float | None = None,
     out: str | Path | None = None,
@@ -107,7 +107,9 @@ def minify(
             as ``torch.testing`` allows for its dtype.
         atol: the same, absolutely.
         strict: strides must be eager's as well, of dims larger than 1.
-        baseline_runs: how often the original may run before it is said not to fail.
+        baseline_runs: how often the original may run before it is said not to fail;
+            None means up to 100 times, and for as long as compiling it took, a minute
+            at most.
         max_checks: stop after so many.
         max_minutes: stop after so many.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.

@@ -80,9 +80,9 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline-runs",
         type=int,
-        default=100,
         metavar="N",
-        help="runs of the original before it is said not to fail (default 100)",
+        help="runs of the original before it is said not to fail (default: up to 100, "
+        "for as long as compiling it took, a minute at most)",
     )
     group.add_argument(
         "--guard-pages",

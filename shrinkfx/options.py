@@ -43,7 +43,9 @@ class Options:
         until: a kind of failure, ``any``, or None for whatever the baseline shows.
         match: a regular expression that the failure's text must hold.
         check: a command that says whether a ``.pt2`` still fails, or None.
-        baseline_runs: how often the original may run before it is said not to fail.
+        baseline_runs: how often the original may run before it is said not to fail;
+            None means up to 100 times, and for as long as compiling it took, a minute
+            at most.
         device: where to move the program, or None for where it is.
         backend: what compiles and runs it, of ``program.messages.Backend``.
         arch: the GPU that the interpreter's kernels are made for.
@@ -68,7 +70,7 @@ class Options:
     until: str | None = None
     match: str = ""
     check: str | None = None
-    baseline_runs: int = 100
+    baseline_runs: int | None = None
     inputs: Path | None = None
     preload: tuple[str, ...] = ()
     device: str | None = None

@@ -168,7 +168,7 @@ def _run_unchanged(
     if command is None:
         max_calls = MAX_CALLS if described.keeps_state else 1
         asked = options.until, options.match, options.baseline_runs
-        return baseline(compiler, *asked, job.note, max_calls, build)
+        return baseline(compiler, *asked, job.note, max_calls, build, job.budget)
     job.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(job, compiler, command)
