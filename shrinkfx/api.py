@@ -62,6 +62,7 @@ def minify(
     backend: str = Backend.AUTO,
     arch: str = ARCHS[0],
     probe: str | None = None,
+    all_probes: bool = False,
     inductor: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
     build: str = Build.FAST,
@@ -94,6 +95,8 @@ def minify(
         arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
         probe: what the interpreter looks at: ``real``, ``hints``, ``contract`` or
             ``compile``; None means whichever shows the failure.
+        all_probes: ask all of these, to know what the others find, though one has
+            shown the failure.
         inductor: Inductor options of the failing run.
         environment: environment variables of the failing run; ``until``
             ``check-inputs`` adds the one that has inputs checked.
@@ -139,6 +142,7 @@ def minify(
         backend=backend,
         arch=arch,
         probe=probe,
+        all_probes=all_probes,
         inductor=dict(inductor or {}),
         environment=dict(environment or {}),
         build=build,

@@ -149,6 +149,11 @@ def _add_program_options(parser: argparse.ArgumentParser) -> None:
         help="what the interpreter looks at; default: whatever shows the failure",
     )
     group.add_argument(
+        "--all-probes",
+        action="store_true",
+        help="have it look at all of these, though one has shown the failure",
+    )
+    group.add_argument(
         "--inductor-config",
         action="append",
         default=[],

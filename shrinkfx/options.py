@@ -50,6 +50,7 @@ class Options:
         backend: what compiles and runs it, of ``program.messages.Backend``.
         arch: the GPU that the interpreter's kernels are made for.
         probe: the one that the interpreter asks; None means that which shows it.
+        all_probes: have it ask all of them, though one has shown the failure.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
         build: ``fast`` or ``stock``: how the search builds programs for the CPU.
@@ -77,6 +78,7 @@ class Options:
     backend: str = Backend.AUTO
     arch: str = ARCHS[0]
     probe: str | None = None
+    all_probes: bool = False
     inductor: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     build: str = Build.FAST
