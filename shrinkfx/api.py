@@ -114,7 +114,7 @@ def minify(
             None means up to 100 times, and for as long as compiling it took, a minute
             at most.
         max_checks: stop after so many.
-        max_minutes: stop after so many.
+        max_minutes: end after so many, with a verified repro.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
         command: how the run was started, for the repro's header.

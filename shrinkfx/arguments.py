@@ -178,8 +178,8 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--max-minutes",
         type=float,
         metavar="M",
-        help="end after M minutes, baseline and verification included; a part of "
-        "them, a quarter at most, is kept from the search for the latter",
+        help="end after M minutes, baseline and verification included: what can be "
+        "done without is left out, and time for a verified repro is kept",
     )
     group.add_argument(
         "--build",

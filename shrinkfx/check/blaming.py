@@ -72,9 +72,9 @@ class _Again:
             return None
         self.note(f"blame: {what}")
         often = self.compiler.with_options(runs=RUNS_PER_CHILD, **arguments)
-        asked = {"candidate": self.whole.to_json()}
+        candidate = self.whole.to_json()
         with contextlib.suppress(BudgetExhausted):
-            return often.within(share).ask(Task.CANDIDATE, **asked)
+            return often.within(share).ask(Task.CANDIDATE, candidate=candidate)
         return None
 
 

@@ -151,7 +151,8 @@ def _run_unchanged(
     if command.takes_inputs:
         seconds = _see_it_fail_flat(job, compiler, command)
     else:
-        seconds = see_it_fail(command, compiler, options.model.resolve(), None)
+        model = options.model.resolve()
+        seconds = see_it_fail(command, compiler, model, None, job.budget)
     return Baseline(command.target, 1.0, False, seconds)
 
 
@@ -175,7 +176,7 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
     )
     if not inputs.exists():
         raise NotReproducible(command.target.kind, 1, [describe(saved)], NOT_CUTTABLE)
-    seconds = see_it_fail(command, compiler, program, inputs)
+    seconds = see_it_fail(command, compiler, program, inputs, job.budget)
     program.unlink()
     inputs.unlink()
     return seconds

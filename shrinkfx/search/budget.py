@@ -53,10 +53,10 @@ class Budget:
     def seconds_left(self) -> float | None:
         if self.max_seconds is None:
             return None
-        return max(0.0, self._spare_s + self.overtime_s)
+        return max(0.0, self.spare_s + self.overtime_s)
 
     @property
-    def _spare_s(self) -> float:
+    def spare_s(self) -> float:
         """Seconds left that are not kept for the repro; below 0 if those are used."""
         if self.max_seconds is None:
             return math.inf
@@ -69,11 +69,11 @@ class Budget:
 
     def has(self, seconds: float) -> bool:
         """Tell whether so many are left besides what is kept for the repro."""
-        return self._spare_s >= seconds
+        return self.spare_s >= seconds
 
     def share(self) -> float:
         """Seconds that a part of a run may take which others can do without."""
-        return max(0.0, self._spare_s) / _PARTS
+        return max(0.0, self.spare_s) / _PARTS
 
     def keep(self, check_s: float) -> None:
         """Keep what it takes to write and verify a repro, of all of the program even.
@@ -88,7 +88,7 @@ class Budget:
     def must_have(self, seconds: float) -> None:
         """See that so many are left, beyond the limit if need be."""
         if self.max_seconds is not None:
-            self.overtime_s = max(0.0, seconds - self._spare_s)
+            self.overtime_s = max(0.0, seconds - self.spare_s)
 
     def took(self, seconds: float) -> None:
         """Note how long a check has taken."""
