@@ -144,7 +144,7 @@ class Verification:
         self._has_gone_on = True
         if self._kept is None or self._kept.result.candidate != search.reducer.best:
             (job.out / "repro.py").unlink(missing_ok=True)  # it does not fail
-        job.budget.reserve_s = self._reserve_s
+        job.budget.reserve_s, job.budget.overtime_s = self._reserve_s, 0.0
         with stopping(job, self._found):
             search.run_on()
             settle(job, self._subject, self._found)
