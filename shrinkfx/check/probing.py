@@ -67,7 +67,7 @@ def probe_baseline(
     described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
     if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
         said = "\n".join(f"  {text}" for text in described)
-        raise BudgetExhausted(f"no probe has shown the failure by then:\n{said}")
+        raise BudgetExhausted(f"the minutes are too few for the probes:\n{said}")
     raise NotReproducible(wanted, len(shown), described, _advice(shown))
 
 
