@@ -43,7 +43,7 @@ def recall_subject(job: Job, server: Server) -> Subject:
         return _patient(job, subject)
     require_same_versions(job, server, known)
     job.note(f"baseline: {known['target']['text']} (as the journal says)")
-    job.budget.keep(known["check_s"])
+    job.budget.keep(known.get("check_s", 0.0))  # a journal of before has none
     return _patient(job, _read(job, server, known))
 
 

@@ -20,6 +20,7 @@ from shrinkfx.program.messages import Backend, Build, Probe, Task
 from shrinkfx.run.describing import NOT_CUTTABLE, Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
+from shrinkfx.search.journal import Journal
 
 _FACT = "unchanged"
 
@@ -82,6 +83,11 @@ def find_unchanged(
         job.note(f"baseline: {found.base.target.text} (as the journal says)")
     job.budget.keep(found.base.seconds)
     return found
+
+
+def has_begun(journal: Journal) -> bool:
+    """Tell whether a reduction goes by what was seen of the program and its inputs."""
+    return any(journal.fact(name) for name in (_FACT, "baseline"))
 
 
 def require_same_versions(job: Job, server: Server, known: Mapping[str, Any]) -> None:
