@@ -110,7 +110,8 @@ def _not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
     made = sum(runs.made for runs, _ in tried)
     why = [bounds.why_no_more(runs) for runs, bounds in tried]
     advice = "\n".join(dict.fromkeys(filter(None, [_advice(seen, wanted), *why])))
-    seconds = sum(bounds.spent_s for _, bounds in tried) if any(why) else None
+    spent_s = sum(bounds.spent_s for _, bounds in tried)
+    seconds = spent_s if any(why) and spent_s else None
     return NotReproducible(wanted, made, said, advice, seconds)
 
 
