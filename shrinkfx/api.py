@@ -62,6 +62,7 @@ def minify(
     backend: str = Backend.AUTO,
     arch: str = ARCHS[0],
     probe: str | None = None,
+    all_probes: bool = False,
     inductor: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
     build: str = Build.FAST,
@@ -70,7 +71,7 @@ def minify(
     rtol: float | None = None,
     atol: float | None = None,
     strict: bool = False,
-    baseline_runs: int = 100,
+    baseline_runs: int | None = None,
     max_checks: int | None = None,
     max_minutes: float | None = None,
     out: str | Path | None = None,
@@ -94,6 +95,8 @@ def minify(
         arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
         probe: what the interpreter looks at: ``real``, ``hints``, ``contract`` or
             ``compile``; None means whichever shows the failure.
+        all_probes: ask all of these, to know what the others find, though one has
+            shown the failure.
         inductor: Inductor options of the failing run.
         environment: environment variables of the failing run; ``until``
             ``check-inputs`` adds the one that has inputs checked.
@@ -107,9 +110,11 @@ def minify(
             as ``torch.testing`` allows for its dtype.
         atol: the same, absolutely.
         strict: strides must be eager's as well, of dims larger than 1.
-        baseline_runs: how often the original may run before it is said not to fail.
+        baseline_runs: how often the original may run before it is said not to fail;
+            None means up to 100 times, and for as long as compiling it took, a minute
+            at most.
         max_checks: stop after so many.
-        max_minutes: stop after so many.
+        max_minutes: end after so many, with a verified repro.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
         command: how the run was started, for the repro's header.
@@ -137,6 +142,7 @@ def minify(
         backend=backend,
         arch=arch,
         probe=probe,
+        all_probes=all_probes,
         inductor=dict(inductor or {}),
         environment=dict(environment or {}),
         build=build,

@@ -80,9 +80,9 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline-runs",
         type=int,
-        default=100,
         metavar="N",
-        help="runs of the original before it is said not to fail (default 100)",
+        help="runs of the original before it is said not to fail (default: up to 100, "
+        "for as long as compiling it took, a minute at most)",
     )
     group.add_argument(
         "--guard-pages",
@@ -149,6 +149,11 @@ def _add_program_options(parser: argparse.ArgumentParser) -> None:
         help="what the interpreter looks at; default: whatever shows the failure",
     )
     group.add_argument(
+        "--all-probes",
+        action="store_true",
+        help="have it look at all of these, though one has shown the failure",
+    )
+    group.add_argument(
         "--inductor-config",
         action="append",
         default=[],
@@ -173,8 +178,8 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--max-minutes",
         type=float,
         metavar="M",
-        help="end after M minutes, baseline and verification included; a part of "
-        "them, a quarter at most, is kept from the search for the latter",
+        help="end after M minutes, baseline and verification included: what can be "
+        "done without is left out, and time for a verified repro is kept",
     )
     group.add_argument(
         "--build",

@@ -44,20 +44,30 @@ class NotReproducible(ShrinkfxError):
         runs: how often it was run.
         seen: what the runs showed instead.
         advice: the next thing to try.
+        seconds: how long the runs took which compiled nothing, if that has ended them.
     """
 
     exit_code = 3
 
-    def __init__(self, wanted: str, runs: int, seen: list[str], advice: str) -> None:
+    def __init__(
+        self,
+        wanted: str,
+        runs: int,
+        seen: list[str],
+        advice: str,
+        seconds: float | None = None,
+    ) -> None:
         self.wanted = wanted
         self.runs = runs
         self.seen = seen
+        self.seconds = seconds
         asked = "" if wanted == "any" else f" with '{wanted}'"
         texts = "\n".join(f"  {text}" for text in seen)
-        super().__init__(
-            f"the program does not fail{asked}; what {runs} runs did:\n"
-            f"{texts}\n{advice}"
-        )
+        made = f"{runs} runs" if runs != 1 else "1 run"
+        did = f"what {made} did"
+        if seconds is not None:
+            did = f"what {made} in {seconds:.0f} s did"
+        super().__init__(f"the program does not fail{asked}; {did}:\n{texts}\n{advice}")
 
 
 class InvalidEdit(ShrinkfxError):

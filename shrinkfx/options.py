@@ -43,11 +43,14 @@ class Options:
         until: a kind of failure, ``any``, or None for whatever the baseline shows.
         match: a regular expression that the failure's text must hold.
         check: a command that says whether a ``.pt2`` still fails, or None.
-        baseline_runs: how often the original may run before it is said not to fail.
+        baseline_runs: how often the original may run before it is said not to fail;
+            None means up to 100 times, and for as long as compiling it took, a minute
+            at most.
         device: where to move the program, or None for where it is.
         backend: what compiles and runs it, of ``program.messages.Backend``.
         arch: the GPU that the interpreter's kernels are made for.
         probe: the one that the interpreter asks; None means that which shows it.
+        all_probes: have it ask all of them, though one has shown the failure.
         inductor: Inductor options for every compile.
         environment: variables for the worker and for the repro.
         build: ``fast`` or ``stock``: how the search builds programs for the CPU.
@@ -68,13 +71,14 @@ class Options:
     until: str | None = None
     match: str = ""
     check: str | None = None
-    baseline_runs: int = 100
+    baseline_runs: int | None = None
     inputs: Path | None = None
     preload: tuple[str, ...] = ()
     device: str | None = None
     backend: str = Backend.AUTO
     arch: str = ARCHS[0]
     probe: str | None = None
+    all_probes: bool = False
     inductor: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     build: str = Build.FAST

@@ -67,6 +67,7 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
         backend=arguments.backend,
         arch=arguments.arch,
         probe=arguments.probe,
+        all_probes=arguments.all_probes,
         inductor=dict(map(_setting, arguments.inductor_config)),
         environment=dict(_variable("--env", text) for text in arguments.env),
         build=arguments.build,

@@ -72,6 +72,8 @@ def require_sense(options: Options) -> None:
     _check_one_of("build", options.build, tuple(Build))
     if options.probe is not None:
         _check_one_of("probe", options.probe, tuple(Probe))
+        if options.all_probes:
+            raise UsageError(f"--all-probes, or --probe {options.probe}: not both")
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     for name in ("rtol", "atol"):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Ending, Request
 
 Arguments = Mapping[str, Any]
@@ -20,3 +27,86 @@ class FakeServer:
     def ask(self, request: Request) -> Ending:
         self.asked.append(request.arguments)
         return self._answer(request.arguments)
+
+
+class Minutes:
+    """A budget whose time is what a server's answers have taken.
+
+    Attributes:
+        left: seconds, what is kept for the repro included.
+        kept: what a check of the program was said to take.
+    """
+
+    def __init__(self, left: float = math.inf) -> None:
+        self.left = left
+        self.kept = 0.0
+
+    def has(self, seconds: float) -> bool:
+        return self.left - 2 * self.kept >= seconds
+
+    def share(self) -> float:
+        return max(0.0, self.left - 2 * self.kept) / 4
+
+    def keep(self, check_s: float) -> None:
+        self.kept = max(self.kept, check_s)
+
+
+class TimedServer:
+    """Answers with one ending after the other, the last one for ever.
+
+    Takes ``compile_s`` for what it compiles and ``run_s`` for a run of that, and as
+    ``LastingServer`` ends a check that goes beyond the minutes.
+    """
+
+    def __init__(
+        self,
+        *endings: Ending,
+        compile_s: float,
+        run_s: float,
+        minutes: Minutes | None = None,
+        then: Iterable[Ending] = (),
+    ) -> None:
+        self._endings = itertools.chain(endings, then, itertools.repeat(endings[-1]))
+        self.compile_s, self.run_s = compile_s, run_s
+        self.minutes = minutes or Minutes()
+        self.seconds = 0.0
+        self.asked: list[Request] = []
+        self._packages: set[object] = set()
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request)
+        package = request.arguments.get("package")
+        is_compiled = package in self._packages
+        self._packages |= {package} if package else set()
+        seconds = self.run_s if is_compiled else self.compile_s
+        if seconds > self.minutes.left:
+            self.minutes.left = 0.0
+            raise BudgetExhausted("the minutes are spent")
+        self.minutes.left -= seconds
+        self.seconds += seconds
+        return replace(next(self._endings), seconds=seconds)
+
+
+_INPUT = {"seeded": "torch.randn(9)", "exact": ""}
+
+
+def written(asked: Arguments, candidate: Candidate) -> Ending:
+    """Print a program that tells in a line which one it is."""
+    Path(asked["path"]).write_text(json.dumps(candidate.to_json()))
+    Path(asked["data"]).write_bytes(b"values")
+    body = [f"candidate = {json.dumps(candidate.to_json())}", "return (x,)"]
+    source = {
+        "weights": [],
+        "inputs": [{"name": "x", "example": _INPUT, "failing": None}],
+        "branches": [],
+        "members": {},
+        "body": body,
+        "dims": [],
+        "dynamic_shapes": "",
+    }
+    names = ("unprintable", "two_sets", "random", "mutates", "passes")
+    known: dict[str, Any] = dict.fromkeys(names, False)
+    operators = candidate.cost[0]
+    sizes = {"operators": operators, "nodes": operators + 2, "inputs": 1}
+    answer = {**sizes, "dynamic_dims": 0, "source": source, "targets": [], "limits": []}
+    return Ending("exit", answer={**answer, **known})

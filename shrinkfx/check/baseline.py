@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from shrinkfx import scratch
+from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,
     Compiler,
     runs_to_be_sure,
 )
-from shrinkfx.check.sanity import other_cause
-from shrinkfx.errors import NotReproducible
-from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage, asked_for
+from shrinkfx.check.runs import PATIENCE, Bounds, Runs
+from shrinkfx.check.sanity import may_be_the_inputs, other_cause
+from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.messages import Build
 
@@ -45,10 +47,11 @@ def baseline(
     compiler: Compiler,
     until: str | None,
     match: str,
-    max_runs: int,
+    max_runs: int | None,
     note: Callable[[str], None],
     max_calls: int = 1,
     build: Build = Build.STOCK,
+    budget: Allowance = UNLIMITED,
 ) -> Baseline:
     """Run the program in a fresh interpreter, then on in forks.
 
@@ -61,16 +64,19 @@ def baseline(
 
     Args:
         match: a regular expression that the failure's text must hold.
-        max_runs: how often it may run before it is said not to fail.
+        max_runs: how often it may run before it is said not to fail; None means
+            ``MAX_RUNS`` times, and no longer than it took to compile.
         max_calls: how often it may be called in one run.
         build: of the run that looks for other causes.
+        budget: where it is short, what need not be known is not asked.
 
     Raises:
         NotReproducible: it passes, or fails in another way than asked.
+        BudgetExhausted: the first run has not come to its end.
     """
     wanted = until or ANY
     note("baseline: running the program as it is, first in a fresh process")
-    tried: list[_Runs] = []
+    tried: list[tuple[Runs, Bounds]] = []
     with scratch.folder("package") as folder:
         kept = compiler.with_options(package=f"{folder}/first.pt2")
         first, ending = kept.original(fresh=True)
@@ -81,19 +87,32 @@ def baseline(
             own = {"package": f"{folder}/random.pt2", "fallback_random": True}
             ways.insert(0, kept.with_options(**own))
         for way in ways:
+            bounds = Bounds.after(first, max_runs, budget)
             if tried:
-                note(f"it does not fail so: up to {max_runs} more runs, {_OWN_RANDOM}")
-            begun = first if way is kept else way.original()[0]
-            runs = _Runs(wanted, match, [begun])
-            tried.append(runs)
-            calls = _run_often(way, runs, max_runs, max_calls, note)
-            if target := runs.target:
+                often = f"up to {bounds.max_runs} more runs"
+                note(f"it does not fail so: {often}, {_OWN_RANDOM}")
+            begun = first if way is kept else bounds.compiled(way)
+            if begun is None:
+                continue
+            runs = Runs(wanted, match, [begun])
+            tried.append((runs, bounds))
+            calls = _run_often(way, runs, bounds, max_calls, note)
+            if runs.target:
                 way = way.without("package").with_options(calls=calls)
-                return _settled(way, runs, target, build, note)
-    seen = [s for runs in tried for s in (*runs.seen, *runs.later)]
+                return _settled(way, runs, bounds, build, note)
+    raise _not_seen(wanted, tried)
+
+
+def _not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
+    """Say how often it ran, and for how long if that has ended the runs."""
+    seen = [s for runs, _ in tried for s in (*runs.seen, *runs.later)]
     said = list(dict.fromkeys(describe(s) for s in seen))
-    made = sum(r.made for r in tried)
-    raise NotReproducible(wanted, made, said, _advice(seen, wanted))
+    made = sum(runs.made for runs, _ in tried)
+    why = [bounds.why_no_more(runs) for runs, bounds in tried]
+    advice = "\n".join(dict.fromkeys(filter(None, [_advice(seen, wanted), *why])))
+    spent_s = sum(bounds.spent_s for _, bounds in tried)
+    seconds = spent_s if any(why) and spent_s else None
+    return NotReproducible(wanted, made, said, advice, seconds)
 
 
 _OWN_RANDOM = "with random numbers of its own"
@@ -101,8 +120,8 @@ _OWN_RANDOM = "with random numbers of its own"
 
 def _run_often(
     kept: Compiler,
-    runs: _Runs,
-    max_runs: int,
+    runs: Runs,
+    bounds: Bounds,
     max_calls: int,
     note: Callable[[str], None],
 ) -> int:
@@ -112,25 +131,30 @@ def _run_often(
     compile.
     """
     calls = 1
-    in_vain = runs.target is None and max_runs > 1
-    if in_vain or (runs.target and runs.target.stage is Stage.COMPILE):
-        kept = kept.with_options(package=f"{kept.options['package']}.again")
-        runs.seen.append(kept.original()[0])
-    max_calls = min(max_calls, 1 + max_runs - runs.made)  # a run for each but the first
+    in_vain = runs.target is None and bounds.max_runs > 1
+    fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
+    if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
+        again = kept.with_options(package=f"{kept.options['package']}.again")
+        if seen := bounds.compiled(again):
+            kept = again
+            runs.seen.append(seen)
+    max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first one is made
     if max_calls > 1 and all(_passes(s) for s in runs.seen):
-        calls = _calls_needed(kept, runs, max_calls, note)
-    _go_on(kept.with_options(calls=calls), runs, max_runs, note)
+        calls = _calls_needed(kept, runs, bounds, max_calls, note)
+    _go_on(kept.with_options(calls=calls), runs, bounds, note)
     return calls
 
 
 def _settled(
     compiler: Compiler,
-    runs: _Runs,
-    target: Signature,
+    runs: Runs,
+    bounds: Bounds,
     build: Build,
     note: Callable[[str], None],
 ) -> Baseline:
     """Say what has been found, and what else may matter."""
+    target = runs.target
+    assert target is not None
     note(f"baseline: {target}")
     rate = runs.failed / runs.total
     if rate < 1.0:
@@ -140,86 +164,39 @@ def _settled(
         )
         if target.detail == MEMORY and "guard_pages" not in compiler.options:
             note("guard pages may have it fail in every run: --until ima")
-    others = compiler.with_options(build=build)
-    warning = other_cause(others, target, runs.have_shown)
-    if warning:
-        note(f"careful: {warning}")
     seconds = max(s.seconds for s in runs.seen)
+    bounds.budget.keep(seconds)
+    few = bounds.out_of_minutes and runs.failed < ENOUGH
+    warnings = [_FEW_RUNS.format(runs.failed, runs.total)] if few else []
+    warnings += _other_causes(compiler.with_options(build=build), runs, bounds, note)
+    for warning in warnings:
+        note(f"careful: {warning}")
     options = compiler.options
     random, calls = bool(options.get("fallback_random")), options["calls"]
-    return Baseline(target, rate, random, seconds, calls, warning=warning)
+    return Baseline(target, rate, random, seconds, calls, warning="; ".join(warnings))
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """What the runs so far have shown, and whether more would tell more.
-
-    Attributes:
-        later: runs of several calls, none of which showed what was asked for.
-    """
-
-    wanted: str
-    match: str
-    seen: list[Observation]
-    later: list[Observation] = field(default_factory=list)
-
-    @property
-    def total(self) -> int:
-        return sum(s.runs for s in self.seen)
-
-    @property
-    def made(self) -> int:
-        return self.total + len(self.later)
-
-    @property
-    def target(self) -> Signature | None:
-        """The failure asked for that most runs show; the first seen of equals."""
-        shown = [
-            s.signature
-            for s in self.seen
-            if s.signature
-            and asked_for(self.wanted, s.signature)
-            and s.signature.says(self.match)
-        ]
-        if not shown:
-            return None
-        return replace(max(shown, key=self._shows), match=self.match)
-
-    @property
-    def failed(self) -> int:
-        """Count the runs that failed as the target says."""
-        return self._shows(self.target) if self.target else 0
-
-    def _shows(self, failure: Signature) -> int:
-        return sum(failure.admits(s.signature) for s in self.seen)
-
-    def have_shown(self, failure: Signature) -> bool:
-        return any(s.signature and s.signature.admits(failure) for s in self.seen)
-
-    def are_enough(self, max_runs: int) -> bool:
-        target = self.target
-        silent = [s for s in self.seen if s.unresolved]
-        if any(s.invalid for s in self.seen) or len(silent) >= _PATIENCE:
-            return True  # each more would be refused again, or cost as much
-        if self._always_in(Stage.COMPILE, Stage.LOAD):
-            return True  # two processes were no chance
-        if target is None:
-            return self.made >= max_runs
-        if any(target.admits(s.signature) for s in silent):
-            return True  # each one that shows it lasts to a limit
-        # Few failures make a rate that cannot be planned with.
-        return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
-
-    def _always_in(self, *stages: Stage) -> bool:
-        """Tell whether two runs or more have failed alike, in one of the stages."""
-        first, *others = (s.signature for s in self.seen)
-        if first is None or first.stage not in stages:
-            return False
-        return bool(others) and all(map(first.admits, others))
+def _other_causes(
+    compiler: Compiler, runs: Runs, bounds: Bounds, note: Callable[[str], None]
+) -> list[str]:
+    """Look for other causes if there is time to compile it once more."""
+    share = bounds.budget.share()
+    if not (runs.target and may_be_the_inputs(runs.target)):
+        return []
+    if bounds.compile_s > share:
+        note("minutes are short: not running it with its inputs and values checked")
+        return []
+    try:
+        found = other_cause(compiler.within(share), runs.target, runs.have_shown)
+    except BudgetExhausted:
+        return []
+    return [found] if found else []
 
 
-_PATIENCE = 3
-"""Runs that last to a limit, or are killed from outside, before there are no more."""
+_FEW_RUNS = (
+    "minutes were short: it was seen to fail in {} of {} runs, which does not tell "
+    "whether it always does"
+)
 
 
 def _passes(seen: Observation) -> bool:
@@ -227,7 +204,11 @@ def _passes(seen: Observation) -> bool:
 
 
 def _calls_needed(
-    kept: Compiler, runs: _Runs, max_calls: int, note: Callable[[str], None]
+    kept: Compiler,
+    runs: Runs,
+    bounds: Bounds,
+    max_calls: int,
+    note: Callable[[str], None],
 ) -> int:
     """Find the fewest calls after which the program fails; 1 if it never does.
 
@@ -235,7 +216,11 @@ def _calls_needed(
     """
     note(f"it changes its buffers: calling it up to {max_calls} times in a run")
     for calls in range(2, max_calls + 1):
-        seen, _ = kept.with_options(calls=calls).original()
+        if bounds.ends(runs):
+            break
+        seen = bounds.run(kept.with_options(calls=calls))
+        if seen is None:
+            break
         if replace(runs, seen=[seen]).target:
             note(f"call {calls} of a run fails")
             runs.seen[:] = [seen]
@@ -245,22 +230,24 @@ def _calls_needed(
 
 
 def _go_on(
-    kept: Compiler, runs: _Runs, max_runs: int, note: Callable[[str], None]
+    kept: Compiler, runs: Runs, bounds: Bounds, note: Callable[[str], None]
 ) -> None:
     """Run what the last run has compiled until there are runs enough."""
+    max_runs = bounds.max_runs
     if not runs.are_enough(max_runs):
         until = f"until it has failed {ENOUGH} times: does it always?"
-        often = f"up to {max_runs} times" if runs.target is None else until
-        note(f"running it {often}")
-    while not runs.are_enough(max_runs):
+        often = f"up to {max_runs} times{bounds.in_words}"
+        note(f"running it {often if runs.target is None else until}")
+    while not runs.are_enough(max_runs) and not bounds.ends(runs):
         # Each in a process of its own at first: one may see what another left.
         left = max_runs * (ENOUGH if runs.target else 1) - runs.made
         batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, left)
         compiles = runs.target and runs.target.stage is Stage.COMPILE
         again = {"package": None} if compiles else {"runs": batch}
-        runs.seen.append(kept.with_options(**again).original()[0])
+        if seen := bounds.run(kept.with_options(**again)):
+            runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]
-    if len(silent) >= _PATIENCE:
+    if len(silent) >= PATIENCE:
         note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import RUNS_PER_CHILD, Compiler
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
@@ -26,36 +29,57 @@ def interrogate(
     target: Signature,
     known: Evidence,
     note: Callable[[str], None],
+    seconds: float = 0.0,
+    budget: Allowance = UNLIMITED,
 ) -> Evidence:
     """Compile once more where what is known names no operator, thrice at most.
 
     A wrong result is traced to the first wrong value, a death without a word to the
     kernel that was running.
+
+    Args:
+        seconds: what it takes to compile it.
+        budget: where it is short, the search begins without knowing more.
     """
+    again = _Again(compiler, whole, note, seconds, budget)
     if target.stage is Stage.COMPARE:
-        return _with_values(compiler, whole, target, known, note)
+        return _with_values(again, whole, target, known)
     has_names = bool(suspects(known, whole.skeleton, target))
     if has_names or target.stage is not Stage.RUN or "probe" in compiler.options:
         return known
-    note("blame: running it once more, with each launch of a kernel printed")
     inductor = {**compiler.options.get("inductor", {}), **_PRINTER}
-    ending = _again(compiler, whole, inductor=inductor)
-    shows = target.admits(observe(ending).signature)
-    return replace(known, printed=ending.log) if shows else known
+    said = "running it once more, with each launch of a kernel printed"
+    ending = again.run(said, inductor=inductor)
+    shows = ending is not None and target.admits(observe(ending).signature)
+    return replace(known, printed=ending.log) if ending and shows else known
 
 
-def _again(compiler: Compiler, whole: Candidate, **arguments: object) -> Ending:
-    """Run it once more; a flaky one until it fails, or as often as a child may."""
-    often = compiler.with_options(runs=RUNS_PER_CHILD, **arguments)
-    return often.ask(Task.CANDIDATE, candidate=whole.to_json())
+@dataclass(frozen=True)
+class _Again:
+    """Compiles and runs the failing program again, as long as there is time to."""
+
+    compiler: Compiler
+    whole: Candidate
+    note: Callable[[str], None]
+    seconds: float
+    budget: Allowance
+
+    def run(self, what: str, **arguments: object) -> Ending | None:
+        """Run it; a flaky one until it fails, or as often as a child may."""
+        share = self.budget.share()
+        if self.seconds > share:
+            self.note(f"blame: minutes are short: not {what}")
+            return None
+        self.note(f"blame: {what}")
+        often = self.compiler.with_options(runs=RUNS_PER_CHILD, **arguments)
+        candidate = self.whole.to_json()
+        with contextlib.suppress(BudgetExhausted):
+            return often.within(share).ask(Task.CANDIDATE, candidate=candidate)
+        return None
 
 
 def _with_values(
-    compiler: Compiler,
-    whole: Candidate,
-    target: Signature,
-    known: Evidence,
-    note: Callable[[str], None],
+    again: _Again, whole: Candidate, target: Signature, known: Evidence
 ) -> Evidence:
     """Have it return all that it computes, and see what differs from eager's.
 
@@ -65,10 +89,12 @@ def _with_values(
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
     for taps in _rows(values):
         size = sum(skeleton.node(value).nbytes for value in taps)
-        if size * _COPIES > compiler.limits.max_rss_bytes:
+        if size * _COPIES > again.compiler.limits.max_rss_bytes:
             continue
-        note(f"blame: comparing {len(taps)} values that it computes with eager's")
-        ending = _again(compiler, whole, taps=taps)
+        said = f"comparing {len(taps)} values that it computes with eager's"
+        ending = again.run(said, taps=taps)
+        if ending is None:
+            break
         differing = ending.answer.get("differing", ())
         if differing and target.admits(observe(ending).signature):
             seen = dict.fromkeys([*taps, *skeleton.outputs])

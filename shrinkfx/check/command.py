@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shrinkfx import scratch
+from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
@@ -130,17 +132,43 @@ class CommandOracle:
 
 
 def runs_of(
-    command: Command, compiler: Compiler, program: Path, inputs: Path | None
+    command: Command,
+    compiler: Compiler,
+    program: Path,
+    inputs: Path | None,
+    budget: Allowance = UNLIMITED,
 ) -> list[Observation]:
-    """Run the command on one program as often as a repro is verified."""
-    return [command.run(compiler, program, inputs) for _ in range(RUNS)]
+    """Run the command on one program as often as a repro is verified.
+
+    Once at least: more only if there is time.
+    """
+    runs = [command.run(compiler, program, inputs)]
+    _add_runs(runs, command, compiler, program, inputs, budget)
+    return runs
+
+
+def _add_runs(
+    runs: list[Observation],
+    command: Command,
+    compiler: Compiler,
+    program: Path,
+    inputs: Path | None,
+    budget: Allowance,
+) -> None:
+    with contextlib.suppress(BudgetExhausted):
+        while len(runs) < RUNS and budget.has(runs[-1].seconds):
+            runs.append(command.run(compiler, program, inputs))
 
 
 RUNS = 3
 
 
 def see_it_fail(
-    command: Command, compiler: Compiler, program: Path, inputs: Path | None
+    command: Command,
+    compiler: Compiler,
+    program: Path,
+    inputs: Path | None,
+    budget: Allowance = UNLIMITED,
 ) -> float:
     """Run the command on the unchanged program.
 
@@ -150,12 +178,14 @@ def see_it_fail(
     Raises:
         NotReproducible: it does not exit with status 0 each time.
     """
-    seen = runs_of(command, compiler, program, inputs)
+    seen = [command.run(compiler, program, inputs)]
+    budget.keep(seen[0].seconds)
+    _add_runs(seen, command, compiler, program, inputs, budget)
     if not all(command.target.admits(s.signature) for s in seen):
         said = [_describe(command, s) for s in seen]
         by_hand = command.text.replace(PROGRAM, str(program))
         advice = f"try it by hand: {by_hand.replace(INPUTS, str(inputs))}"
-        raise NotReproducible(f"--check {command.text}", RUNS, said, advice)
+        raise NotReproducible(f"--check {command.text}", len(seen), said, advice)
     return max(s.seconds for s in seen)
 
 

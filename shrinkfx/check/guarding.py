@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shrinkfx import scratch
+from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import ENOUGH, Compiler
 from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
@@ -52,23 +53,38 @@ class Guarding:
 
 
 def find_guarding(
-    compiler: Compiler, until: str | None, match: str, note: Callable[[str], None]
+    compiler: Compiler,
+    until: str | None,
+    match: str,
+    note: Callable[[str], None],
+    budget: Allowance = UNLIMITED,
 ) -> Guarding:
     """Run the program without guard pages and with them until the failure shows.
 
-    Settings with the same code are tried on one package, compiled once.
+    Settings with the same code are tried on one package, compiled once. Where minutes
+    are short, it runs once without, and is not compiled again to be run otherwise.
+
+    Raises:
+        BudgetExhausted: not even the first run has come to its end.
     """
     note("guard pages: running the program without them and with them")
     with scratch.folder("package") as folder:
         reused = compiler.with_options(package=f"{folder}/reused.pt2")
         other = compiler.with_options(package=f"{folder}/not-reused.pt2")
-        runs = [reused.original()[0] for _ in range(_PLAIN_RUNS)]
+        runs = [reused.original()[0]]
+        compiling_s = runs[0].seconds
+        if compiling_s <= budget.share():
+            runs += [reused.original()[0] for _ in range(_PLAIN_RUNS - 1)]
         plain = in_words(runs)
-        steady = all(_is_wanted(seen, until, match) for seen in runs)
+        wanted = [_is_wanted(seen, until, match) for seen in runs]
+        steady = all(wanted) and len(runs) == _PLAIN_RUNS
         note(f"without guard pages: {plain}")
         for name, options in _SETTINGS.items():
-            if steady and "inductor" in options:
+            if all(wanted) and "inductor" in options:
                 continue  # it fails with its own code, and so must the result
+            if "inductor" in options and compiling_s > budget.share():
+                note(f"minutes are short: not trying guard pages {name}")
+                continue
             compiled = other if "inductor" in options else reused
             seen, _ = compiled.with_options(**options).original()
             if _is_wanted(seen, until, match):

@@ -80,6 +80,12 @@ class Compiler:
     def with_limits(self, limits: Limits, meter: Meter) -> Compiler:
         return dataclasses.replace(self, limits=limits, meter=meter)
 
+    def within(self, seconds: float) -> Compiler:
+        """Shorten the time limit, for questions that may stay without an answer."""
+        timeout_s = min(self.limits.timeout_s, seconds)
+        limits = dataclasses.replace(self.limits, timeout_s=timeout_s)
+        return dataclasses.replace(self, limits=limits, patience=None)
+
     def ask(self, task: Task, *, fresh: bool = False, **arguments: object) -> Ending:
         build = {} if self.builds.pay else {"build": Build.STOCK}
         request = Request(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline import Baseline, describe
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.errors import NotReproducible
+from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.messages import Ending, Probe
@@ -19,35 +22,84 @@ def probe_baseline(
     match: str,
     probes: Sequence[Probe],
     note: Callable[[str], None],
+    *,
+    ask_all: bool = False,
+    budget: Allowance = UNLIMITED,
 ) -> Baseline:
-    """Ask each probe once, and the one that shows the failure twice more.
+    """Ask one probe after the other until one shows the failure; that one twice more.
 
     The interpreter runs one program after the other, on memory that no other
     process has a part in: what it finds, it finds again.
 
+    Args:
+        probes: each may show it; those that tell most of a kind are asked first.
+        ask_all: ask the others too, to know what they find.
+        budget: a probe takes no more than half of the minutes, so that the next one
+            can be asked, or what this one shows be verified.
+
     Raises:
         NotReproducible: none shows what was asked for, or it does not show again.
+        BudgetExhausted: the minutes were spent before one did.
     """
     wanted = until or ANY
-    if wanted not in (ANY, Kind.COMPILE_ERROR, Kind.HANG):
-        probes = [p for p in probes if p is not Probe.COMPILE] or probes
     shown: dict[Probe, Observation] = {}
     warnings: dict[Probe, str] = {}
+    showing: Probe | None = None
+    probes = _most_telling_first(probes, wanted)
     for probe in probes:
-        shown[probe], ending = compiler.with_options(probe=probe).original()
-        note(f"probe {probe} ({_LOOKS_AT[probe]}): {_said(probe, shown[probe])}")
+        if showing and not (ask_all and budget.has(shown[showing].seconds)):
+            break
+        is_last = probe is probes[-1] and not showing
+        within = math.inf if is_last else 2 * budget.share()
+        seen, ending = _asked(compiler.with_options(probe=probe), within)
+        shown[probe] = seen
+        note(f"probe {probe} ({_LOOKS_AT[probe]}): {_said(probe, seen)}")
         if sampled := _sampled(ending):
             warnings[probe] = f"{_SAMPLED}: {'; '.join(sampled)}"
             note(warnings[probe])
-    for probe, seen in shown.items():
-        found = seen.signature
-        if not found or _is_of_the_probe(probe, seen):
-            continue
-        if asked_for(wanted, found) and found.says(match):
-            base = _confirmed(compiler, probe, seen, match, note)
-            return replace(base, warning=warnings.get(probe, ""))
+        if not showing and _shows(probe, seen, wanted, match):
+            showing = probe
+            budget.keep(seen.seconds)
+    if showing is not None:
+        base = _confirmed(compiler, showing, shown[showing], match, note, budget)
+        known = filter(None, [base.warning, warnings.get(showing, "")])
+        return replace(base, warning="; ".join(known))
     described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
-    raise NotReproducible(wanted, len(probes), described, _advice(shown))
+    if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
+        said = "\n".join(f"  {text}" for text in described)
+        raise BudgetExhausted(f"the minutes are too few for the probes:\n{said}")
+    raise NotReproducible(wanted, len(shown), described, _advice(shown))
+
+
+def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
+    """Put the probe first that tells most of a kind, and leave out what tells nothing.
+
+    Where the kind is not known, that is the one which runs what the user would.
+    """
+    if wanted in (Kind.COMPILE_ERROR, Kind.HANG):
+        return sorted(probes, key=lambda probe: probe is not Probe.COMPILE)
+    if wanted != ANY:
+        return [p for p in probes if p is not Probe.COMPILE] or list(probes)
+    return list(probes)
+
+
+def _asked(compiler: Compiler, within_s: float) -> tuple[Observation, Ending]:
+    """Ask a probe for so many seconds at most; what that cuts short is no hang."""
+    seen, ending = compiler.within(within_s).original()
+    if ending.how == "timeout" and within_s < compiler.limits.timeout_s:
+        seen = replace(seen, signature=None, unresolved=_CUT_SHORT)
+    return seen, ending
+
+
+_CUT_SHORT = "it takes more than half of the minutes that were left"
+
+
+def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
+    """Tell whether a probe has shown the failure that was asked for."""
+    found = seen.signature
+    if not found or _is_of_the_probe(probe, seen):
+        return False
+    return asked_for(wanted, found) and found.says(match)
 
 
 _SAMPLED = "large grids, of which only some programs ran"
@@ -66,11 +118,16 @@ def _confirmed(
     first: Observation,
     match: str,
     note: Callable[[str], None],
+    budget: Allowance,
 ) -> Baseline:
     assert first.signature is not None
     target = first.signature.with_match(match)
     asked = compiler.with_options(probe=probe)
-    seen = [first, asked.original(fresh=True)[0], asked.original()[0]]
+    seen = [first]
+    for fresh in (True, False):
+        if first.seconds <= budget.share():
+            with contextlib.suppress(BudgetExhausted):
+                seen.append(asked.original(fresh=fresh)[0])
     failed = sum(target.admits(s.signature) for s in seen)
     if failed < len(seen):
         described = list(dict.fromkeys(describe(s) for s in seen))
@@ -78,8 +135,14 @@ def _confirmed(
         raise NotReproducible(target.kind, len(seen), described, advice)
     note(f"baseline: {target}")
     seconds = max(s.seconds for s in seen)
-    return Baseline(target, 1.0, False, seconds, probe=probe)
+    warning = ""
+    if len(seen) == 1:
+        warning = _SHOWN_ONCE
+        note(f"careful: {warning}")
+    return Baseline(target, 1.0, False, seconds, probe=probe, warning=warning)
 
+
+_SHOWN_ONCE = "minutes were short: the probe has shown it once, and was asked no more"
 
 _LOOKS_AT = {
     Probe.REAL: "the kernels on the failing inputs",
@@ -106,6 +169,8 @@ _IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
 
 def _said(probe: Probe, seen: Observation) -> str:
     """Say what a probe found; only one of them compares results with eager."""
+    if seen.unresolved == _CUT_SHORT:
+        return f"cannot tell: {_CUT_SHORT}"
     if seen.signature and _is_of_the_probe(probe, seen):
         why = seen.unresolved or f"Inductor for Python: {seen.signature}"
         return f"cannot tell: {why}"

@@ -19,7 +19,7 @@ def other_cause(
     Returns:
         What may be the cause, or ''. Not what comes to light where it passes, too.
     """
-    if not _may_be_the_inputs(target):
+    if not may_be_the_inputs(target):
         return ""
     seen = compiler.with_options(sanity=True).original()[0]
     shown = seen.signature
@@ -39,6 +39,7 @@ def other_cause(
     )
 
 
-def _may_be_the_inputs(target: Signature) -> bool:
+def may_be_the_inputs(target: Signature) -> bool:
+    """Tell whether what a program is given may be why it fails."""
     ran = target.stage in (Stage.RUN, Stage.COMPARE)
     return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)

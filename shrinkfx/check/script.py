@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shrinkfx import scratch
+from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import Asks, Limits, Meter
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.transcript import as_check
@@ -27,6 +30,7 @@ class ScriptRunner:
         probe: what the interpreter asks, where the server has it for CUDA.
         guard: with these guard pages, which that server must have.
         note: takes what a person should know.
+        times: seconds of each run so far.
     """
 
     server: Asks
@@ -35,6 +39,7 @@ class ScriptRunner:
     probe: str = Probe.REAL
     guard: Guard = Guard.OFF
     note: Callable[[str], None] = lambda _: None
+    times: list[float] = field(default_factory=list)
 
     def run(self, files: Sequence[Path], *, fresh: bool) -> Observation:
         """Copy ``files`` away and run the first of them.
@@ -59,6 +64,7 @@ class ScriptRunner:
                 fresh=fresh,
             )
             ending = self.meter.add(self.server.ask(request))
+            self.times.append(ending.seconds)
             return observe(as_check(ending, script.read_text(), script.name))
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool:
@@ -66,20 +72,28 @@ class ScriptRunner:
         fresh = _sets_variables(files[0])
         return target.admits(self.run(files, fresh=fresh).signature)
 
-    def again(self, files: Sequence[Path], target: Signature) -> int:
-        """Run twice more, once fresh and once in a fork, and count the failures.
+    def again(
+        self, files: Sequence[Path], target: Signature, budget: Allowance = UNLIMITED
+    ) -> list[bool]:
+        """Run twice more, once fresh and once in a fork; tell of each if it failed so.
 
-        What reads files of this machine by their paths shows nothing of another one.
+        Where minutes are short there are fewer. What reads files of this machine by
+        their paths shows nothing of another one.
         """
         if _is_tied(files[0]):
             self.note(_TIED)
-            return 0
-        second = _sets_variables(files[0])
-        seen = [self.run(files, fresh=fresh) for fresh in (True, second)]
-        others = [s for s in seen if not target.admits(s.signature)]
-        for other in others:
-            self.note(f"a run of the repro did otherwise: {describe(other)}")
-        return len(seen) - len(others)
+            return [False, False]
+        failed = []
+        for fresh in (True, _sets_variables(files[0])):
+            if not budget.has(max(self.times, default=0.0)):
+                self.note("minutes are short: running the repro no more")
+                break
+            with contextlib.suppress(BudgetExhausted):
+                seen = self.run(files, fresh=fresh)
+                failed.append(target.admits(seen.signature))
+                if not failed[-1]:
+                    self.note(f"a run of the repro did otherwise: {describe(seen)}")
+        return failed
 
 
 _TIED = (

@@ -21,6 +21,7 @@ from shrinkfx.run.job import Job
 from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.session import content_of
 from shrinkfx.run.subject import BASELINE_TIMEOUT_S
+from shrinkfx.run.unchanged import has_begun
 from shrinkfx.search.examples import Example, judge_example
 from shrinkfx.search.journal import SweepJournal
 
@@ -169,7 +170,7 @@ class Runner:
         Args:
             passing: sizes at which a program that is reduced must go on to pass.
         """
-        if path.exists() and self.job.journal.fact("baseline"):
+        if path.exists() and has_begun(self.job.journal):
             return path  # a reduction has begun with these very bytes
         arguments: dict[str, Any] = {"sizes": self.space.named(sizes)}
         if passing is not None:

@@ -47,7 +47,9 @@ def with_suspects(
         stopped=described.stopped,
     )
     if subject.command is None:
-        known = interrogate(found.compiler, whole, target, known, job.note)
+        seconds = failed.seconds / failed.runs
+        asked = found.compiler, whole, target, known, job.note
+        known = interrogate(*asked, seconds, job.budget)
     blamed = suspects(known, whole.skeleton, target)
     for tie in ties(blamed)[:_SHOWN]:
         job.note(str(tie))

@@ -32,7 +32,7 @@ def choose_build(
     """
     seen.append(subject.oracle(**options).check(subject.whole))
     if seen[-1].reproduced:
-        return _asking_only_what_fails(subject, seen[-1])
+        return _asking_only_what_fails(job, subject, seen[-1])
     if subject.build is Build.STOCK or subject.compiler.options.get("opened"):
         return None  # without cond it is only worth one question
     stock = subject.built_stock()
@@ -43,7 +43,7 @@ def choose_build(
     return stock
 
 
-def _asking_only_what_fails(subject: Subject, whole: Verdict) -> Subject:
+def _asking_only_what_fails(job: Job, subject: Subject, whole: Verdict) -> Subject:
     """Have candidates built no further than to the step that fails.
 
     What has raised before the compiler was called will not need it. A file that the
@@ -56,6 +56,8 @@ def _asking_only_what_fails(subject: Subject, whole: Verdict) -> Subject:
     if subject.target.kind is not Kind.COMPILE_ERROR:
         return subject  # a time limit, or a signal: it might strike elsewhere
     only = subject.with_options(only=step)
-    if step == Step.LOWERING or only.oracle().check(subject.whole).reproduced:
+    if step == Step.LOWERING:
         return only
-    return subject
+    if whole.observation.seconds > job.budget.share():
+        return subject  # to ask might take more than it saves
+    return only if only.oracle().check(subject.whole).reproduced else subject

@@ -91,7 +91,7 @@ def verify_by_command(
                 written.files[0].unlink()
                 written = Written((job.out / "minimal.pt2",), "the program itself")
         program = (job.out / "minimal.pt2").resolve()
-        runs = runs_of(subject.command, compiler, program, inputs)
+        runs = runs_of(subject.command, compiler, program, inputs, job.budget)
     if takes_inputs:
         written = replace(written, files=(*written.files, job.out / INPUTS))
     failed = sum(subject.target.admits(seen.signature) for seen in runs)

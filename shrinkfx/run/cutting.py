@@ -11,7 +11,7 @@ from shrinkfx.errors import LoadError, NotReproducible
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.blaming import with_suspects
-from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.describing import NOT_CUTTABLE, Described, describe_program
 from shrinkfx.run.job import Job
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def _without_conds(job: Job, subject: Subject, described: Described) -> Subject 
     program = described.skeleton
     if all(program.node(name).target != "cond" for name in program.operators):
         return None
+    if job.budget.check_s > job.budget.share():
+        return None  # it would be better to cut, and can be cut without that
     try:
         subject, opened = _in_form(job, subject, opened=True)
     except LoadError as error:
@@ -65,10 +67,3 @@ def _in_form(
     compiler, described = describe_program(job, compiler)
     whole = Candidate.whole(described.skeleton)
     return replace(subject, compiler=compiler, whole=whole), described
-
-
-NOT_CUTTABLE = (
-    "these are the program with its inputs flat, without in-place operators and with "
-    "them: the forms that can be cut. As the file holds it, it does fail; please "
-    "report this with the .pt2"
-)

@@ -78,3 +78,10 @@ def _why_undescribed(ending: Ending) -> tuple[str, str]:
     frames = "\n  ".join(frames_of_death(ending.log))
     where = f"its innermost frames:\n  {frames}\n" if frames else ""
     return reason, f"{where}does it run without shrinkfx, in eager?"
+
+
+NOT_CUTTABLE = (
+    "these are the program with its inputs flat, without in-place operators and with "
+    "them: the forms that can be cut. As the file holds it, it does fail; please "
+    "report this with the .pt2"
+)

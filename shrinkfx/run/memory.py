@@ -19,6 +19,11 @@ from shrinkfx.run.job import Job
 
 _SANITIZE_TIMEOUT_S = 600.0
 
+_CHECKS = 4
+"""Checks' worth of time that there must be left for one that nothing hangs on."""
+
+_SHORT = "not run: minutes were short"
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -52,7 +57,8 @@ def guard(job: Job, server: Server, compiler: Compiler) -> Guarding:
     if ready.no_guard_pages:
         job.note(f"no guard pages: {ready.no_guard_pages}")
         return Guarding()
-    return find_guarding(compiler, options.until, options.match, job.note)
+    asked = options.until, options.match, job.note, job.budget
+    return find_guarding(compiler, *asked)
 
 
 def examine(
@@ -71,6 +77,8 @@ def examine(
     memory = _without_guard_pages(job, compiler, target, best, form, known)
     if not memory.plain:
         return memory
+    if not job.budget.has(_CHECKS * job.budget.pace_s):
+        return replace(memory, no_report=_SHORT)
     compiler = _for_verifying(job, compiler, form)
     job.note("running the result under AddressSanitizer")
     report, why = _sanitized(compiler, best)
@@ -92,13 +100,16 @@ def _without_guard_pages(
         return Memory()
     if known:
         return Memory(Guard.OFF, known)
+    pages = Guard(compiler.options["guard_pages"])
+    if not job.budget.has(_CHECKS * job.budget.pace_s):
+        return Memory(pages, no_report=_SHORT)
     compiler = _for_verifying(job, compiler, form)
     seen = seen_plainly(compiler, target, best)
     plain = in_words(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)
     job.note(f"without guard pages the result is silent: {plain}")
-    return Memory(Guard(compiler.options["guard_pages"]), plain)
+    return Memory(pages, plain)
 
 
 def _for_verifying(job: Job, compiler: Compiler, form: str) -> Compiler:

@@ -152,7 +152,7 @@ def ways_to_carry(
     operators = [_qualified(target) for target in printed["targets"]]
     program = job.out / "minimal.pt2"
     meter = job.meters["verify"]
-    deadline = time.monotonic() + seconds_for(job.budget.seconds_left)
+    deadline = time.monotonic() + seconds_for(job.budget.spare_s - job.budget.pace_s)
     judge = Judge(bare, limits, meter, program, operators, about, job.note, deadline)
     beside = Beside.from_json(server.ready.beside)
 
@@ -166,9 +166,9 @@ def ways_to_carry(
     return distinct([made(cut) for cut in cuts[custom]])
 
 
-def seconds_for(left: float | None) -> float:
-    """Say how long to ask, of the time that a run still has."""
-    return MAX_SECONDS if left is None else min(MAX_SECONDS, left / PART_OF_THE_REST)
+def seconds_for(left_s: float) -> float:
+    """Say how long to ask, of the time that a run still has besides running a repro."""
+    return min(MAX_SECONDS, max(0.0, left_s) / PART_OF_THE_REST)
 
 
 def smallest_first(

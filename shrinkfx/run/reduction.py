@@ -98,6 +98,8 @@ def reduce(job: Job, subject: Subject) -> Found:
         job.note(f"of the file's {before} operators, the form that is cut makes {cut}")
     job.listener(Started(subject.whole.cost[0], job.options.max_checks))
     with stopping(job, found):
+        if subject.unasked:
+            raise BudgetExhausted(subject.unasked)
         found.search.run()
         if found.plainly:
             confirm_plainly(job, subject, found)
@@ -191,6 +193,9 @@ def _ablate(job: Job, subject: Subject, found: Found) -> None:
     try:
         rest = subject.whole.edit([Drop(found.reducer.best.keep)])
     except InvalidEdit:
+        return
+    if job.budget.check_s > job.budget.share():
+        job.note("minutes are short: not asking what the program does without these")
         return
     try:
         verdict = found.reducer.ask("ablation", rest, judged=False)

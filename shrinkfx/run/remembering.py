@@ -13,7 +13,6 @@ from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.patience import Patience
 from shrinkfx.check.server import Server
-from shrinkfx.errors import UsageError
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
@@ -21,6 +20,7 @@ from shrinkfx.report.summary import Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject, find_subject
+from shrinkfx.run.unchanged import require_same_versions
 
 _FACT = "baseline"
 
@@ -38,34 +38,21 @@ def recall_subject(job: Job, server: Server) -> Subject:
     known = job.journal.fact(_FACT)
     if known is None:
         subject = find_subject(job, server)
-        known = _stated(job, server, subject)
-        job.journal.note(_FACT, known)
-        return _patient(job, subject, known["seconds"])
-    if known["versions"] != dict(server.ready.versions):
-        then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
-        raise UsageError(
-            f"--resume {job.out}: that run was with {then}, whose answers say nothing "
-            "of what is installed here now: run anew with another --out"
-        )
+        if not subject.unasked:  # else a session with more minutes asks
+            job.journal.note(_FACT, _stated(job, server, subject))
+        return _patient(job, subject)
+    require_same_versions(job, server, known)
     job.note(f"baseline: {known['target']['text']} (as the journal says)")
-    return _patient(job, _read(job, server, known), known["seconds"])
+    job.budget.keep(known.get("check_s", 0.0))  # a journal of before has none
+    return _patient(job, _read(job, server, known))
 
 
-def _patient(job: Job, subject: Subject, seconds: float) -> Subject:
-    """Have the search learn how long checks take, and end in time for the rest.
-
-    To write the result and to see it fail takes about what the baseline took.
-    """
-    if job.budget.max_seconds is not None:
-        job.budget.reserve_s = min(seconds, job.budget.max_seconds * _RESERVED)
+def _patient(job: Job, subject: Subject) -> Subject:
+    """Have the search learn how long checks take."""
     if job.options.timeout_s is not None:
         return subject
     patience = Patience(subject.compiler.limits.timeout_s)
     return replace(subject, compiler=replace(subject.compiler, patience=patience))
-
-
-_RESERVED = 0.25
-"""The most of ``--max-minutes`` that is kept from the search."""
 
 
 def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
@@ -81,7 +68,7 @@ def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
         "guarding": asdict(subject.guarding),
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": job.warnings,
-        "seconds": job.budget.seconds - job.budget.seconds_before,
+        "check_s": job.budget.check_s,
         "cpu_seconds": job.meters["baseline"].cpu_seconds,
     }
 

@@ -32,9 +32,6 @@ from shrinkfx.run.reduction import Found
 from shrinkfx.run.settings import inherited, to_ask_about
 from shrinkfx.run.subject import Subject
 
-RUNS = 3
-"""Runs of a repro that verify it: when it is written, in a fresh process, in a fork."""
-
 
 class NotWritten(WorkerError):
     """The worker lives, but cannot write this result: perhaps it can another."""
@@ -120,18 +117,20 @@ def verify(
     """
     verified = verify_as_is(job, server, subject, result, printed)
     pages = Guard(subject.compiler.options.get("guard_pages", Guard.OFF))
-    if verified.failed == RUNS or pages == result.memory.guard:
+    if verified.always_fails or pages == result.memory.guard:
         return verified
     # Whether an overrun heap is noticed depends on how all else in it lies.
     job.note("it does not fail in every run: writing and running it for guard pages")
-    known = filter(None, [result.memory.plain, _SCRIPT.format(verified.failed, RUNS)])
+    known = filter(None, [result.memory.plain, _said_of(verified)])
     memory = replace(result.memory, guard=pages, plain="; ".join(known))
     result = replace(result, memory=memory)
     printed = write(job, subject.compiler, result)  # its data may be gone
     return verify_as_is(job, server, subject, result, printed)
 
 
-_SCRIPT = "run as a script it fails so in {} of {} runs"
+def _said_of(verified: Verified) -> str:
+    counts = f"{verified.failed} of {verified.runs}"
+    return f"run as a script it fails so in {counts} runs"
 
 
 def verify_as_is(
@@ -141,7 +140,11 @@ def verify_as_is(
     result: Result,
     printed: Mapping[str, Any],
 ) -> Verified:
-    """Write the simplest repro that fails, with the guard pages that are known of."""
+    """Write the simplest repro that fails, with the guard pages that are known of.
+
+    It is run three times: when it is written, in a fresh process, and in a fork. Where
+    minutes are short, fewer times, but once in any case.
+    """
     job.note("writing repro.py and running it in an empty folder")
     told = about(job, server, subject, result, printed)
     # A stranger's environment: the script must set what matters itself.
@@ -156,9 +159,12 @@ def verify_as_is(
         )
         ways = ways_to_carry(job, server, bare, subject.compiler.limits, printed, told)
         asked = to_ask_about(job.options.environment)
+        if not job.budget.has((len(asked) + 2) * job.budget.pace_s):
+            asked = []
         written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
-        failed = written.fails + runner.again(written.files, told.signature)
-        return Verified(written, RUNS, failed, result.memory)
+        again = runner.again(written.files, told.signature, job.budget)
+        failed = [written.fails, *again]
+        return Verified(written, len(failed), sum(failed), result.memory)
 
 
 def about(

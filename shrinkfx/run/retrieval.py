@@ -143,6 +143,9 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, A
         if not digests:
             there = _by_catch(journal, baseline)
             raise UsageError(f"--candidate {digest}: none begins so in {path}; {there}")
+    if baseline is None:
+        why = "the minutes of that run were spent before its search"
+        raise UsageError(f"--candidate {digest}: {why}: --resume {folder}")
     if len(digests) > 1:
         what = f"{len(digests)} candidates begin so in {path}: give more digits"
         raise UsageError(f"--candidate {digest}: {what}")

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from shrinkfx.check.baseline import Baseline, baseline, describe
-from shrinkfx.check.command import RUNS, Command, CommandOracle, see_it_fail
+from shrinkfx.check.command import Command, CommandOracle
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.patience import time_limit
-from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
-from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.failure.blame import Suspect
-from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
+from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Build, Probe, Task
+from shrinkfx.program.messages import Backend, Build
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import can_build_fast
-from shrinkfx.run.cutting import NOT_CUTTABLE, in_a_form_that_fails
+from shrinkfx.run.cutting import in_a_form_that_fails
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
-from shrinkfx.run.memory import guard
+from shrinkfx.run.unchanged import find_unchanged
 
 BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
-
-MAX_CALLS = 10
-"""Calls in one run of a program that changes its buffers, before it passes."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,7 @@ class Subject:
         command: the user's own test, or None.
         guarding: the guard pages that its failure needs.
         suspects: operators that the failure may come from, the surest first.
+        unasked: why nobody knows whether it can be cut in this form, or ''.
     """
 
     whole: Candidate
@@ -54,6 +52,7 @@ class Subject:
     command: Command | None = None
     guarding: Guarding = field(default_factory=Guarding)
     suspects: tuple[Suspect, ...] = ()
+    unasked: str = ""
 
     @property
     def calls(self) -> int:
@@ -98,29 +97,23 @@ def find_subject(job: Job, server: Server) -> Subject:
     meter = job.meters["baseline"]
     meter.cpu_seconds += server.ready.cpu_seconds
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
-    if job.options.probe and server.ready.backend != Backend.INTERPRETER:
-        raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
-    compiler, described = describe_program(job, compiler)
-    if ignored := server.ready.ignored_options:
-        job.warnings.append(_IGNORED.format(", ".join(ignored)))
-        job.note(job.warnings[-1])
+    if server.ready.backend != Backend.INTERPRETER:
+        _refuse_probes(job.options)
     check, cwd = job.options.check, job.options.cwd
     command = Command.parse(check, cwd) if check else None
-    guarding = Guarding() if command else guard(job, server, compiler)
-    compiler = compiler.with_options(**guarding.options, sought=job.options.until or "")
-    compiler = compiler.with_options(**job.options.closeness)
-    backend = Backend(server.ready.backend)
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
-    base = _run_unchanged(job, backend, compiler, described, command, build)
+    with _telling_that_nothing_was_seen():
+        compiler, described = describe_program(job, compiler)
+        if ignored := server.ready.ignored_options:
+            job.warnings.append(_IGNORED.format(", ".join(ignored)))
+            job.note(job.warnings[-1])
+        asked = job, server, compiler, described, command, build
+        unchanged = find_unchanged(*asked)
+    base = unchanged.base
     job.warnings += [base.warning] if base.warning else []
     limits = job.limits(time_limit(base.seconds))
-    compiler = compiler.with_limits(limits, meter).with_options(
-        fallback_random=base.fallback_random, calls=base.calls
-    )
-    if base.probe:
-        compiler = compiler.with_options(probe=base.probe)
-    # As outputs come and go, another one that differs may be the first.
-    compiler = compiler.with_options(sought=base.target.kind)
+    compiler = compiler.with_options(**unchanged.options, **job.options.closeness)
+    compiler = compiler.with_limits(limits, meter)
     skeleton = described.skeleton
     before = Sizes(
         operators=skeleton.original_operators,
@@ -131,73 +124,53 @@ def find_subject(job: Job, server: Server) -> Subject:
     if build is Build.FAST:
         compiler = compiler.with_options(build=build)
     whole = Candidate.whole(skeleton)
-    asked = (base.target, base.rate, command, guarding)
-    subject = Subject(whole, before, compiler, *asked)
-    subject = in_a_form_that_fails(job, subject, described)
+    found = (base.target, base.rate, command, unchanged.guarding)
+    subject = Subject(whole, before, compiler, *found)
+    subject = _in_a_form_that_fails(job, subject, described)
     compiler = subject.compiler.with_limits(limits, job.meters["search"])
     return replace(subject, compiler=compiler)
 
 
-_INTERPRETED = (
-    "no CUDA here: Inductor's kernels for {} run on Triton's interpreter, and each of "
-    "their accesses is checked"
-)
+def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
+    """Find out which form of the program can be cut, if there is time to ask."""
+    known = list(job.lies), list(job.warnings)
+    if job.budget.has(job.budget.check_s * _FAST):
+        with contextlib.suppress(BudgetExhausted):
+            return in_a_form_that_fails(job, subject, described)
+    job.lies[:], job.warnings[:] = known
+    return replace(subject, unasked=_NO_SEARCH.format(job.budget.seconds / 60))
+
+
+_FAST = 0.5
+"""What the fast build takes of a first check's time, at the least."""
+
+_NO_SEARCH = "{:.1f} minutes went into seeing the failure, and left none for a search"
+
+
+@contextlib.contextmanager
+def _telling_that_nothing_was_seen() -> Iterator[None]:
+    """Say how far it came where the minutes end before the failure was seen."""
+    try:
+        yield
+    except BudgetExhausted as spent:
+        raise BudgetExhausted(
+            f"{spent}\nthe program had not shown its failure by then, so that there is "
+            "nothing to write"
+        ) from spent
+
+
+def _refuse_probes(options: Options) -> None:
+    """Refuse what only the interpreter can do.
+
+    Raises:
+        UsageError: that is asked for.
+    """
+    for name, asked in (("probe", options.probe), ("all-probes", options.all_probes)):
+        if asked:
+            raise UsageError(f"--{name} is for CUDA without a GPU: add --device cuda")
 
 
 _IGNORED = (
     "the interpreter has settings of its own for {}: a failure that needs the chosen "
     "ones does not show"
 )
-
-
-def _run_unchanged(
-    job: Job,
-    backend: Backend,
-    compiler: Compiler,
-    described: Described,
-    command: Command | None,
-    build: Build,
-) -> Baseline:
-    """See the failure of the program as the file holds it."""
-    options = job.options
-    if command is None and backend is Backend.INTERPRETER:
-        job.note(_INTERPRETED.format(options.arch))
-        probes = [Probe(options.probe)] if options.probe else list(Probe)
-        until, match = options.until, options.match
-        return probe_baseline(compiler, until, match, probes, job.note)
-    if command is None:
-        max_calls = MAX_CALLS if described.keeps_state else 1
-        asked = options.until, options.match, options.baseline_runs
-        return baseline(compiler, *asked, job.note, max_calls, build)
-    job.note(f"baseline: running --check on the program as it is, {RUNS} times")
-    if command.takes_inputs:
-        seconds = _see_it_fail_flat(job, compiler, command)
-    else:
-        seconds = see_it_fail(command, compiler, options.model.resolve(), None)
-    return Baseline(command.target, 1.0, False, seconds)
-
-
-def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
-    """Run the command on the program with its inputs flat, as candidates take them.
-
-    The user's file may hold them otherwise. Where it does not fail, what it was run
-    on is left behind.
-    """
-    compiler, described = describe_program(job, compiler.with_options(in_place=True))
-    folder = job.out.resolve()
-    program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
-    whole = Candidate.whole(described.skeleton)
-    saved = observe(
-        compiler.ask(
-            Task.SAVE,
-            candidate=whole.to_json(),
-            path=str(program),
-            inputs=str(inputs),
-        )
-    )
-    if not inputs.exists():
-        raise NotReproducible(command.target.kind, 1, [describe(saved)], NOT_CUTTABLE)
-    seconds = see_it_fail(command, compiler, program, inputs)
-    program.unlink()
-    inputs.unlink()
-    return seconds

@@ -7,9 +7,8 @@ whose repro does -> on from there, each step verified -> its repro
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +18,21 @@ from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Guard
-from shrinkfx.report.files import draft_of, publish
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.job import Job
 from shrinkfx.run.judging import seen_to_fail_plainly
+from shrinkfx.run.kept import Kept, moved, result_of
 from shrinkfx.run.memory import examine
 from shrinkfx.run.reduction import Found, settle, settled, stopping
 from shrinkfx.run.result import (
     NotWritten,
     Result,
-    Verified,
     verify,
     verify_as_is,
     write,
 )
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.judges import Judge, steps_back
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What lies in the output folder.
-
-    Attributes:
-        subject: the program, called as often as the result has to be.
-        printed: the worker's account of the result.
-    """
-
-    subject: Subject
-    result: Result
-    printed: Mapping[str, Any]
-    verified: Verified
 
 
 class Verification:
@@ -66,11 +49,12 @@ class Verification:
         self._found, self._reserve_s = found, reserve_s
         self._first = found.reducer.best
         self._asked = False
-        self._has_gone_on = False
+        self._has_gone_on = self._cut_short = False
         self._kept: Kept | None = None
 
     def run(self) -> Kept:
         """Write and verify the result, or an earlier step where that cannot be."""
+        self._must_be_there()
         confirmed = self._confirm()
         if not confirmed and self._found.plainly:
             self._job.note(_PAGES)
@@ -82,7 +66,33 @@ class Verification:
                 kept = self._gone_back(kept)
         elif confirmed and self._found.stopped != kept.result.stopped:
             kept = self._told_to_be_stopped(kept)
+        elif self._cut_short and not kept.verified.always_fails:
+            kept = self._original_at_least(kept)
         self._found.calls, self._found.rate = kept.subject.calls, kept.result.rate
+        return kept
+
+    def _must_be_there(self) -> None:
+        """Have time to write a program and to run its repro once, come what may."""
+        budget = self._job.budget
+        budget.must_have(_CHECKS_TO_RUN * budget.check_s + _TO_WRITE_S)
+
+    def _check_s(self, candidate: Candidate) -> float:
+        budget = self._job.budget
+        is_whole = candidate.cost >= self._subject.whole.cost
+        return budget.check_s if is_whole else budget.pace_s
+
+    def _original_at_least(self, kept: Kept) -> Kept:
+        """Verify the original's own repro where there was no time for steps back."""
+        reducer, whole = self._found.reducer, self._found.search.history[0]
+        if reducer.best is whole:
+            return kept
+        self._must_be_there()
+        with contextlib.suppress(BudgetExhausted):
+            other = self._made_elsewhere(whole)
+            if other is not None and other.verified.always_fails:
+                reducer.restart(whole)
+                self._found.forget(self._subject)
+                return other
         return kept
 
     def _written(self) -> Kept:
@@ -134,7 +144,7 @@ class Verification:
         self._has_gone_on = True
         if self._kept is None or self._kept.result.candidate != search.reducer.best:
             (job.out / "repro.py").unlink(missing_ok=True)  # it does not fail
-        job.budget.reserve_s = self._reserve_s
+        job.budget.reserve_s, job.budget.overtime_s = self._reserve_s, 0.0
         with stopping(job, self._found):
             search.run_on()
             settle(job, self._subject, self._found)
@@ -149,6 +159,7 @@ class Verification:
             if self._kept is None:
                 raise
             self._found.stopped, self._job.out_of_budget = str(reason), True
+            self._cut_short = True
 
     def _judge(self) -> Judge:
         """Make a judge that writes the first one's repro where all will look for it."""
@@ -162,6 +173,8 @@ class Verification:
         kept: Kept | None
         if candidate is self._first and not self._asked:
             kept = self._made_in_place(candidate)
+        elif not self._job.budget.has(self._check_s(candidate)):
+            raise BudgetExhausted("the minutes are spent")
         else:
             kept = self._made_elsewhere(candidate)
         if kept is None:
@@ -211,55 +224,40 @@ class Verification:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)
         printed = write(job, subject.compiler, result)
+        if not job.budget.has(_CHECKS_FOR_SOURCE * self._check_s(candidate)):
+            job.note("minutes are short: repro.py will hold the program itself")
+            printed = {**printed, "unprintable": _NO_TIME}
+        try:
+            return self._run(job, subject, result, printed)
+        except BudgetExhausted:
+            if printed["unprintable"] or self._kept is not None:
+                raise
+            self._must_be_there()
+            return self._run(job, subject, result, {**printed, "unprintable": _NO_TIME})
+
+    def _run(
+        self, job: Job, subject: Subject, result: Result, printed: Mapping[str, Any]
+    ) -> Kept:
+        """Write the repro of a result that is saved and printed, and run that."""
         asked = job, self._server, subject, result, printed
         if subject.command:
             verified = verify_by_command(*asked)
-        elif found.plainly:
+        elif self._found.plainly:
             verified = verify_as_is(*asked)
         else:
             verified = verify(*asked)
         return Kept(subject, result, printed, verified)
 
 
-def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
-    """Have what was verified in a folder take the place of what lies in another.
+_CHECKS_TO_RUN, _TO_WRITE_S = 2, 30.0
+"""What it may take to write a program, start a process and run the repro there: checks
+of the whole program, and seconds."""
 
-    Args:
-        before: what lies there, if that is known.
-    """
-    files = sorted(folder.iterdir(), key=lambda file: file.name == "repro.py")
-    for file in files:
-        shutil.copyfile(file, draft_of(out / file.name))
-    (out / "repro.py").unlink(missing_ok=True)  # it goes with the files that it had
-    for file in files:
-        publish(out / file.name)
-    if before is not None:
-        mine = before.verified.written
-        theirs = {file.resolve() for file in mine.carried.files.values()}
-        gone = {file.name for file in mine.files} - {file.name for file in files}
-        for name in gone:
-            if (out / name).resolve() not in theirs:  # a preload may lie there
-                (out / name).unlink(missing_ok=True)
-    written = kept.verified.written
-    written = replace(written, files=tuple(out / file.name for file in written.files))
-    return replace(kept, verified=replace(kept.verified, written=written))
+_CHECKS_FOR_SOURCE = 3
+"""Runs that a repro may take which is source, whose inputs come from a seed if it fails
+with these, and else not; the program itself, with its inputs, takes one."""
 
-
-def result_of(
-    subject: Subject, found: Found, candidate: Candidate, rate: float
-) -> Result:
-    """State what is known of a program that is to be reported."""
-    reducer = found.reducer
-    of_result = candidate is reducer.best
-    return Result(
-        candidate=candidate,
-        form=reducer.form,
-        seen=reducer.shown_by(candidate) or subject.target,
-        printable=found.search.printable or not of_result,
-        rate=rate,
-        stopped=found.stopped,
-    )
-
+_NO_TIME = "minutes were short"
 
 _REFUSAL = "its repro does not fail in every run"
 _STEP = "verifying an earlier step, of {} operators"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +13,12 @@ from shrinkfx.errors import BudgetExhausted
 _PACE_OF = 20
 """Checks whose time tells what the next will take."""
 
+_PARTS = 4
+"""What need not be may take one part in so many of the time that is left."""
+
+_CHECKS_KEPT = 2
+"""A check of the original's repro and what is around that, or three of smaller ones."""
+
 
 @dataclass
 class Budget:
@@ -20,6 +27,8 @@ class Budget:
     Attributes:
         seconds_before: what earlier sessions of the run have used.
         reserve_s: what is to be left of the time when checks end, for what follows.
+        check_s: what a check of the whole program takes, as far as known.
+        overtime_s: what may be used beyond the time, by what must be there at the end.
     """
 
     max_checks: int | None = None
@@ -28,6 +37,8 @@ class Budget:
     checks: int = 0
     seconds_before: float = 0.0
     reserve_s: float = 0.0
+    check_s: float = 0.0
+    overtime_s: float = 0.0
     started: float = field(init=False)
     _pace: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_OF))
 
@@ -42,7 +53,42 @@ class Budget:
     def seconds_left(self) -> float | None:
         if self.max_seconds is None:
             return None
-        return max(0.0, self.max_seconds - self.reserve_s - self.seconds)
+        return max(0.0, self.spare_s + self.overtime_s)
+
+    @property
+    def spare_s(self) -> float:
+        """Seconds left that are not kept for the repro; below 0 if those are used."""
+        if self.max_seconds is None:
+            return math.inf
+        return self.max_seconds - self.reserve_s - self.seconds
+
+    @property
+    def pace_s(self) -> float:
+        """What the next check will take: as the last ones, or as the whole program."""
+        return sum(self._pace) / len(self._pace) if self._pace else self.check_s
+
+    def has(self, seconds: float) -> bool:
+        """Tell whether so many are left besides what is kept for the repro."""
+        return self.spare_s >= seconds
+
+    def share(self) -> float:
+        """Seconds that a part of a run may take which others can do without."""
+        return max(0.0, self.spare_s) / _PARTS
+
+    def keep(self, check_s: float) -> None:
+        """Keep what it takes to write and verify a repro, of all of the program even.
+
+        Args:
+            check_s: what a check of it took.
+        """
+        self.check_s = max(self.check_s, check_s)
+        if self.max_seconds is not None:
+            self.reserve_s = _CHECKS_KEPT * self.check_s
+
+    def must_have(self, seconds: float) -> None:
+        """See that so many are left, beyond the limit if need be."""
+        if self.max_seconds is not None:
+            self.overtime_s = max(0.0, seconds - self.spare_s)
 
     def took(self, seconds: float) -> None:
         """Note how long a check has taken."""
@@ -57,7 +103,7 @@ class Budget:
             return None
         if self.max_checks is not None:
             checks = min(checks, self.max_checks - self.checks)
-        return max(0.0, checks) * sum(self._pace) / len(self._pace)
+        return max(0.0, checks) * self.pace_s
 
     def spend(self) -> None:
         """Count one check.

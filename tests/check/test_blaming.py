@@ -7,14 +7,15 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from doubles import Arguments, FakeServer
+from doubles import Arguments, FakeServer, Minutes
 
 from shrinkfx.check.blaming import interrogate
 from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending
+from shrinkfx.program.messages import Ending, Request
 from shrinkfx.program.skeleton import Node, Role, TensorType
 from shrinkfx.testing import chain, skeleton, whole
 
@@ -54,6 +55,38 @@ def differ(
         return Ending("exit", stage="done", answer=told)
 
     return answer
+
+
+def asked_within(left: float, target: Signature, seconds: float) -> list[str]:
+    """Interrogate within so many seconds; return what was said of that."""
+    notes: list[str] = []
+    server = FakeServer(lambda _: PRINTED)
+    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    asked = compiler, PROGRAM, target, Evidence(), notes.append
+    interrogate(*asked, seconds, Minutes(left))
+    assert bool(server.asked) is not any("minutes are short" in n for n in notes)
+    return notes
+
+
+def test_nobody_is_blamed_where_that_takes_more_than_a_quarter_of_the_minutes() -> None:
+    for target in (FAULT, WRONG):
+        assert len(asked_within(79.0, target, 20.0)) == 1
+        (short,) = asked_within(79.0, target, 20.0)
+        assert short.startswith("blame: minutes are short: not ")
+        assert not any("short" in note for note in asked_within(81.0, target, 20.0))
+
+
+def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
+    class Watching(FakeServer):
+        def ask(self, request: Request) -> Ending:
+            limits.append(request.timeout_s)
+            raise BudgetExhausted("the minutes are spent")
+
+    limits: list[float] = []
+    compiler = Compiler(Watching(lambda _: PRINTED), Limits(600.0, 1 << 30))
+    asked = compiler, PROGRAM, FAULT, Evidence(), lambda _: None
+    assert interrogate(*asked, 20.0, Minutes(100.0)) == Evidence()
+    assert limits == [25.0]
 
 
 def test_death_without_a_word_is_run_once_with_launches_printed() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from doubles import Minutes
 
 from shrinkfx.check.command import Command, CommandOracle, see_it_fail
 from shrinkfx.check.oracle import Compiler, Limits
@@ -107,6 +108,22 @@ def test_original_must_fail_every_time(tmp_path: Path) -> None:
 def test_original_that_fails_tells_how_long_that_takes() -> None:
     server = Saves(*[exits(0)] * 3)
     assert see_it_fail(COMMAND, compiler(server), Path("m.pt2"), None) == 2.0
+
+
+@pytest.mark.parametrize(("left", "runs"), [(100.0, 3), (7.0, 1), (8.0, 2)])
+def test_original_is_run_once_where_minutes_are_short(left: float, runs: int) -> None:
+    """Four seconds are kept after a run of two."""
+
+    class Clocked(Saves):
+        def ask(self, request: Request) -> Ending:
+            minutes.left -= 2.0
+            return super().ask(request)
+
+    minutes = Minutes(left)
+    server = Clocked(*[exits(0)] * 3)
+    asked = COMMAND, compiler(server), Path("m.pt2"), None
+    assert see_it_fail(*asked, minutes) == 2.0
+    assert len(server.asked) == runs
 
 
 @pytest.mark.parametrize("text", ["./fails.sh", "./fails.sh '{}", ""])

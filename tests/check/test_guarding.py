@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from doubles import Arguments, FakeServer
+from doubles import Arguments, FakeServer, Minutes, TimedServer
 
 from shrinkfx.check.guarding import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
@@ -113,3 +113,29 @@ def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
     assert len({asked["package"] for asked in server.asked}) == 1
     assert not any("guard_pages" in asked for asked in server.asked)
     assert all(asked["inductor"] == {"a": 1} for asked in server.asked)
+
+
+def timed(minutes: Minutes, until: str = "ima") -> tuple[Guarding, TimedServer]:
+    server = TimedServer(WRONG, compile_s=40.0, run_s=2.0, minutes=minutes)
+    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    found = find_guarding(compiler, until, "", lambda _: None, minutes)
+    return found, server
+
+
+def test_program_is_not_compiled_again_for_guard_pages_where_minutes_are_short() -> (
+    None
+):
+    guarding, server = timed(Minutes(180.0))
+    assert not any("inductor" in request.arguments for request in server.asked)
+    assert guarding.plain == "nan in compare: wrong (1 of 1 runs)"
+    sides = [request.arguments.get("guard_pages") for request in server.asked]
+    assert sides == [None, Guard.AFTER, Guard.BEFORE]
+    _, server = timed(Minutes(1800.0))
+    assert len(server.asked) == 7
+
+
+def test_one_run_without_pages_does_not_tell_that_all_fail() -> None:
+    guarding, _ = timed(Minutes(100.0), "nan")
+    assert guarding.name == "after each tensor"
+    assert not guarding.steady
+    assert timed(Minutes(), "nan")[0].steady

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from doubles import Minutes
 
 from shrinkfx.check.baseline import Baseline
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import Asks, Compiler, Limits
 from shrinkfx.check.probing import probe_baseline
-from shrinkfx.errors import NotReproducible
+from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.program.messages import Ending, Probe, Request
 
@@ -50,9 +51,17 @@ class ByProbe:
         return endings.pop(0) if len(endings) > 1 else endings[0]
 
 
-def run(server: ByProbe, until: str | None = None, match: str = "") -> Baseline:
-    compiler = Compiler(server, Limits(10.0, 1 << 30))
-    return probe_baseline(compiler, until, match, list(Probe), said.append)
+def run(
+    server: Asks,
+    until: str | None = None,
+    match: str = "",
+    *,
+    ask_all: bool = False,
+    minutes: Minutes | None = None,
+) -> Baseline:
+    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    asked = compiler, until, match, list(Probe), said.append
+    return probe_baseline(*asked, ask_all=ask_all, budget=minutes or Minutes())
 
 
 said: list[str] = []
@@ -65,9 +74,29 @@ def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
     assert (base.target.kind, base.target.stage) == (Kind.IMA, Stage.COMPILE)
     assert base.rate == 1.0
     probes = [r.arguments["probe"] for r in server.asked]
-    assert probes == [*Probe, "hints", "hints"]
-    assert [r.fresh for r in server.asked] == [*[False] * len(Probe), True, False]
+    assert probes == ["real", "hints", "hints", "hints"]
+    assert [r.fresh for r in server.asked] == [False, False, True, False]
     assert any("hints" in line and "compile-time benchmark" in line for line in said)
+
+
+def test_all_probes_are_asked_if_that_is_wanted() -> None:
+    said.clear()
+    server = ByProbe({"real": [raises(ASSERTS)], "hints": [ABROAD_IN_BENCHMARK]})
+    base = run(server, ask_all=True)
+    assert base.probe == Probe.REAL
+    probes = [r.arguments["probe"] for r in server.asked]
+    assert probes == [*Probe, "real", "real"]
+    assert any("hints" in line and "out-of-bounds load" in line for line in said)
+
+
+@pytest.mark.parametrize("until", ["compile-error", "hang"])
+def test_probe_that_tells_most_of_a_kind_is_asked_first(until: str) -> None:
+    server = ByProbe({})
+    with pytest.raises(NotReproducible):
+        run(server, until)
+    first, *others = [r.arguments["probe"] for r in server.asked]
+    assert first == Probe.COMPILE
+    assert len(others) == len(Probe) - 1
 
 
 def test_result_says_that_its_grid_was_sampled() -> None:
@@ -139,3 +168,63 @@ def test_kernels_are_compiled_only_where_that_may_be_the_failure(
         run(server, until)
     asked = [r.arguments["probe"] for r in server.asked]
     assert (Probe.COMPILE in asked) is compiles
+
+
+class Slow(ByProbe):
+    """Each probe takes its time, but no longer than it is given."""
+
+    def __init__(
+        self,
+        answers: Mapping[str, Sequence[Ending]],
+        seconds: Mapping[str, float],
+        minutes: Minutes,
+    ) -> None:
+        super().__init__(answers)
+        self.seconds, self.minutes = seconds, minutes
+
+    def ask(self, request: Request) -> Ending:
+        ending = super().ask(request)
+        needed = self.seconds[request.arguments["probe"]]
+        took = min(needed, request.timeout_s)
+        if took > self.minutes.left:
+            raise BudgetExhausted("the minutes are spent")
+        self.minutes.left -= took
+        if took < needed:
+            return Ending("timeout", stage="run", seconds=took)
+        return replace(ending, seconds=took)
+
+
+def test_probe_that_takes_most_of_the_minutes_leaves_some_for_the_next() -> None:
+    minutes = Minutes(1080.0)
+    seconds = {"real": 9000.0, "hints": 9000.0, "contract": 40.0, "compile": 1.0}
+    base = run(Slow({"contract": [ABROAD]}, seconds, minutes), minutes=minutes)
+    assert base.probe == Probe.CONTRACT
+    assert minutes.left > 2 * 40.0
+    assert minutes.kept == 40.0
+
+
+def test_probe_that_was_cut_short_has_shown_no_hang() -> None:
+    """It is not said to pass either: the minutes were too few to tell."""
+    minutes = Minutes(60.0)
+    server = Slow({}, dict.fromkeys(Probe, 500.0), minutes)
+    with pytest.raises(BudgetExhausted):
+        run(server, minutes=minutes)
+    minutes = Minutes(60.0)
+    quick = {"real": 500.0, "hints": 1.0, "contract": 1.0, "compile": 1.0}
+    with pytest.raises(BudgetExhausted, match="real: cannot tell: it takes more than"):
+        run(Slow({}, quick, minutes), minutes=minutes)
+    minutes = Minutes(60.0)
+    with pytest.raises(BudgetExhausted):
+        run(Slow({}, dict.fromkeys(Probe, 50.0), minutes), "hang", minutes=minutes)
+
+
+def test_finding_is_not_confirmed_where_minutes_are_short() -> None:
+    minutes = Minutes(180.0)
+    server = Slow({"real": [ABROAD]}, dict.fromkeys(Probe, 70.0), minutes)
+    base = run(server, minutes=minutes)
+    assert "shown it once" in base.warning
+    assert len(server.asked) == 1
+    minutes = Minutes(180.0)
+    server = Slow({"real": [ABROAD]}, dict.fromkeys(Probe, 70.0), minutes)
+    run(server, ask_all=True, minutes=minutes)
+    assert len(server.asked) == 1

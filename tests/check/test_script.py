@@ -7,10 +7,11 @@ import site
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles import FakeServer
+from doubles import FakeServer, Minutes
 
 from shrinkfx.check import stranger
 from shrinkfx.check.oracle import Limits, Meter
@@ -79,7 +80,7 @@ def test_script_that_passes_is_counted_as_such(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
     files[0].write_text('print("no longer fails")')
-    assert runner.again(files, ASSERTION) == 0
+    assert runner.again(files, ASSERTION) == [False, False]
     assert not runner.fails(files, ASSERTION)
 
 
@@ -96,7 +97,7 @@ def test_script_that_came_to_its_end_unchecked_has_passed(
 def test_script_that_fails_every_time_is_verified(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
-    assert runner.again(files, ASSERTION) == 2
+    assert runner.again(files, ASSERTION) == [True, True]
     assert runner.fails(files, ASSERTION)
 
 
@@ -117,7 +118,7 @@ def test_variable_that_is_read_at_import_matters_in_every_run(
 ) -> None:
     files[0].write_text(SETS)
     assert runner.fails(files, ASSERTION)
-    assert runner.again(files, ASSERTION) == 2
+    assert runner.again(files, ASSERTION) == [True, True]
 
 
 def test_script_has_guard_pages_only_where_it_needs_them(files: list[Path]) -> None:
@@ -220,9 +221,21 @@ def test_runs_of_a_repro_that_uses_files_of_this_machine_do_not_count(
     runner = ScriptRunner(server, limits, Meter(), note=notes.append)
     script = tmp_path / "repro.py"
     script.write_text(f"# CRASH\n#\n# {ONLY_ON} the machine that has table.txt\n")
-    assert runner.again([script], ASSERTION) == 0
+    assert runner.again([script], ASSERTION) == [False, False]
     assert server.asked == []
     assert "files of this machine" in notes[0]
     script.write_text(f"# CRASH\nimport torch\n# {ONLY_ON} linux\n")
     runner.again([script], ASSERTION)
     assert len(server.asked) == 2
+
+
+def test_repro_is_run_again_only_where_there_is_time(tmp_path: Path) -> None:
+    failing = Ending("exit", code=1, log="RuntimeError: index out of bounds")
+    failing = replace(failing, seconds=20.0)
+    script = tmp_path / "repro.py"
+    script.write_text("def compiled(): ...\nactual = compiled()\n")
+    for left, times in ((100.0, 2), (19.0, 0)):
+        server = FakeServer(lambda _: failing)
+        runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter())
+        runner.fails([script], ASSERTION)
+        assert len(runner.again([script], ASSERTION, Minutes(left))) == times

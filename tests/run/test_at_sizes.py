@@ -121,3 +121,16 @@ def test_program_that_does_not_compile_at_first_is_named(
     worker.compiled = DIED
     with pytest.raises(NotReproducible, match="a longer --timeout"):
         runner.inside((3,))
+
+
+@pytest.mark.parametrize("name", ["unchanged", "baseline"])
+def test_inputs_of_a_reduction_that_has_begun_are_not_written_anew(
+    runner: Runner, worker: Worker, name: str
+) -> None:
+    path = worker.directory / "failing-1.pt"
+    path.write_bytes(b"values")
+    runner.save((3,), path)
+    assert worker.asked == [Task.INPUTS]
+    runner.job.journal.note(name, {"versions": {}})
+    assert runner.save((3,), path) == path
+    assert worker.asked == [Task.INPUTS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,14 @@ def raised_in(step: Step) -> Ending:
 
 
 def chosen(
-    worker: FakeServer, target: Signature = TARGET, build: Build = Build.FAST
+    worker: FakeServer,
+    target: Signature = TARGET,
+    build: Build = Build.FAST,
+    minutes: float | None = None,
 ) -> tuple[Subject | None, list[Verdict], list[str]]:
     events: list[Event] = []
-    job = Job(Options(Path("model.pt2")), Path("out"), events.append)
+    options = Options(Path("model.pt2"), max_minutes=minutes)
+    job = Job(options, Path("out"), events.append)
     compiler = Compiler(worker, Limits(10.0, 1 << 30), {"build": build})
     subject = Subject(WHOLE, Sizes(2, 4, 1, 0), compiler, target, 1.0)
     seen: list[Verdict] = []
@@ -60,6 +65,16 @@ def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
     assert subject is not None
     assert subject.compiler.options["only"] == step
     assert [arguments.get("only") for arguments in worker.asked] == [None, step]
+
+
+def test_file_is_not_asked_about_alone_where_minutes_are_short() -> None:
+    slow = replace(raised_in(Step.KERNEL), seconds=40.0)
+    for minutes, often in ((2.0, 1), (10.0, 2), (None, 2)):
+        worker = FakeServer(lambda _: slow)
+        subject, _, _ = chosen(worker, minutes=minutes)
+        assert subject is not None
+        assert ("only" in subject.compiler.options) is (often == 2)
+        assert len(worker.asked) == often
 
 
 def test_file_is_built_with_all_others_if_alone_it_passes() -> None:

@@ -47,7 +47,10 @@ def form_of(arguments: Any) -> str:
 
 
 def chosen(
-    folder: Path, fails: Fails, forms: dict[str, Skeleton] = FORMS
+    folder: Path,
+    fails: Fails,
+    forms: dict[str, Skeleton] = FORMS,
+    check_s: float = 0.0,
 ) -> tuple[Subject, list[tuple[str, str]]]:
     """Choose a form; list which were asked about, and in which builds."""
     asked: list[tuple[str, str]] = []
@@ -71,7 +74,9 @@ def chosen(
     compiler = Compiler(
         FakeServer(answer), Limits(10.0, 1 << 30), {"build": Build.FAST}
     )
-    job = Job(Options(Path("model.pt2")), folder, lambda _: None)
+    options = Options(Path("model.pt2"), max_minutes=3.0)
+    job = Job(options, folder, lambda _: None)
+    job.budget.keep(check_s)
     compiler, described = describe_program(job, compiler)
     whole = Candidate.whole(described.skeleton)
     subject = Subject(whole, Sizes(3, 5, 1, 0), compiler, RAISES, 1.0)
@@ -124,3 +129,9 @@ def test_operators_in_place_are_the_last_resort(tmp_path: Path) -> None:
     assert ("functional", "stock") in asked
     with pytest.raises(NotReproducible, match="what 4 runs did"):
         chosen(tmp_path, lambda form, build: False)
+
+
+def test_cond_stays_where_minutes_are_short(tmp_path: Path) -> None:
+    subject, asked = chosen(tmp_path, lambda form, build: True, check_s=40.0)
+    assert operators(subject) == ("relu", "cond", "tanh")
+    assert asked == [("functional", "fast")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -238,11 +239,10 @@ def test_slice_that_lacks_a_line_is_not_tried_any_further(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("left", "expected"), [(None, 240.0), (30.0, 10.0), (0.0, 0.0), (9000.0, 240.0)]
+    ("left", "expected"),
+    [(math.inf, 240.0), (30.0, 10.0), (0.0, 0.0), (-5.0, 0.0), (9000.0, 240.0)],
 )
-def test_most_of_the_time_is_kept_for_the_repro(
-    left: float | None, expected: float
-) -> None:
+def test_most_of_the_time_is_kept_for_the_repro(left: float, expected: float) -> None:
     assert seconds_for(left) == expected
 
 

@@ -55,12 +55,15 @@ def reduced(
     target: Signature = WRONG,
     calls: int = 1,
     operators: int = 5,
+    check_s: float = 0.0,
 ) -> tuple[Found, list[str]]:
     stage, answer = ("run", RAISED) if target is RAISES else ("done", DIFFERS)
     worker = Worker(fails, Ending("exit", stage=stage, answer=answer))
     compiler = Compiler(worker, Limits(10.0, 1 << 30), {"calls": calls})
     events: list[Event] = []
-    job = Job(Options(Path("model.pt2")), folder, events.append)
+    options = Options(Path("model.pt2"), max_minutes=3.0)
+    job = Job(options, folder, events.append)
+    job.budget.keep(check_s)
     subject = Subject(WHOLE, Sizes(operators, 7, 1, 0), compiler, target, 1.0)
     found = reduce(job, subject)
     return found, [event.text for event in events if isinstance(event, Noted)]
@@ -93,6 +96,16 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     assert (rest.kind, rest.text, rest.checks) == ("mismatch", "wrong", 1)
     assert (rest.operators, len(found.second)) == (4, 1)
     assert found.reducer.has_reproduced(WHOLE.edit([Drop(found.reducer.best.keep)]))
+
+
+def test_original_is_not_run_without_the_result_where_minutes_are_short(
+    tmp_path: Path,
+) -> None:
+    found, notes = reduced(tmp_path, lambda c, _: has("cos")(c), check_s=40.0)
+    assert found.reducer.best.keep == {"cos"}
+    assert found.rest == ""
+    assert not found.stopped
+    assert any("minutes are short" in note for note in notes)
 
 
 def test_failure_with_words_needs_no_such_question(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import pytest
 from doubles import Arguments, FakeServer
 
 from shrinkfx.check.server import Server
+from shrinkfx.errors import UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Backend, Ending, Ready
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import find_subject
 from shrinkfx.search.events import ignore
 from shrinkfx.testing import chain
+from shrinkfx.validation import require_sense
 
 DIFFERS = {"difference": {"what": "values", "text": "wrong"}}
 
@@ -67,3 +69,15 @@ def test_each_comparison_is_told_how_close_is_close(
     assert len(compared) > 10
     for asked in (*compared, subject.compiler.options):
         assert {name: asked[name] for name in names if name in asked} == told
+
+
+def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    for options in (
+        Options(Path("m.pt2"), probe="real"),
+        Options(Path("m.pt2"), all_probes=True),
+    ):
+        with pytest.raises(UsageError, match="is for CUDA without a GPU"):
+            find_subject(Job(options, tmp_path, ignore), cast(Server, worker))
+    with pytest.raises(UsageError, match="not both"):
+        require_sense(Options(Path("m.pt2"), probe="real", all_probes=True))

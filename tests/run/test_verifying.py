@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import Arguments, FakeServer
+from doubles import Arguments, FakeServer, written
 
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
@@ -25,10 +25,11 @@ from shrinkfx.program.messages import Ending, Guard, Ready
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
+from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verifying import Kept, Verification, moved
+from shrinkfx.run.verifying import Verification
 from shrinkfx.search.events import Event, Noted
 from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, needs, whole
@@ -39,7 +40,6 @@ TORN = {"error": {"type": "RuntimeError", "message": "torn"}}
 OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
 DIES = Ending("signal", signal.SIGSEGV, "run")
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
-INPUT = {"seeded": "torch.randn(9)", "exact": ""}
 
 Fails = Callable[[Candidate, Guard], bool]
 
@@ -113,27 +113,6 @@ class World:
 
 class Served(FakeServer):
     ready = Ready()
-
-
-def written(asked: Arguments, candidate: Candidate) -> Ending:
-    """Print a program that tells in a line which one it is."""
-    Path(asked["path"]).write_text(json.dumps(candidate.to_json()))
-    Path(asked["data"]).write_bytes(b"values")
-    body = [f"candidate = {json.dumps(candidate.to_json())}", "return (x,)"]
-    source = {
-        "weights": [],
-        "inputs": [{"name": "x", "example": INPUT, "failing": None}],
-        "branches": [],
-        "members": {},
-        "body": body,
-        "dims": [],
-        "dynamic_shapes": "",
-    }
-    names = ("unprintable", "two_sets", "random", "mutates", "passes")
-    known: dict[str, Any] = dict.fromkeys(names, False)
-    operators = candidate.cost[0]
-    answer = {"operators": operators, "source": source, "targets": [], "limits": []}
-    return Ending("exit", answer={**answer, **known})
 
 
 @pytest.fixture(name="world")

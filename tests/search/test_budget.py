@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
@@ -63,3 +65,46 @@ def test_time_left_is_told_by_the_last_checks_and_those_that_may_be_spent() -> N
     assert budget.time_for(5) == 10.0
     assert budget.time_for(50) == 20.0
     assert Budget().time_for(5) is None
+
+
+def test_what_a_repro_takes_is_kept_from_all_that_asks() -> None:
+    clock = Clock()
+    budget = Budget(max_seconds=180.0, clock=clock)
+    assert budget.share() == 45.0
+    budget.keep(50.0)
+    budget.keep(20.0)  # a smaller one changes nothing
+    assert budget.seconds_left == 80.0
+    assert (budget.has(80.0), budget.has(81.0)) == (True, False)
+    assert budget.share() == 20.0
+    clock.now += 100.0
+    assert (budget.seconds_left, budget.share(), budget.has(0.0)) == (0.0, 0.0, False)
+    budget.reserve_s = 0.0
+    assert budget.seconds_left == 80.0
+
+
+def test_what_must_be_there_may_go_beyond_the_minutes() -> None:
+    """The rest may not: it is not asked where only overtime is left."""
+    clock = Clock()
+    budget = Budget(max_seconds=180.0, clock=clock)
+    clock.now += 200.0
+    budget.must_have(90.0)
+    assert budget.seconds_left == 90.0
+    assert not budget.has(1.0)
+    assert budget.share() == 0.0
+    clock.now += 90.0
+    assert budget.seconds_left == 0.0
+    budget = Budget(max_seconds=180.0, clock=clock)
+    budget.must_have(90.0)
+    assert budget.seconds_left == 180.0
+
+
+def test_without_minutes_nothing_is_kept_and_all_is_allowed() -> None:
+    budget = Budget(max_checks=1)
+    budget.keep(1e6)
+    budget.must_have(1e9)
+    assert budget.seconds_left is None
+    assert budget.share() == math.inf
+    assert budget.has(1e9)
+    assert budget.pace_s == 1e6
+    budget.took(2.0)
+    assert budget.pace_s == 2.0

@@ -1,0 +1,179 @@
+"""Runs of an unchanged program: what they have shown, and whether to make more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from shrinkfx.check.allowance import Allowance
+from shrinkfx.check.oracle import ENOUGH, Compiler
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.signature import Signature, Stage, asked_for
+from shrinkfx.failure.verdict import Observation
+
+MAX_RUNS = 100
+"""Runs before a program is said not to fail, if nobody says how many."""
+
+_MOST_S = 60.0
+"""Seconds that they may take together then, if compiling it took no less."""
+
+PATIENCE = 3
+"""Runs that last to a limit, or are killed from outside, before there are no more."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What the runs so far have shown, and whether more would tell more.
+
+    Attributes:
+        later: runs of several calls, none of which showed what was asked for.
+    """
+
+    wanted: str
+    match: str
+    seen: list[Observation]
+    later: list[Observation] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return sum(s.runs for s in self.seen)
+
+    @property
+    def made(self) -> int:
+        return self.total + len(self.later)
+
+    @property
+    def target(self) -> Signature | None:
+        """The failure asked for that most runs show; the first seen of equals."""
+        shown = [
+            s.signature
+            for s in self.seen
+            if s.signature
+            and asked_for(self.wanted, s.signature)
+            and s.signature.says(self.match)
+        ]
+        if not shown:
+            return None
+        return replace(max(shown, key=self._shows), match=self.match)
+
+    @property
+    def failed(self) -> int:
+        """Count the runs that failed as the target says."""
+        return self._shows(self.target) if self.target else 0
+
+    def _shows(self, failure: Signature) -> int:
+        return sum(failure.admits(s.signature) for s in self.seen)
+
+    def have_shown(self, failure: Signature) -> bool:
+        return any(s.signature and s.signature.admits(failure) for s in self.seen)
+
+    def are_enough(self, max_runs: int) -> bool:
+        target = self.target
+        silent = [s for s in self.seen if s.unresolved]
+        if any(s.invalid for s in self.seen) or len(silent) >= PATIENCE:
+            return True  # each more would be refused again, or cost as much
+        if self._always_in(Stage.COMPILE, Stage.LOAD):
+            return True  # two processes were no chance
+        if target is None:
+            return self.made >= max_runs
+        if any(target.admits(s.signature) for s in silent):
+            return True  # each one that shows it lasts to a limit
+        # Few failures make a rate that cannot be planned with.
+        return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
+
+    def _always_in(self, *stages: Stage) -> bool:
+        """Tell whether two runs or more have failed alike, in one of the stages."""
+        first, *others = (s.signature for s in self.seen)
+        if first is None or first.stage not in stages:
+            return False
+        return bool(others) and all(map(first.admits, others))
+
+
+@dataclass
+class Bounds:
+    """How many runs may be made, and for how long.
+
+    Attributes:
+        max_runs: before the program is said not to fail.
+        seconds: that runs may take which compile nothing, if none fails.
+        compile_s: what compiling the program took, and its first run.
+        spent_s: by the runs so far that have compiled nothing.
+        out_of_minutes: a run was not made, or cut short, for want of minutes.
+    """
+
+    max_runs: int
+    seconds: float
+    compile_s: float
+    budget: Allowance
+    spent_s: float = 0.0
+    out_of_minutes: bool = False
+    _longest_s: float = 0.0
+    _end_s: float | None = None
+
+    @classmethod
+    def after(
+        cls, first: Observation, max_runs: int | None, budget: Allowance
+    ) -> Bounds:
+        """Bound the runs after the first one: by time only if nobody says how many."""
+        seconds = math.inf if max_runs else min(_MOST_S, first.seconds)
+        return cls(max_runs or MAX_RUNS, seconds, first.seconds, budget)
+
+    @property
+    def in_words(self) -> str:
+        """Say how long runs may go on, if that is bounded."""
+        bounded = math.isfinite(self.seconds)
+        return f", for {max(1.0, self.seconds):.0f} s at most" if bounded else ""
+
+    def why_no_more(self, runs: Runs) -> str:
+        """Say what has ended the runs of a program that passes, and how to have more.
+
+        '' if it was run as often as it may be, or more would tell no more.
+        """
+        if self.out_of_minutes:
+            return "the minutes allowed no more runs: give it more with --max-minutes"
+        if runs.are_enough(self.max_runs):
+            return ""
+        return "it ran no longer than it took to compile: for more, --baseline-runs N"
+
+    def ends(self, runs: Runs) -> bool:
+        """Tell whether there is no time for another run, however many there were.
+
+        As long as it passes it may have all the minutes. Once it fails, how often it
+        does is worth a share of them.
+        """
+        if runs.target is None:
+            if not self.budget.has(self._longest_s):
+                self.out_of_minutes = True
+            return self.spent_s >= self.seconds or self.out_of_minutes
+        if self._end_s is None:
+            self.budget.keep(self.compile_s)
+            self._end_s = self.spent_s + self.budget.share()
+        if self.spent_s + self._longest_s >= self._end_s:
+            self.out_of_minutes = True
+        return self.out_of_minutes
+
+    def allow_compiling(self, runs: Runs) -> bool:
+        """Tell whether it may be compiled once more, to see what that does then."""
+        if runs.target is None:
+            allowed = self.budget.has(self.compile_s)
+        else:
+            self.budget.keep(self.compile_s)
+            allowed = self.compile_s <= self.budget.share()
+        self.out_of_minutes |= not allowed
+        return allowed
+
+    def compiled(self, compiler: Compiler) -> Observation | None:
+        """Compile and run it; None if the minutes were spent before its end."""
+        try:
+            return compiler.original()[0]
+        except BudgetExhausted:
+            self.out_of_minutes = True
+            return None
+
+    def run(self, compiler: Compiler) -> Observation | None:
+        """Run what is compiled; None if the minutes were spent before its end."""
+        seen = self.compiled(compiler)
+        if seen is not None:
+            self.spent_s += seen.seconds
+            self._longest_s = max(self._longest_s, seen.seconds)
+        return seen

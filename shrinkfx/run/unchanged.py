@@ -1,0 +1,188 @@
+"""The failure of the program as its file holds it: seen once, by whichever session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shrinkfx.check.baseline import Baseline, baseline, describe
+from shrinkfx.check.command import RUNS, Command, see_it_fail
+from shrinkfx.check.guarding import Guarding
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.probing import probe_baseline
+from shrinkfx.check.server import Server
+from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Signature
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Backend, Build, Probe, Task
+from shrinkfx.run.describing import NOT_CUTTABLE, Described, describe_program
+from shrinkfx.run.job import Job
+from shrinkfx.run.memory import guard
+from shrinkfx.search.journal import Journal
+
+_FACT = "unchanged"
+
+MAX_CALLS = 10
+"""Calls in one run of a program that changes its buffers, before it passes."""
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """What the program does before anything is cut, and what shows it."""
+
+    base: Baseline
+    guarding: Guarding
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every check is told, so that it shows the failure."""
+        probe = {"probe": self.base.probe} if self.base.probe else {}
+        return {
+            **self.guarding.options,
+            "fallback_random": self.base.fallback_random,
+            "calls": self.base.calls,
+            # As outputs come and go, another one that differs may be the first.
+            "sought": self.base.target.kind,
+            **probe,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Unchanged:
+        target = Signature.from_json(data["base"]["target"])
+        base = Baseline(**{**data["base"], "target": target})
+        return cls(base, Guarding(**data["guarding"]))
+
+
+def find_unchanged(
+    job: Job,
+    server: Server,
+    compiler: Compiler,
+    described: Described,
+    command: Command | None,
+    build: Build,
+) -> Unchanged:
+    """See the program fail, or fetch what an earlier session has seen.
+
+    Raises:
+        NotReproducible: it does not fail as asked.
+        BudgetExhausted: it did not come so far.
+    """
+    known = job.journal.fact(_FACT)
+    if known is None:
+        found = _seen(job, server, compiler, described, command, build)
+        cpu_seconds = job.meters["baseline"].cpu_seconds
+        versions = dict(server.ready.versions)
+        stated = {**asdict(found), "versions": versions, "cpu_seconds": cpu_seconds}
+        job.journal.note(_FACT, stated)
+    else:
+        require_same_versions(job, server, known)
+        found = Unchanged.from_json(known)
+        job.meters["baseline"].cpu_seconds += known["cpu_seconds"]
+        job.note(f"baseline: {found.base.target.text} (as the journal says)")
+    job.budget.keep(found.base.seconds)
+    return found
+
+
+def has_begun(journal: Journal) -> bool:
+    """Tell whether a reduction goes by what was seen of the program and its inputs."""
+    return any(journal.fact(name) for name in (_FACT, "baseline"))
+
+
+def require_same_versions(job: Job, server: Server, known: Mapping[str, Any]) -> None:
+    """Refuse to go on from answers that say nothing of what is installed here.
+
+    Raises:
+        UsageError: that session was on another machine, or with another torch.
+    """
+    if known["versions"] == dict(server.ready.versions):
+        return
+    then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
+    raise UsageError(
+        f"--resume {job.out}: that run was with {then}, whose answers say nothing "
+        "of what is installed here now: run anew with another --out"
+    )
+
+
+def _seen(
+    job: Job,
+    server: Server,
+    compiler: Compiler,
+    described: Described,
+    command: Command | None,
+    build: Build,
+) -> Unchanged:
+    guarding = Guarding() if command else guard(job, server, compiler)
+    compiler = compiler.with_options(**guarding.options, sought=job.options.until or "")
+    compiler = compiler.with_options(**job.options.closeness)
+    backend = Backend(server.ready.backend)
+    asked = job, backend, compiler, described, command, build
+    return Unchanged(_run_unchanged(*asked), guarding)
+
+
+_INTERPRETED = (
+    "no CUDA here: Inductor's kernels for {} run on Triton's interpreter, and each of "
+    "their accesses is checked"
+)
+
+
+def _run_unchanged(
+    job: Job,
+    backend: Backend,
+    compiler: Compiler,
+    described: Described,
+    command: Command | None,
+    build: Build,
+) -> Baseline:
+    """See the failure of the program as the file holds it."""
+    options = job.options
+    if command is None and backend is Backend.INTERPRETER:
+        job.note(_INTERPRETED.format(options.arch))
+        probes = [Probe(options.probe)] if options.probe else list(Probe)
+        return probe_baseline(
+            compiler,
+            options.until,
+            options.match,
+            probes,
+            job.note,
+            ask_all=options.all_probes,
+            budget=job.budget,
+        )
+    if command is None:
+        max_calls = MAX_CALLS if described.keeps_state else 1
+        asked = options.until, options.match, options.baseline_runs
+        return baseline(compiler, *asked, job.note, max_calls, build, job.budget)
+    job.note(f"baseline: running --check on the program as it is, {RUNS} times")
+    if command.takes_inputs:
+        seconds = _see_it_fail_flat(job, compiler, command)
+    else:
+        model = options.model.resolve()
+        seconds = see_it_fail(command, compiler, model, None, job.budget)
+    return Baseline(command.target, 1.0, False, seconds)
+
+
+def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
+    """Run the command on the program with its inputs flat, as candidates take them.
+
+    The user's file may hold them otherwise. Where it does not fail, what it was run
+    on is left behind.
+    """
+    compiler, described = describe_program(job, compiler.with_options(in_place=True))
+    folder = job.out.resolve()
+    program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
+    whole = Candidate.whole(described.skeleton)
+    saved = observe(
+        compiler.ask(
+            Task.SAVE,
+            candidate=whole.to_json(),
+            path=str(program),
+            inputs=str(inputs),
+        )
+    )
+    if not inputs.exists():
+        raise NotReproducible(command.target.kind, 1, [describe(saved)], NOT_CUTTABLE)
+    seconds = see_it_fail(command, compiler, program, inputs, job.budget)
+    program.unlink()
+    inputs.unlink()
+    return seconds

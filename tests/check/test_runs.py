@@ -1,0 +1,131 @@
+"""How long an unchanged program is run, and what short minutes leave out."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+
+import pytest
+from doubles import Minutes, TimedServer
+
+from shrinkfx.check.baseline import Baseline, baseline
+from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.messages import Ending, Request
+
+PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
+CRASHES = Ending("signal", signal.SIGSEGV, "run")
+ERROR = {"error": {"type": "ValueError", "message": "no"}}
+RAISES = Ending("exit", stage="compile", answer=ERROR)
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+
+
+def seen(
+    server: TimedServer, max_runs: int | None = None, notes: list[str] | None = None
+) -> Baseline:
+    note = (notes if notes is not None else []).append
+    asked = Compiler(server, Limits(600.0, 1 << 30))
+    return baseline(asked, None, "", max_runs, note, budget=server.minutes)
+
+
+def healthy(server: TimedServer, max_runs: int | None = None) -> NotReproducible:
+    with pytest.raises(NotReproducible) as raised:
+        seen(server, max_runs)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("compile_s", "run_s", "runs"),
+    [(300.0, 7.0, 11), (20.0, 7.0, 5), (0.5, 7.0, 3), (30.0, 0.01, 100)],
+)
+def test_healthy_program_runs_as_long_as_it_was_compiled_a_minute_at_most(
+    compile_s: float, run_s: float, runs: int
+) -> None:
+    told = healthy(TimedServer(PASSES, compile_s=compile_s, run_s=run_s))
+    assert told.runs == runs
+    is_bounded = runs < 100
+    seconds = (runs - 2) * run_s
+    said = f"what {runs} runs in {seconds:.0f} s did" if is_bounded else "what 100 runs"
+    assert said in str(told)
+    assert ("for more, --baseline-runs N" in str(told)) is is_bounded
+
+
+def test_runs_are_not_bounded_by_time_where_the_user_says_how_many() -> None:
+    told = healthy(TimedServer(PASSES, compile_s=1.0, run_s=7.0), max_runs=30)
+    assert told.runs == 30
+    assert "what 30 runs did" in str(told)
+
+
+def test_failure_is_run_until_its_rate_is_known_however_long_that_takes() -> None:
+    server = TimedServer(CRASHES, compile_s=1.0, run_s=7.0)
+    base = seen(server)
+    assert base.rate == 1.0
+    assert len(server.asked) == ENOUGH + 1
+
+
+def test_failure_that_shows_in_the_time_of_a_healthy_program_is_found() -> None:
+    some = itertools.cycle([PASSES, PASSES, CRASHES])
+    server = TimedServer(PASSES, compile_s=40.0, run_s=7.0, then=some)
+    base = seen(server)
+    assert base.rate == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_minutes_end_the_runs_of_a_program_that_passes() -> None:
+    server = TimedServer(PASSES, compile_s=20.0, run_s=7.0, minutes=Minutes(75.0))
+    told = healthy(server, max_runs=100)
+    assert told.runs == 7
+    assert "the minutes allowed no more runs" in str(told)
+
+
+def test_minutes_that_are_short_leave_out_what_need_not_be_known() -> None:
+    """One run is needed; ten, and a look for other causes, are not."""
+    minutes = Minutes(180.0)
+    notes: list[str] = []
+    server = TimedServer(CRASHES, compile_s=60.0, run_s=5.0, minutes=minutes)
+    base = seen(server, notes=notes)
+    assert base.rate == 1.0
+    assert server.seconds <= 60.0 + minutes.left / 3
+    assert minutes.left >= 2 * 60.0 - 10.0
+    assert not any(request.arguments.get("sanity") for request in server.asked)
+    assert "it was seen to fail in 1 of 1 runs" in base.warning
+    assert any("minutes are short" in note for note in notes)
+
+
+def test_minutes_that_are_not_short_change_nothing() -> None:
+    minutes = Minutes(1800.0)
+    server = TimedServer(CRASHES, compile_s=60.0, run_s=5.0, minutes=minutes)
+    base = seen(server)
+    assert base.warning == ""
+    assert len(server.asked) == ENOUGH + 1
+    assert minutes.kept == 60.0
+
+
+def test_runs_that_the_end_of_the_minutes_cuts_short_are_left_out() -> None:
+    minutes = Minutes(100.0)
+
+    class Slower(TimedServer):
+        """Its second run takes longer than any estimate."""
+
+        def ask(self, request: Request) -> Ending:
+            self.run_s = 7.0 if not self.asked else 500.0
+            return super().ask(request)
+
+    server = Slower(CRASHES, compile_s=20.0, run_s=7.0, minutes=minutes)
+    base = seen(server)
+    assert base.target.admits(CRASH)
+    assert "1 of 1 runs" in base.warning
+
+
+def test_failure_to_compile_is_seen_once_where_minutes_are_short() -> None:
+    minutes = Minutes(180.0)
+    server = TimedServer(RAISES, compile_s=50.0, run_s=5.0, minutes=minutes)
+    base = seen(server)
+    assert base.target.kind is Kind.COMPILE_ERROR
+    assert len(server.asked) == 1
+
+
+def test_first_run_that_does_not_end_tells_nothing() -> None:
+    server = TimedServer(PASSES, compile_s=200.0, run_s=5.0, minutes=Minutes(180.0))
+    with pytest.raises(BudgetExhausted):
+        seen(server)

@@ -1,0 +1,327 @@
+"""Whole runs that are short of minutes: each phase leaves time for a verified repro.
+
+Programs and scripts are fakes; what they take is on a clock of the test's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles import Arguments, written
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.options import Options, Reduction
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Ending, Ready, Request, Task
+from shrinkfx.run import run
+from shrinkfx.run.job import Job
+from shrinkfx.run.session import resumed
+from shrinkfx.search.events import Event, Noted
+from shrinkfx.testing import chain, needs, whole
+
+WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
+TORN = {"error": {"type": "RuntimeError", "message": "torn"}}
+FAILS = Ending("exit", stage="run", answer=TORN)
+LOG = 'File "repro.py", line 1\n    actual = compiled()\nRuntimeError: torn\n'
+PASSES = Ending("exit", stage="done", log="no longer fails\n")
+
+Fails = Callable[[Candidate], bool]
+
+
+class Model:
+    """A program, and what each question about it takes.
+
+    Attributes:
+        check_s: to compile and run all of it; smaller ones take less.
+        run_s: to run what is compiled.
+        script_s: a repro of all of it.
+        asked: the tasks, with what was asked.
+    """
+
+    ready = Ready(versions={"torch": "2"})
+
+    def __init__(self, folder: Path, check_s: float) -> None:
+        self.folder, self.check_s, self.script_s = folder, check_s, check_s
+        self.run_s, self.start_s = check_s / 10, 5.0
+        self.program: Fails = needs("n3")
+        self.script: Fails = needs("n3")
+        self.now = 0.0
+        self.asked: list[tuple[Task, Arguments]] = []
+        self.notes: list[str] = []
+        self.job: Job | None = None
+        self.needs_own_inputs = False
+        self._packages: set[object] = set()
+        self._last = WHOLE
+        path = folder / "skeleton.json"
+        path.write_text(json.dumps(WHOLE.skeleton.to_json()))
+        said: dict[str, Any] = {"skeleton": str(path), "stopped": "", "eager_error": ""}
+        said |= {"inputs": 1, "dynamic_dims": 0, "keeps_state": False}
+        self._described = {**said, "lies": [], "liars": []}
+
+    def ask(self, request: Request) -> Ending:
+        """Answer as ``LastingServer`` does, which keeps to the minutes."""
+        assert self.job is not None
+        left = self.job.budget.seconds_left
+        if left is not None and left <= 0:
+            raise BudgetExhausted("the minutes are spent")
+        self.asked.append((Task(request.task), request.arguments))
+        ending = self._answer(Task(request.task), request.arguments)
+        limit = request.timeout_s if left is None else min(left, request.timeout_s)
+        self.now += min(ending.seconds, limit)
+        if ending.seconds <= limit:
+            return ending
+        if left is not None and left < request.timeout_s:
+            raise BudgetExhausted("the minutes are spent")
+        return Ending("timeout", stage="run", seconds=limit)
+
+    def _answer(self, task: Task, asked: Arguments) -> Ending:
+        if task is Task.DESCRIBE:
+            return Ending("exit", stage="done", answer=self._described, seconds=2.0)
+        if task is Task.ORIGINAL:
+            return replace(FAILS, seconds=self._seconds(asked))
+        if task is Task.SCRIPT:
+            return self._run_script(Path(asked["path"]).read_text())
+        candidate = Candidate.from_json(WHOLE.skeleton, asked["candidate"])
+        if task is Task.WRITE:
+            self._last = candidate
+            return replace(written(asked, candidate), seconds=2.0)
+        ending = FAILS if self.program(candidate) else PASSES
+        return replace(ending, seconds=self.check_s * part(candidate))
+
+    def _seconds(self, asked: Arguments) -> float:
+        package = asked.get("package")
+        is_compiled = package is not None and package in self._packages
+        self._packages.add(package)
+        return self.run_s if is_compiled else self.check_s
+
+    def _run_script(self, text: str) -> Ending:
+        lines = [row for row in text.splitlines() if "candidate = " in row]
+        candidate = self._last  # embedded: the program itself, in no readable form
+        if lines:
+            kept = json.loads(lines[0].partition("= ")[2])
+            candidate = Candidate.from_json(WHOLE.skeleton, kept)
+        seconds = self.script_s * part(candidate)
+        if not self.script(candidate) or (lines and self.needs_own_inputs):
+            return replace(PASSES, seconds=seconds)
+        return Ending("exit", 1, "run", answer=TORN, log=LOG, seconds=seconds)
+
+    @contextlib.contextmanager
+    def started(self, job: Job) -> Iterator[Any]:
+        """Take the place of the worker, and of the clock at the first time."""
+        if self.job is None or self.job.budget is not job.budget:
+            self.job = job
+            job.budget.clock = lambda: self.now
+            job.budget.started = self.now
+        self.now += self.start_s
+        yield self
+
+    def tasks(self, task: Task) -> list[Arguments]:
+        return [asked for each, asked in self.asked if each is task]
+
+    def questions(self) -> list[tuple[str, object, object]]:
+        """List which candidates were asked about, in which form and build."""
+        asked = self.tasks(Task.CANDIDATE)
+        return [
+            (json.dumps(a["candidate"]), a.get("form"), a.get("build")) for a in asked
+        ]
+
+    def reduced(
+        self, minutes: float | None, folder: str = "out", **options: Any
+    ) -> Reduction:
+        program = self.folder / "model.pt2"
+        program.write_bytes(b"program")
+        out = self.folder / folder
+        out.mkdir(exist_ok=True)
+        return self.run(Options(program, max_minutes=minutes, out=out, **options))
+
+    def resumed(self, minutes: float) -> Reduction:
+        """Go on, in another process."""
+        self.job = None
+        out = self.folder / "out"
+        return self.run(resumed(out, Options(Path(), max_minutes=minutes)))
+
+    def run(self, options: Options) -> Reduction:
+        assert options.out
+        return run(options, options.out, self.listen)
+
+    def listen(self, event: Event) -> None:
+        if isinstance(event, Noted):
+            self.notes.append(event.text)
+
+
+def part(candidate: Candidate) -> float:
+    """Say what a candidate takes of what the whole program does."""
+    return candidate.cost[0] / WHOLE.cost[0]
+
+
+Made = Callable[[float], Model]
+
+
+@pytest.fixture(name="model")
+def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    made: list[Model] = []
+
+    def make(check_s: float) -> Model:
+        made.append(Model(tmp_path, check_s))
+        return made[-1]
+
+    def started(job: Job, *_: object) -> Any:
+        return made[-1].started(job)
+
+    monkeypatch.setattr(Job, "server", started)
+    monkeypatch.setattr(Job, "bare_server", started)
+    return make
+
+
+def verified(reduction: Reduction) -> bool:
+    runs, failed = reduction.verified
+    assert reduction.repro.exists()
+    return 1 <= failed == runs
+
+
+CHECKS: Sequence[float] = (1, 3, 6, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90, 105)
+
+
+@pytest.mark.parametrize("check_s", CHECKS)
+def test_three_minutes_end_within_four_with_a_verified_repro(
+    model: Made, check_s: float
+) -> None:
+    world = model(check_s)
+    reduction = world.reduced(3.0)
+    assert verified(reduction)
+    assert world.now <= 240.0
+    assert reduction.exit_code == (0 if reduction.operators[1] == 1 else 4)
+    assert (check_s > 10) or reduction.operators[1] == 1
+
+
+def test_minutes_that_are_many_change_nothing(model: Made) -> None:
+    asked = []
+    for minutes in (30.0, None):
+        world = model(1.0)
+        reduction = world.reduced(minutes, folder=f"out-{minutes}")
+        assert reduction.operators == (12, 1)
+        assert reduction.verified == (3, 3)
+        asked.append([(task, a.get("candidate")) for task, a in world.asked])
+    assert asked[0] == asked[1]
+
+
+def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
+    model: Made,
+) -> None:
+    world = model(80.0)
+    reduction = world.reduced(3.0)
+    assert (reduction.status, reduction.exit_code) == ("stopped", 4)
+    assert reduction.operators == (12, 12)
+    assert verified(reduction)
+    summary = json.loads((world.folder / "out" / "summary.json").read_text())
+    assert "left none for a search" in summary["stopped"]
+    assert summary["verified"]["runs"] == reduction.verified[0]
+    assert any("the program itself" in note for note in world.notes)
+    assert "stopped early" in reduction.repro.read_text()
+    assert not world.tasks(Task.CANDIDATE)
+    assert "--resume" in reduction.to_go_on
+
+
+def test_minutes_that_end_in_the_first_run_leave_nothing_to_write(model: Made) -> None:
+    world = model(200.0)
+    with pytest.raises(BudgetExhausted, match="had not shown its failure by then") as e:
+        world.reduced(3.0)
+    assert e.value.exit_code == 4
+    assert any("--max-minutes" in note for note in e.value.__notes__)
+    assert world.now <= 180.0
+
+
+def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
+    model: Made,
+) -> None:
+    """What the first session has seen is not seen again."""
+    world = model(80.0)
+    world.reduced(3.0)
+    world.asked.clear()
+    reduction = world.resumed(60.0)
+    assert reduction.operators == (12, 1)
+    assert (reduction.status, reduction.verified) == ("reduced", (3, 3))
+    assert not world.tasks(Task.ORIGINAL)
+    unbroken = model(80.0).reduced(60.0, folder="unbroken")
+    assert reduction.candidate == unbroken.candidate
+    assert reduction.summary["warnings"] != unbroken.summary["warnings"]
+    (warning,) = reduction.summary["warnings"]
+    assert warning.startswith("minutes were short")
+
+
+def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
+    world = model(20.0)
+    assert world.reduced(3.0).status == "stopped"
+    *answered, _ = world.questions()  # the last one was cut short
+    world.asked.clear()
+    reduction = world.resumed(60.0)
+    assert reduction.operators == (12, 1)
+    assert reduction.verified == (3, 3)
+    assert not world.tasks(Task.ORIGINAL)
+    assert len(answered) > 4
+    assert not set(answered) & set(world.questions())
+
+
+def test_blame_is_left_out_where_it_would_take_the_time_of_the_search(
+    model: Made,
+) -> None:
+    world = model(25.0)
+    world.reduced(3.0)
+    assert any("blame: minutes are short" in note for note in world.notes)
+    world = model(25.0)
+    world.reduced(60.0, folder="longer")
+    assert any("blame: running it once more" in note for note in world.notes)
+
+
+def test_repro_of_the_original_is_there_where_no_smaller_one_fails(
+    model: Made,
+) -> None:
+    """The minutes are spent when the result's repro turns out to pass."""
+    world = model(20.0)
+    world.script = lambda candidate: candidate == WHOLE
+    world.script_s = 60.0
+    reduction = world.reduced(3.0)
+    assert verified(reduction)
+    assert reduction.operators == (12, 12)
+    assert reduction.status == "stopped"
+    assert world.now <= 180.0 + 60.0 + 60.0
+    steps = [note for note in world.notes if note.startswith("verifying an earlier")]
+    assert steps == ["verifying an earlier step, of 12 operators"]
+
+
+def test_repro_that_takes_longer_than_thought_is_the_program_itself(
+    model: Made,
+) -> None:
+    """It fails with its own inputs only, and there was no time to come to those."""
+    world = model(20.0)
+    world.script_s = 150.0
+    world.needs_own_inputs = True
+    reduction = world.reduced(3.0)
+    assert reduction.verified == (1, 1)
+    assert reduction.operators[1] < 12
+    assert reduction.summary["repro_form"] == "the program itself"
+
+
+def test_other_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> None:
+    world = model(60.0)
+    reduction = world.reduced(3.0)
+    assert reduction.verified == (1, 1)
+    assert len(world.tasks(Task.SCRIPT)) == 1
+    assert any("running the repro no more" in note for note in world.notes)
+
+
+@pytest.mark.parametrize("check_s", [5, 20, 40, 60])
+def test_guard_pages_leave_time_for_a_verified_repro(
+    model: Made, check_s: float
+) -> None:
+    """They compile the program once more before the baseline does."""
+    world = model(check_s)
+    reduction = world.reduced(3.0, guard_pages="on")
+    assert verified(reduction)
+    assert world.now <= 240.0
