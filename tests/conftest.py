@@ -67,10 +67,10 @@ def marked(
 
 @pytest.fixture
 def survivors(marked: Callable[[], list[int]]) -> Callable[[], list[str]]:
-    """Name the processes that are left 2 s from now: none, if all is well."""
+    """Name the processes that are left 30 s from now: none, if all is well."""
 
     def left() -> list[str]:
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 30
         while (pids := marked()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return [f"{pid} {_command(pid)}" for pid in pids]

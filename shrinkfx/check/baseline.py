@@ -26,7 +26,7 @@ class Baseline:
     Attributes:
         rate: the part of the runs that failed so.
         fallback_random: random numbers are eager's, so that values compare.
-        seconds: the longest run.
+        seconds: the longest run, of its own time.
         calls: how often a run must call the program before it fails.
         probe: what shows it on the interpreter; '' elsewhere.
         warning: what else may be the cause, or what was not looked at; or ''.
@@ -132,10 +132,10 @@ def _settled(
 ) -> Baseline:
     """Say what has been found, and what else may matter."""
     note(f"baseline: {target}")
-    rate = runs.failed / runs.total
+    rate = runs.failed / runs.told
     if rate < 1.0:
         note(
-            f"flaky: {runs.failed} of {runs.total} runs fail so; a candidate passes "
+            f"flaky: {runs.failed} of {runs.told} runs fail so; a candidate passes "
             f"after {runs_to_be_sure(rate)}"
         )
         if target.detail == MEMORY and "guard_pages" not in compiler.options:
@@ -144,7 +144,7 @@ def _settled(
     warning = other_cause(others, target, runs.have_shown)
     if warning:
         note(f"careful: {warning}")
-    seconds = max(s.seconds for s in runs.seen)
+    seconds = max(s.own_seconds for s in runs.seen)
     options = compiler.options
     random, calls = bool(options.get("fallback_random")), options["calls"]
     return Baseline(target, rate, random, seconds, calls, warning=warning)
@@ -166,6 +166,11 @@ class _Runs:
     @property
     def total(self) -> int:
         return sum(s.runs for s in self.seen)
+
+    @property
+    def told(self) -> int:
+        """Count the runs that came to an end of their own: the others tell nothing."""
+        return sum(s.runs for s in self.seen if s.signature or not s.unresolved)
 
     @property
     def made(self) -> int:

@@ -77,7 +77,7 @@ def _confirmed(
         advice = "the interpreter does the same each time: please report this"
         raise NotReproducible(target.kind, len(seen), described, advice)
     note(f"baseline: {target}")
-    seconds = max(s.seconds for s in seen)
+    seconds = max(s.own_seconds for s in seen)
     return Baseline(target, 1.0, False, seconds, probe=probe)
 
 

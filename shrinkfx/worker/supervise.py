@@ -17,14 +17,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from shrinkfx.failure.transcript import name_frame
+from shrinkfx.own_time import OwnTime
+from shrinkfx.processes import Sample, descendants, kill, pss_bytes, rss_bytes, sample
 from shrinkfx.program.messages import Ending, Request
 from shrinkfx.program.words import cut_middle
-from shrinkfx.worker.processes import descendants, kill, pss_bytes, rss_bytes
 
 Note = Callable[[str], None]
 Work = Callable[[Note, Path], dict[str, Any]]
@@ -39,7 +40,7 @@ _LOG_BYTES = 512_000
 """g++ prints its first error before hundreds of kilobytes of what follows from it."""
 
 _KILL_S = 10.0
-_LAST_WORDS_S = 1.0
+_LAST_WORDS_S = 5.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -102,9 +103,10 @@ def supervise(
     if child == 0:
         _live(work, folder, server)
     watch = _Watch(child)
+    own = OwnTime(watch.look)
     try:
-        how, code = _wait(watch, request, started, cancelled)
-        if how in ("timeout", "memory"):
+        how, code = _wait(watch, own, request, cancelled)
+        if how in ("timeout", "late", "memory"):
             watch.abort()
     finally:
         watch.kill_all()
@@ -123,6 +125,8 @@ def supervise(
         runs=max(1, stages.count("run")),
         built=_answer(folder / BUILT),
         operator=_tail(folder / OPERATOR),
+        waited_s=own.waited_s,
+        runnable=own.runnable,
     )
 
 
@@ -148,6 +152,13 @@ class _Watch:
             self.peak_rss_bytes = max(self.peak_rss_bytes, usage.ru_maxrss * 1024)
             if pid == self.child:
                 self.status = status
+
+    def look(self) -> Sample:
+        """See what everything below this process does, and what it has used so far."""
+        self.reap()
+        below = sample(descendants(os.getpid()))
+        used = self.cpu_seconds + below.cpu_seconds
+        return replace(below, cpu_seconds=used)
 
     def exceeds(self, limit_bytes: int) -> bool:
         """Tell whether all that lives below this process holds more than that.
@@ -181,7 +192,7 @@ class _Watch:
 
 
 def _wait(
-    watch: _Watch, request: Request, started: float, cancelled: Callable[[], bool]
+    watch: _Watch, own: OwnTime, request: Request, cancelled: Callable[[], bool]
 ) -> tuple[str, int]:
     pause = 0.002
     while True:
@@ -193,8 +204,13 @@ def _wait(
             return "lost", 0
         if cancelled():
             return "cancelled", 0
-        if time.monotonic() - started > request.timeout_s:
+        hangs = own.exceeds(request.timeout_s)
+        if watch.status is not None:
+            continue  # it was looked at when it had ended
+        if hangs:
             return "timeout", 0
+        if own.passed_s > request.most_s:
+            return "late", 0
         if watch.exceeds(request.max_rss_bytes):
             return "memory", 0
         time.sleep(pause)
