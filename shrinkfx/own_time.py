@@ -4,7 +4,8 @@ A program that does not end and one that gets no core look alike to a clock. Wha
 tells them apart is what the time went into:
 
     some thread runs     CPU-seconds, of as many threads as can run at once
-    nothing can run      all of it: it sleeps, and no machine is too slow for that
+    nothing can run      all of it between two looks that find it so: it sleeps, and
+                         no machine is too slow for that
     threads wait for a   none: the machine is busy, with other work or with more
     core, or for a disk  threads of this one than it has cores
 """
@@ -52,7 +53,7 @@ class OwnTime:
         self._look, self._clock, self._crowd = look, clock, crowd
         self._cores = cores or usable_cores()
         self._began = self._looked = clock()
-        self._cpu_seconds = 0.0
+        self._cpu_seconds, self._slept = 0.0, False
         self._counts: list[int] = []
         self.waited_s = 0.0
 
@@ -85,8 +86,9 @@ class OwnTime:
         self._cpu_seconds = seen.cpu_seconds
         abreast = min(max(1, seen.runnable), self._cores)
         own = used / abreast
-        if seen.sleeps:
+        if seen.sleeps and self._slept:
             own = max(own, min(passed, _UNSEEN_S))
+        self._slept = seen.sleeps
         waited = max(0.0, passed - own)
         self.waited_s += waited
         if waited > passed / 2:

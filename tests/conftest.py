@@ -83,9 +83,9 @@ def wait_for() -> Callable[[Callable[[], object]], None]:
     """Poll a condition for as long as a noisy machine may need."""
 
     def wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not condition():
-            assert time.monotonic() < deadline, "waited 30 s in vain"
+            assert time.monotonic() < deadline, "waited 120 s in vain"
             time.sleep(0.01)
 
     return wait

@@ -36,7 +36,7 @@ from shrinkfx.program.messages import (
 from shrinkfx.program.words import LINE, cut, plain
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_GRACE_S, _GLANCE_S = 30.0, 0.1
+_GRACE_S, _GLANCE_S = 60.0, 0.1
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")

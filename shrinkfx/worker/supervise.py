@@ -39,7 +39,7 @@ OPERATOR = "operator"
 _LOG_BYTES = 512_000
 """g++ prints its first error before hundreds of kilobytes of what follows from it."""
 
-_KILL_S = 10.0
+_KILL_S = 30.0
 _LAST_WORDS_S = 5.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -205,8 +205,9 @@ def _wait(
         if cancelled():
             return "cancelled", 0
         hangs = own.exceeds(request.timeout_s)
+        watch.reap()
         if watch.status is not None:
-            continue  # it was looked at when it had ended
+            continue  # to look takes time, and it has ended meanwhile
         if hangs:
             return "timeout", 0
         if own.passed_s > request.most_s:
