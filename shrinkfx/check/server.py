@@ -26,6 +26,7 @@ from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.messages import (
     ARCHS,
     MARK,
+    TIMES,
     Backend,
     Ending,
     Message,
@@ -243,15 +244,17 @@ class Server:
         """Wait for a line; False if interrupted before there is one.
 
         Args:
-            own: what the limit is for, if not for the time that passes.
+            own: what the limit is for, if not for the time that passes, of which
+                there is many times as much then.
         """
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * (TIMES if own else 1)
         while b"\n" not in self._buffer:
             if interrupted():
                 return False
-            if own.exceeds(timeout_s) if own else time.monotonic() > deadline:
+            hangs = own is not None and own.exceeds(timeout_s)
+            if hangs or time.monotonic() > deadline:
                 reason = f"the worker did not answer in {timeout_s:.0f} s ({doing})"
                 raise WorkerError(reason, self.log)
             if _ready(descriptor, select.POLLIN, _GLANCE_S):
