@@ -64,8 +64,14 @@ def _quota(folder: Path, version: int) -> float:
 
 
 def runnable_here() -> int:
-    """Count what runs or waits for a core on the whole machine, but for who asks."""
-    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) - 1
+    """Count what runs or waits for a core on the whole machine, but for who asks.
+
+    It is 0 where the kernel does not say.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = Path("/proc/loadavg").read_text()
+        return int(text.split()[3].partition("/")[0]) - 1
+    return 0
 
 
 def sample(pids: Iterable[int]) -> Sample:
@@ -105,7 +111,8 @@ def descendants(pid: int) -> Iterator[int]:
 def _stat(path: str) -> list[bytes]:
     """Read what the kernel says of a process or a thread; nothing if it is gone."""
     try:
-        # pathlib takes three times as long, and this is read for each process there is.
+        # Read for each process there is, 20 times a second. With pathlib 146 of them
+        # took 3.3 ms, and so 1.9 ms.
         with open(path, "rb", buffering=0) as file:
             return file.read().rpartition(b")")[2].split(None, _THREADS + 1)
     except OSError:
