@@ -105,7 +105,8 @@ def minify(
             result in any case.
         guard_pages: ``auto``, ``on`` or ``off``: have tensors of a CPU program lie
             against inaccessible pages; ``auto`` does for ``ima`` and ``crash``.
-        timeout_s: seconds per check; None means ten times the baseline.
+        timeout_s: seconds per check, without those in which it waits for a busy
+            machine; None means ten times the baseline.
         rtol: how far a value may be from eager's, relative to that; None means as far
             as ``torch.testing`` allows for its dtype.
         atol: the same, absolutely.

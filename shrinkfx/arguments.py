@@ -109,7 +109,8 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=float,
         metavar="S",
-        help="seconds per check; default: ten times the original, 1 to 10 minutes",
+        help="seconds per check, without those in which it waits for a busy machine; "
+        "default: ten times the original, 1 to 10 minutes",
     )
 
 

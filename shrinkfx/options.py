@@ -56,7 +56,8 @@ class Options:
         build: ``fast`` or ``stock``: how the search builds programs for the CPU.
         guard_pages: ``auto``, ``on`` or ``off``: whether a CPU program's tensors lie
             against inaccessible pages; ``auto`` is ``on`` for memory errors.
-        timeout_s: seconds per check; None means ten times the baseline.
+        timeout_s: seconds per check, without those in which it waits for a busy
+            machine; None means ten times the baseline.
         rtol: how far a value may be from eager's, relative to that; None for the
             tolerance of ``torch.testing``.
         atol: the same, absolutely.

@@ -67,10 +67,10 @@ def marked(
 
 @pytest.fixture
 def survivors(marked: Callable[[], list[int]]) -> Callable[[], list[str]]:
-    """Name the processes that are left 2 s from now: none, if all is well."""
+    """Name the processes that are left 30 s from now: none, if all is well."""
 
     def left() -> list[str]:
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 30
         while (pids := marked()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return [f"{pid} {_command(pid)}" for pid in pids]
@@ -83,9 +83,9 @@ def wait_for() -> Callable[[Callable[[], object]], None]:
     """Poll a condition for as long as a noisy machine may need."""
 
     def wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not condition():
-            assert time.monotonic() < deadline, "waited 30 s in vain"
+            assert time.monotonic() < deadline, "waited 120 s in vain"
             time.sleep(0.01)
 
     return wait

@@ -297,7 +297,7 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
     os.killpg(process.pid, signal.SIGINT)
     read_until(process, "interrupted: writing and verifying")
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 4
     assert "interrupted before a repro was verified" in said
     assert f"shrinkfx --resume {out}" in said
@@ -331,7 +331,7 @@ def test_interrupt_while_verifying_sums_up_and_ends(
     process = listened_to(torchless, out)
     read_until(process, "writing repro.py")
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 4
     assert "--resume" in said
     summary = json.loads((out / "summary.json").read_text())

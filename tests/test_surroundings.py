@@ -40,7 +40,7 @@ def _run(home: Path, tmp_path: Path) -> Run:
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
 
     return run

@@ -69,7 +69,7 @@ def kill_after(lines: int, told: str, arguments: Sequence[str]) -> None:
         if not lines:
             break
     os.kill(started.pid, signal.SIGKILL)
-    started.communicate(timeout=60)
+    started.communicate(timeout=600)
 
 
 def results(folder: Path) -> dict[str, Any]:

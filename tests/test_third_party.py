@@ -34,7 +34,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *("--target", str(folder / "installed"), str(source)),
         ],
         check=True,
-        timeout=100,
+        timeout=600,
     )
     return folder / "installed"
 

@@ -28,7 +28,7 @@ class Baseline:
     Attributes:
         rate: the part of the runs that failed so.
         fallback_random: random numbers are eager's, so that values compare.
-        seconds: the longest run.
+        seconds: the longest run, of its own time.
         calls: how often a run must call the program before it fails.
         probe: what shows it on the interpreter; '' elsewhere.
         warning: what else may be the cause, or what was not looked at; or ''.
@@ -156,18 +156,18 @@ def _settled(
     target = runs.target
     assert target is not None
     note(f"baseline: {target}")
-    rate = runs.failed / runs.total
+    rate = runs.failed / runs.told
     if rate < 1.0:
         note(
-            f"flaky: {runs.failed} of {runs.total} runs fail so; a candidate passes "
+            f"flaky: {runs.failed} of {runs.told} runs fail so; a candidate passes "
             f"after {runs_to_be_sure(rate)}"
         )
         if target.detail == MEMORY and "guard_pages" not in compiler.options:
             note("guard pages may have it fail in every run: --until ima")
-    seconds = max(s.seconds for s in runs.seen)
-    bounds.budget.keep(seconds)
+    seconds = max(s.own_seconds for s in runs.seen)
+    bounds.budget.keep(max(s.seconds for s in runs.seen))
     few = bounds.out_of_minutes and runs.failed < ENOUGH
-    warnings = [_FEW_RUNS.format(runs.failed, runs.total)] if few else []
+    warnings = [_FEW_RUNS.format(runs.failed, runs.told)] if few else []
     warnings += _other_causes(compiler.with_options(build=build), runs, bounds, note)
     for warning in warnings:
         note(f"careful: {warning}")

@@ -121,6 +121,7 @@ class CommandOracle:
             seen,
             seconds=saved.seconds + seen.seconds,
             cpu_seconds=saved.cpu_seconds + seen.cpu_seconds,
+            waited_s=saved.waited_s + seen.waited_s,
         )
         verdict = Verdict(judge(seen, self.command.target), seen)
         self.learn(candidate, verdict)
@@ -173,7 +174,7 @@ def see_it_fail(
     """Run the command on the unchanged program.
 
     Returns:
-        Seconds of the longest run.
+        Seconds of the longest run, of its own time.
 
     Raises:
         NotReproducible: it does not exit with status 0 each time.
@@ -186,7 +187,7 @@ def see_it_fail(
         by_hand = command.text.replace(PROGRAM, str(program))
         advice = f"try it by hand: {by_hand.replace(INPUTS, str(inputs))}"
         raise NotReproducible(f"--check {command.text}", len(seen), said, advice)
-    return max(s.seconds for s in seen)
+    return max(s.own_seconds for s in seen)
 
 
 def _describe(command: Command, seen: Observation) -> str:

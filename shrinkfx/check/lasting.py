@@ -33,6 +33,7 @@ class LastingServer(Server):
         seconds_left: how long the run may still go on, or None.
         asking: called with each task before it is begun.
         answered: called after each answer.
+        heard: given each answer.
         folders: where there must be space.
         settings: those of ``Server``.
     """
@@ -43,12 +44,14 @@ class LastingServer(Server):
         seconds_left: Callable[[], float | None] = lambda: None,
         asking: Callable[[str], None] = lambda task: None,
         answered: Callable[[], None] = lambda: None,
+        heard: Callable[[Ending], None] = lambda ending: None,
         folders: tuple[Path, ...] = (),
         **settings: Any,  # noqa: ANN401 - Server knows their types
     ) -> None:
         self._seconds_left = seconds_left
         self._asking = asking
         self._answered = answered
+        self._heard = heard
         self._deaths = 0
         self._described: Request | None = None
         super().__init__(**settings)
@@ -68,6 +71,7 @@ class LastingServer(Server):
             self._described = request
         _refuse_if_full(ending, self._folders)
         self._answered()
+        self._heard(ending)
         return ending
 
     def _asked_in_time(self, request: Request) -> Ending:
@@ -76,9 +80,9 @@ class LastingServer(Server):
             return self._asked(request)
         if left <= 0:
             raise BudgetExhausted(_TIME_IS_UP)
-        ending = self._asked(replace(request, timeout_s=min(left, request.timeout_s)))
-        if ending.how == "timeout" and left < request.timeout_s:
-            raise BudgetExhausted(_TIME_IS_UP)  # it is no hang of the program's
+        ending = self._asked(replace(request, clock_s=min(left, request.most_s)))
+        if ending.how == "late" and left < request.most_s:
+            raise BudgetExhausted(_TIME_IS_UP)
         return ending
 
     def _asked(self, request: Request) -> Ending:

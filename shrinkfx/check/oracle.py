@@ -198,6 +198,7 @@ class RepeatedOracle:
             runs=sum(s.runs for s in seen),
             seconds=sum(s.seconds for s in seen),
             cpu_seconds=sum(s.cpu_seconds for s in seen),
+            waited_s=sum(s.waited_s for s in seen),
         )
         return Verdict(last.outcome, total)
 

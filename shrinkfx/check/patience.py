@@ -43,7 +43,7 @@ class Patience:
         seen = verdict.observation
         if seen.unresolved or seen.invalid:
             return
-        self._seconds.append(seen.seconds)
+        self._seconds.append(seen.own_seconds)
         if len(self._seconds) == _ENOUGH:
             limit = time_limit(max(self._seconds))
             self.timeout_s = min(self.timeout_s, limit)

@@ -134,7 +134,7 @@ def _confirmed(
         advice = "the interpreter does the same each time: please report this"
         raise NotReproducible(target.kind, len(seen), described, advice)
     note(f"baseline: {target}")
-    seconds = max(s.seconds for s in seen)
+    seconds = max(s.own_seconds for s in seen)
     warning = ""
     if len(seen) == 1:
         warning = _SHOWN_ONCE

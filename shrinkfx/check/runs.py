@@ -39,6 +39,11 @@ class Runs:
         return sum(s.runs for s in self.seen)
 
     @property
+    def told(self) -> int:
+        """Count the runs that came to an end of their own: the others tell nothing."""
+        return sum(s.runs for s in self.seen if s.signature or not s.unresolved)
+
+    @property
     def made(self) -> int:
         return self.total + len(self.later)
 

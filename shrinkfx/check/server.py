@@ -21,9 +21,12 @@ from shrinkfx.check import stranger
 from shrinkfx.check.interrupts import held_interrupt
 from shrinkfx.check.leftovers import kill_marked, new_mark
 from shrinkfx.errors import LoadError, StorageError, WorkerError
+from shrinkfx.own_time import OwnTime
+from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.messages import (
     ARCHS,
     MARK,
+    TIMES,
     Backend,
     Ending,
     Message,
@@ -34,7 +37,7 @@ from shrinkfx.program.messages import (
 from shrinkfx.program.words import LINE, cut, plain
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_GRACE_S, _GLANCE_S = 30.0, 0.1
+_GRACE_S, _GLANCE_S = 60.0, 0.1
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
 WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
@@ -113,9 +116,10 @@ class Server:
         self._mark, self._buffer = new_mark(), b""
         with held_interrupt() as interrupted:
             self._process = self._started()
+            own = OwnTime(self._look)
             try:
                 self._write(self._setup.to_line(), self._start_timeout_s, _LOADING)
-                if not self._wait(self._start_timeout_s, _LOADING, interrupted):
+                if not self._wait(self._start_timeout_s, _LOADING, interrupted, own):
                     raise KeyboardInterrupt
                 self.ready = self._take(Ready, _LOADING)
             except BaseException as error:
@@ -140,7 +144,7 @@ class Server:
             KeyboardInterrupt: after the child has been ended; the next request
                 is answered as if nothing had happened.
         """
-        patience = request.timeout_s + _GRACE_S
+        patience = request.most_s + _GRACE_S
         with held_interrupt() as interrupted:
             try:
                 self._write(request.to_line(), _GRACE_S)
@@ -212,6 +216,9 @@ class Server:
         os.set_blocking(process.stdin.fileno(), False)
         return process
 
+    def _look(self) -> Sample:
+        return sample([self.pid, *descendants(self.pid)])
+
     def _write(
         self, line: str, timeout_s: float, doing: str = "waiting for a request"
     ) -> None:
@@ -228,20 +235,29 @@ class Server:
                 raise self._how_it_died(doing) from None
 
     def _wait(
-        self, timeout_s: float, doing: str, interrupted: Callable[[], bool] = bool
+        self,
+        timeout_s: float,
+        doing: str,
+        interrupted: Callable[[], bool] = bool,
+        own: OwnTime | None = None,
     ) -> bool:
-        """Wait for a line; False if interrupted before there is one."""
+        """Wait for a line; False if interrupted before there is one.
+
+        Args:
+            own: what the limit is for, if not for the time that passes, of which
+                there is many times as much then.
+        """
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * (TIMES if own else 1)
         while b"\n" not in self._buffer:
             if interrupted():
                 return False
-            left = deadline - time.monotonic()
-            if left <= 0:
+            hangs = own is not None and own.exceeds(timeout_s)
+            if hangs or time.monotonic() > deadline:
                 reason = f"the worker did not answer in {timeout_s:.0f} s ({doing})"
                 raise WorkerError(reason, self.log)
-            if _ready(descriptor, select.POLLIN, min(left, _GLANCE_S)):
+            if _ready(descriptor, select.POLLIN, _GLANCE_S):
                 data = os.read(descriptor, 1 << 16)
                 if not data:
                     raise self._how_it_died(doing)

@@ -63,6 +63,7 @@ _KEPT_CHARACTERS = 16_000
 _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
 # Where a Python operator that compiled code called has raised.
 _RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
+_LATE = "the machine is too busy: {:.0f} of {:.0f} s went into waiting for it, in {}"
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 
@@ -77,6 +78,8 @@ def observe(ending: Ending) -> Observation:
     unresolved = cut(str(ending.answer.get("unresolved", "")))
     if ending.how in ("timeout", "memory", "cancelled"):
         unresolved = f"{ending.how} in {stage}"
+    elif ending.how == "late":
+        unresolved = _LATE.format(ending.waited_s, ending.seconds, stage)
     elif ending.how == "server":
         unresolved = "the server died of it, each time that it was asked"
     elif ending.how == "lost":
@@ -97,6 +100,7 @@ def observe(ending: Ending) -> Observation:
         cpu_seconds=ending.cpu_seconds,
         peak_rss_bytes=ending.peak_rss_bytes,
         log=ending.log[-_KEPT_CHARACTERS:],
+        waited_s=ending.waited_s,
     )
 
 

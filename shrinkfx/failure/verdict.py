@@ -31,6 +31,7 @@ class Observation:
         stopped: why a candidate that has passed so far was not run, or ''.
         step: the ``Step`` of the build that failed, as far as known, or ''.
         runs: how often the program ran; all but the last one passed.
+        waited_s: of ``seconds``, those that a busy machine had it wait.
         log: the end of what the child wrote.
     """
 
@@ -44,6 +45,12 @@ class Observation:
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
     log: str = ""
+    waited_s: float = 0.0
+
+    @property
+    def own_seconds(self) -> float:
+        """Seconds that it would have taken with the machine to itself."""
+        return self.seconds - self.waited_s
 
 
 @dataclass(frozen=True)

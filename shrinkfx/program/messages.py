@@ -13,6 +13,9 @@ from typing import Any, Self
 
 from shrinkfx.program.words import plain
 
+TIMES = 10
+"""How many times its limit work may take by the clock, where the machine is busy."""
+
 MARK = "SHRINKFX_SERVER"
 """A variable that a server is started with, and all below it inherit: whose it is, a
 colon, and a number of its own."""
@@ -171,14 +174,26 @@ class Setup(Message):
 
 @dataclass(frozen=True)
 class Request(Message):
-    """One question; the child that answers it may not outlive the limits."""
+    """One question; the child that answers it may not outlive the limits.
+
+    Attributes:
+        timeout_s: of its own time (``own_time.py``): what takes longer hangs.
+        clock_s: by the clock; what takes longer has no answer. None is many times
+            ``timeout_s``, which only a very busy machine makes of it.
+        fresh: answer from a fresh interpreter instead of a fork of the server.
+    """
 
     task: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float = 600.0
     max_rss_bytes: int = 8 << 30
     fresh: bool = False
-    """Answer from a fresh interpreter instead of a fork of the server."""
+    clock_s: float | None = None
+
+    @property
+    def most_s(self) -> float:
+        """Seconds by the clock after which there will be no answer."""
+        return TIMES * self.timeout_s if self.clock_s is None else self.clock_s
 
 
 @dataclass(frozen=True)
@@ -186,9 +201,9 @@ class Ending(Reported):
     """How a child ended, and what it said before.
 
     Attributes:
-        how: ``exit``, ``signal``, ``timeout``, ``memory`` or ``cancelled``; ``server``
-            where that has died and cannot tell; ``lost`` where something else in it
-            has waited for the child.
+        how: ``exit``, ``signal``, ``timeout``, ``late`` (by the clock), ``memory`` or
+            ``cancelled``; ``server`` where that has died and cannot tell; ``lost``
+            where something else in it has waited for the child.
         code: the exit status or the signal's number.
         stage: the last stage that the child noted.
         answer: the child's own JSON object, empty if it came to none.
@@ -197,6 +212,8 @@ class Ending(Reported):
         built: what the fast build has done: the ``step`` that it came to, and why it
             was a ``fallback`` to the stock one; empty where there was none.
         operator: the one that eager was at when it was described, or ''.
+        waited_s: of its seconds, those in which it waited for a core or a disk.
+        runnable: threads on the machine meanwhile, its own among them.
     """
 
     how: str
@@ -210,6 +227,8 @@ class Ending(Reported):
     runs: int = 1
     built: Mapping[str, str] = field(default_factory=dict)
     operator: str = ""
+    waited_s: float = 0.0
+    runnable: int = 0
 
 
 @dataclass(frozen=True)

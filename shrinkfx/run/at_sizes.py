@@ -128,7 +128,8 @@ class Runner:
             self._compile_once()
             ending = compiler.ask(Task.SIZES, sizes=named)
             seen = observe(ending)
-            compiled_in_vain = ending.how == "timeout" and not self._is_compiled()
+            is_over = ending.how in ("timeout", "late")
+            compiled_in_vain = is_over and not self._is_compiled()
             if not compiled_in_vain and not _is_speechless(seen):
                 break
         else:

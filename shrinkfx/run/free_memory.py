@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from shrinkfx.cgroups import cgroups
 
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -17,7 +18,8 @@ def available_bytes(root: Path = Path("/")) -> int:
         root: where ``proc`` and ``sys`` are.
     """
     left = [_of_machine(root)]
-    for folder, names in _cgroups(root):
+    for folder, version in cgroups(root, "memory"):
+        names = _V2 if version == 2 else _V1
         with suppress(OSError, ValueError, KeyError):  # "max" is no limit
             left.append(_of_cgroup(folder, *names))
     return max(0, min(left))
@@ -33,23 +35,6 @@ def _of_cgroup(folder: Path, limit: str, used: str, reclaimable: str) -> int:
     cache = int(_fields(folder / "memory.stat", " ")[reclaimable])
     taken = int((folder / used).read_text()) - cache
     return int((folder / limit).read_text()) - taken
-
-
-def _cgroups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """Yield each cgroup that limits this process, from its own up, of both versions."""
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                base, names = root / "sys/fs/cgroup", _V2
-            elif "memory" in controllers.split(","):
-                base, names = root / "sys/fs/cgroup/memory", _V1
-            else:
-                continue
-            # In a namespace the path is as seen from outside, and base is what counts.
-            parts = Path(path.strip("/")).parts
-            for end in range(len(parts), -1, -1):
-                yield base.joinpath(*parts[:end]), names
 
 
 def _fields(path: Path, separator: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.check.busy import Busyness
 from shrinkfx.check.lasting import LastingServer
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
@@ -51,6 +52,7 @@ class Job:
         lies: operators whose results are not what their fake kernels say.
         warnings: what else may be the cause, for the report.
         journal: what is known so far, of earlier sessions too.
+        busyness: is told of each check, and says once that the machine is busy.
         out_of_budget: what has ended the search; more of it may be given later.
     """
 
@@ -74,6 +76,7 @@ class Job:
             minutes * 60 if minutes else None,
             seconds_before=self.journal.seconds_before(),
         )
+        self.busyness = Busyness(self.note)
         self.meters = {name: Meter() for name in ("baseline", "search", "verify")}
 
     def elsewhere(self, folder: Path) -> Job:
@@ -120,6 +123,7 @@ class Job:
             seconds_left=lambda: self.budget.seconds_left,
             asking=lambda task: self._doing(DOING[Task(task)]),
             answered=self.journal.tick,
+            heard=self.busyness.hear,
             folders=(self.out,),
             **settings,
         )

@@ -33,6 +33,7 @@ def plain_judge(job: Job, subject: Subject, search: BuildSearch) -> Judge:
             runs=len(runs),
             seconds=sum(seen.seconds for seen in runs),
             cpu_seconds=sum(seen.cpu_seconds for seen in runs),
+            waited_s=sum(seen.waited_s for seen in runs),
         )
         verdict = Verdict(judge(total, subject.target), total)
         if verdict.reproduced:

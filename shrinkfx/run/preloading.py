@@ -126,8 +126,9 @@ class Judge:
                     "model": str(self.program.resolve()),
                     "operators": list(self.operators),
                 },
-                timeout_s=min(self.limits.timeout_s, self._seconds_left),
+                timeout_s=self.limits.timeout_s,
                 max_rss_bytes=self.limits.max_rss_bytes,
+                clock_s=self._seconds_left,
             )
             try:
                 ending = self.server.ask(request)

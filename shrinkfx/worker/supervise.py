@@ -17,14 +17,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from shrinkfx.failure.transcript import name_frame
+from shrinkfx.own_time import OwnTime
 from shrinkfx.program.messages import Ending, Request
 from shrinkfx.program.words import cut_middle
-from shrinkfx.worker.processes import descendants, kill, pss_bytes, rss_bytes
+from shrinkfx.worker.watch import Watch, wait
 
 Note = Callable[[str], None]
 Work = Callable[[Note, Path], dict[str, Any]]
@@ -38,8 +38,6 @@ OPERATOR = "operator"
 _LOG_BYTES = 512_000
 """g++ prints its first error before hundreds of kilobytes of what follows from it."""
 
-_KILL_S = 10.0
-_LAST_WORDS_S = 1.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -78,7 +76,7 @@ def die_with_parent(number: int) -> None:
 
 def kill_descendants() -> None:
     """Leave no process below this one."""
-    _Watch(child=0).kill_all()
+    Watch(child=0).kill_all()
 
 
 def supervise(
@@ -101,10 +99,11 @@ def supervise(
     child = os.fork()
     if child == 0:
         _live(work, folder, server)
-    watch = _Watch(child)
+    watch = Watch(child)
+    own = OwnTime(watch.look)
     try:
-        how, code = _wait(watch, request, started, cancelled)
-        if how in ("timeout", "memory"):
+        how, code = wait(watch, own, request, cancelled)
+        if how in ("timeout", "late", "memory"):
             watch.abort()
     finally:
         watch.kill_all()
@@ -123,82 +122,9 @@ def supervise(
         runs=max(1, stages.count("run")),
         built=_answer(folder / BUILT),
         operator=_tail(folder / OPERATOR),
+        waited_s=own.waited_s,
+        runnable=own.runnable,
     )
-
-
-@dataclass
-class _Watch:
-    """A child, all that it started, and what they have used so far."""
-
-    child: int
-    status: int | None = None
-    cpu_seconds: float = 0.0
-    peak_rss_bytes: int = 0
-
-    def reap(self) -> bool:
-        """Collect whatever has ended below this process; False: nothing is left."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            self.cpu_seconds += usage.ru_utime + usage.ru_stime
-            self.peak_rss_bytes = max(self.peak_rss_bytes, usage.ru_maxrss * 1024)
-            if pid == self.child:
-                self.status = status
-
-    def exceeds(self, limit_bytes: int) -> bool:
-        """Tell whether all that lives below this process holds more than that.
-
-        Resident sets count a page that forks share once for each of them; only
-        where that makes a difference is it worth asking for the exact share.
-        """
-        below = list(descendants(os.getpid()))
-        total = sum(map(rss_bytes, below))
-        if total > limit_bytes:
-            total = sum(map(pss_bytes, below))
-        self.peak_rss_bytes = max(self.peak_rss_bytes, total)
-        return total > limit_bytes
-
-    def abort(self) -> None:
-        """Have the child say where it is: faulthandler answers with its frames."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.child, signal.SIGABRT)
-        deadline = time.monotonic() + _LAST_WORDS_S
-        while self.status is None and time.monotonic() < deadline:
-            self.reap()
-            time.sleep(0.002)
-
-    def kill_all(self) -> None:
-        """Kill until nothing is left; what forks meanwhile is met next round."""
-        deadline = time.monotonic() + _KILL_S
-        while self.reap() and time.monotonic() < deadline:
-            for pid in descendants(os.getpid()):
-                kill(pid)
-            time.sleep(0.002)
-
-
-def _wait(
-    watch: _Watch, request: Request, started: float, cancelled: Callable[[], bool]
-) -> tuple[str, int]:
-    pause = 0.002
-    while True:
-        watch.reap()
-        if watch.status is not None:
-            code = os.waitstatus_to_exitcode(watch.status)
-            return ("signal", -code) if code < 0 else ("exit", code)
-        if not Path(f"/proc/{watch.child}").exists():
-            return "lost", 0
-        if cancelled():
-            return "cancelled", 0
-        if time.monotonic() - started > request.timeout_s:
-            return "timeout", 0
-        if watch.exceeds(request.max_rss_bytes):
-            return "memory", 0
-        time.sleep(pause)
-        pause = min(0.05, pause * 1.5)
 
 
 def _live(work: Work, folder: Path, server: int) -> NoReturn:

@@ -46,6 +46,11 @@ def test_limit_falls_to_ten_times_the_longest_of_the_last_ten() -> None:
     assert after(verdict(40.0), *[verdict(9.0)] * 10) == 90.0
 
 
+def test_limit_does_not_follow_what_a_busy_machine_makes_of_a_check() -> None:
+    seen = Observation(seconds=90.0, waited_s=81.0)
+    assert after(*[Verdict(Outcome.PASSED, seen)] * 10) == 90.0
+
+
 def test_limit_never_rises() -> None:
     assert after(*[verdict(9.0)] * 10, *[verdict(30.0)] * 10) == 90.0
 

@@ -447,7 +447,7 @@ def test_server_ends_the_check_and_goes_on_after_ctrl_c(
 ) -> None:
     parent = ask(vice)
     parent.process.send_signal(signal.SIGINT)
-    said, _ = parent.process.communicate(timeout=60)
+    said, _ = parent.process.communicate(timeout=600)
     assert said == "interrupted\n{'echo': 'go on'}\n"
     assert survivors() == []
     assert not parent.directory.exists()
@@ -497,7 +497,7 @@ def test_server_is_asked_from_another_thread(shared: Server) -> None:
     asking = request("echo", word="thread")
     thread = threading.Thread(target=lambda: endings.append(shared.ask(asking)))
     thread.start()
-    thread.join(timeout=60)
+    thread.join(timeout=600)
     assert [ending.answer for ending in endings] == [{"echo": "thread"}]
 
 

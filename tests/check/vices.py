@@ -327,6 +327,14 @@ def busy(request: Request, folder: Path) -> Answer:
     return {"bytes": len(hoard)}
 
 
+def spin(request: Request, folder: Path) -> Answer:
+    """Burn CPU-seconds on a core of one's own choice."""
+    os.sched_setaffinity(0, {request.arguments["core"]})
+    while time.process_time() < request.arguments["cpu_s"]:
+        pass
+    return {"cpu_s": time.process_time()}
+
+
 def signals(request: Request, folder: Path) -> Answer:
     names = ("SIGTERM", "SIGCHLD")
     return {name: str(signal.getsignal(getattr(signal, name))) for name in names}

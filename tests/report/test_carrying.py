@@ -48,7 +48,7 @@ def registered(carried: Carried, folder: Path) -> str:
     assert str(folder) not in text
     command = [sys.executable, "-I", "-c", _RUN, str(script)]
     done = subprocess.run(
-        command, cwd="/", check=False, capture_output=True, text=True, timeout=60
+        command, cwd="/", check=False, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -271,7 +271,7 @@ def test_question_does_not_outlast_the_time(tmp_path: Path) -> None:
 
     class Timed(FakeServer):
         def ask(self, request: Request) -> Ending:
-            seen.append(request.timeout_s)
+            seen.append(request.most_s)
             return super().ask(request)
 
     asked.server = Timed(lambda arguments: says(Path(arguments["path"]).read_text()))

@@ -278,7 +278,7 @@ def test_sweep_leaves_no_folder_and_says_nothing(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

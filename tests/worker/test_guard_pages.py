@@ -58,7 +58,7 @@ def python(
         env=guard_pages.environment_with(own, library, side),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -224,11 +224,11 @@ def test_threads_and_forks_do_not_disturb_each_other(
     source.write_text(THREADS)
     compiler = os.environ.get("CXX", "g++")
     command = [compiler, "-pthread", str(source), "-o", str(program)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=600)
     own = {**os.environ, "SHRINKFX_GUARD_CALLER": ""}
     environment = guard_pages.environment_with(own, library, Guard.AFTER)
     done = subprocess.run(
-        [program], env=environment, capture_output=True, timeout=120, check=False
+        [program], env=environment, capture_output=True, timeout=600, check=False
     )
     assert (done.returncode, done.stdout) == (0, b"done\n"), done.stderr
 

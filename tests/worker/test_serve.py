@@ -57,7 +57,7 @@ class Worker:
         assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=600)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_serve_ends_when_nobody_reads_its_answer(
     assert worker.process.stdout is not None
     worker.process.stdout.close()
     worker.say(ask("big_answer"))
-    assert worker.process.wait(timeout=60) == 0
+    assert worker.process.wait(timeout=600) == 0
     assert survivors() == []
     assert not directory.exists()
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shrinkfx.failure.classify import observe
+from shrinkfx.processes import descendants
 from shrinkfx.program.messages import Ending, Request
-from shrinkfx.worker.processes import descendants
 from shrinkfx.worker.supervise import describe_error, write_answer
 
 ROOT = str(Path(__file__).parents[2])
@@ -84,6 +85,41 @@ def test_supervise_has_a_child_over_its_limits_say_where_it_is(
     ending = once(limited)
     assert (ending.how, ending.code) == (how, 0)
     assert f"in {vice}\n" in ending.log
+
+
+@pytest.fixture(name="crowded")
+def _crowded() -> Iterator[int]:
+    """Have five processes want the same core, and tell which."""
+    core = max(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
+    command = [sys.executable, "-S", "-c", spin]
+    # The kernel may share out a core among sessions.
+    others = [subprocess.Popen(command, start_new_session=True) for _ in range(5)]
+    yield core
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize(("cpu_s", "how"), [(0.3, "exit"), (1e9, "timeout")])
+def test_supervise_tells_what_hangs_from_what_waits_for_a_core(
+    once: Once, crowded: int, cpu_s: float, how: str
+) -> None:
+    asked = {"vice": "spin", "core": crowded, "cpu_s": cpu_s}
+    ending = once(Request("vice", asked, timeout_s=0.8, clock_s=300.0))
+    assert ending.how == how
+    assert ending.seconds > 0.8
+    assert ending.waited_s > 0.4
+    assert ending.runnable > 3
+
+
+def test_supervise_has_no_answer_from_what_never_gets_its_core(
+    once: Once, crowded: int
+) -> None:
+    asked = {"vice": "spin", "core": crowded, "cpu_s": 1e9}
+    ending = once(Request("vice", asked, timeout_s=60.0, clock_s=0.7))
+    assert ending.how == "late"
+    assert observe(replace(ending, stage="run")).signature is None
 
 
 def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:

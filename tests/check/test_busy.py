@@ -1,0 +1,52 @@
+"""When a run says that the machine is busy, and what becomes of a check then."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.check.busy import Busyness
+from shrinkfx.failure.classify import observe
+from shrinkfx.program.messages import Ending, Request
+
+STARVED = Ending("exit", stage="done", seconds=60.0, waited_s=50.0, runnable=12)
+
+
+def said(*endings: Ending) -> list[str]:
+    lines: list[str] = []
+    busyness = Busyness(lines.append, cores=2)
+    for ending in endings:
+        busyness.hear(ending)
+    return lines
+
+
+def test_busy_machine_is_told_once() -> None:
+    (line,) = said(STARVED, STARVED)
+    assert line.startswith("the machine is busy: 12 runnable on 2 cores; a check of 60")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        Ending("exit", seconds=60.0, waited_s=20.0, runnable=12),
+        Ending("exit", seconds=4.0, waited_s=3.9, runnable=12),
+        Ending("exit", seconds=60.0, waited_s=50.0, runnable=2),
+    ],
+    ids=["not much", "not long", "nobody else"],
+)
+def test_machine_that_is_not_busy_is_not_told(ending: Ending) -> None:
+    assert said(ending) == []
+
+
+def test_what_a_busy_machine_does_not_answer_is_no_hang() -> None:
+    late = Ending("late", stage="run", seconds=600.0, waited_s=580.0, runnable=40)
+    seen = observe(late)
+    assert seen.signature is None
+    assert seen.unresolved == (
+        "the machine is too busy: 580 of 600 s went into waiting for it, in run"
+    )
+    assert seen.own_seconds == pytest.approx(20)
+
+
+def test_limit_by_the_clock_is_many_times_the_other_unless_it_is_given() -> None:
+    assert Request("vice", timeout_s=60.0).most_s == 600
+    assert Request("vice", timeout_s=60.0, clock_s=5.0).most_s == 5
