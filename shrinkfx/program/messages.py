@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from shrinkfx.program.words import plain
 
-TIMES = 10
+TIMES = 30
 """How many times its limit work may take by the clock, where the machine is busy."""
 
 MARK = "SHRINKFX_SERVER"

@@ -37,6 +37,7 @@ class Worker:
         self.asked: list[str] = []
         self.told: list[Mapping[str, Any]] = []
         self.compiled = PASSES
+        self.in_vain = TIMEOUT
         self.dies: Callable[[], Ending | None] = lambda: None
 
     def ask(self, request: Request) -> Ending:
@@ -48,7 +49,7 @@ class Worker:
             return self.compiled
         if ending := self.dies():
             return ending
-        return PASSES if self.package.exists() else TIMEOUT
+        return PASSES if self.package.exists() else self.in_vain
 
 
 @pytest.fixture(name="worker")
@@ -86,17 +87,21 @@ def test_package_that_went_with_its_server_is_compiled_again(
     assert runner.compiles == 2
 
 
+@pytest.mark.parametrize("in_vain", [TIMEOUT, Ending("late", stage="compile")])
 def test_run_that_had_to_compile_for_itself_and_did_not_get_there_is_repeated(
-    runner: Runner, worker: Worker
+    runner: Runner, worker: Worker, in_vain: Ending
 ) -> None:
     """The server died of it and was asked again, when there was no package."""
+    worker.in_vain = in_vain
     deaths = [lambda: worker.package.unlink()]
     worker.dies = lambda: deaths.pop()() if deaths else None
     assert runner.inside((3,)).answer is Answer.PASSES
     assert worker.asked == [Task.COMPILE, Task.SIZES] * 2
 
 
-@pytest.mark.parametrize("ending", [DIED, Ending("timeout", stage="run")])
+@pytest.mark.parametrize(
+    "ending", [DIED, Ending("timeout", stage="run"), Ending("late", stage="run")]
+)
 def test_run_without_an_answer_is_not_repeated(
     runner: Runner, worker: Worker, ending: Ending
 ) -> None:
