@@ -179,6 +179,8 @@ class Request(Message):
     max_rss_bytes: int = 8 << 30
     fresh: bool = False
     """Answer from a fresh interpreter instead of a fork of the server."""
+    one_thread: bool = False
+    """Have each parallel region of the program run in one thread."""
 
 
 @dataclass(frozen=True)
