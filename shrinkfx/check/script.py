@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from shrinkfx import scratch
@@ -52,31 +53,27 @@ class ScriptRunner:
             for file in files:
                 shutil.copy(file, folder)
             script = Path(folder) / files[0].name
-            request = Request(
-                Task.SCRIPT,
-                {
-                    "path": str(script),
-                    "cwd": folder,
-                    "probe": self.probe,
-                    "guard_pages": self.guard,
-                },
-                timeout_s=self.limits.timeout_s,
-                max_rss_bytes=self.limits.max_rss_bytes,
-                fresh=fresh,
+            read = partial(_read, script.read_text(), script.name)
+            ending = second_look.ask(
+                self.server.ask,
+                self._request(script, fresh=fresh),
+                partial(_is_in_doubt, read, target),
             )
+            return read(self.meter.add(ending))
 
-            def seen(ending: Ending) -> Observation:
-                return observe(as_check(ending, script.read_text(), script.name))
-
-            def is_in_doubt(ending: Ending) -> bool:
-                if is_without_words(ending):
-                    return True
-                another = target and not target.admits(seen(ending).signature)
-                return bool(another) and is_of_any_thread(ending)
-
-            ending = second_look.ask(self.server.ask, request, is_in_doubt)
-            self.meter.add(ending)
-            return seen(ending)
+    def _request(self, script: Path, *, fresh: bool) -> Request:
+        return Request(
+            Task.SCRIPT,
+            {
+                "path": str(script),
+                "cwd": str(script.parent),
+                "probe": self.probe,
+                "guard_pages": self.guard,
+            },
+            timeout_s=self.limits.timeout_s,
+            max_rss_bytes=self.limits.max_rss_bytes,
+            fresh=fresh,
+        )
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool:
         """Ask once, in a fork."""
@@ -97,6 +94,19 @@ class ScriptRunner:
         for other in others:
             self.note(f"a run of the repro did otherwise: {describe(other)}")
         return len(seen) - len(others)
+
+
+def _read(text: str, name: str, ending: Ending) -> Observation:
+    return observe(as_check(ending, text, name))
+
+
+def _is_in_doubt(
+    read: Callable[[Ending], Observation], target: Signature | None, ending: Ending
+) -> bool:
+    """Tell whether threads threw that lost their words, or may have thrown others."""
+    if target is None:
+        return is_without_words(ending)
+    return is_of_any_thread(ending) and not target.admits(read(ending).signature)
 
 
 _TIED = (

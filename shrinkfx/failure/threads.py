@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 from shrinkfx.program.messages import Ending
 
+# Line by line, up to the next one's words: whatever a program prints is read once.
 _KEPT = re.compile(
-    r"^terminate called in thread (\d+) of (\d+) (.*?)^\(that was thread \1\)\n",
-    re.MULTILINE | re.DOTALL,
+    r"^terminate called in thread (\d+) of (\d+) (.*\n"
+    r"(?:(?!terminate called in thread |\(that was thread ).*\n)*)"
+    r"\(that was thread \1\)\n",
+    re.MULTILINE,
 )
 _AT_ONCE = "terminate called recursively"
 _NAMED = re.compile(
@@ -26,6 +29,7 @@ _NAMED = re.compile(
 _WHAT = re.compile(rf"what\(\):[ \t]+(?!{_AT_ONCE}|Fatal Python error: )(\S[^\n]*)")
 
 _LINES = 20
+"""What is shown of a thread: its words, and the frames where it threw."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def _threw(ending: Ending) -> bool:
 
 
 def _all_words(log: str) -> list[_Words]:
-    """Read what threads said, in their order; what one was first to say comes first."""
+    """Read what threads said, in their order."""
     words = map(_Words.read, _KEPT.finditer(log))
     return sorted(words, key=lambda each: each.thread)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
@@ -57,6 +58,13 @@ def test_long_stack_does_not_crowd_out_the_other_threads() -> None:
     log = kept(1, BOUNDS, deep) + kept(0, ANOTHER, deep) + DUMP
     said = observe(aborted(log)).log
     assert said.index(ANOTHER) < said.index(BOUNDS) < said.index(DUMP)
+
+
+def test_words_that_never_end_are_read_once() -> None:
+    log = "terminate called in thread 1 of 1 \n" * 14_000 + kept(0, BOUNDS)
+    begun = time.process_time()
+    assert signature(log).kind is Kind.ASSERT
+    assert time.process_time() - begun < 5.0
 
 
 @pytest.mark.parametrize("order", [(0, 9), (9, 0)])
