@@ -19,8 +19,9 @@ from shrinkfx.failure.verdict import Observation
 
 PLANTS = Path(__file__).parents[1] / "failure" / "plants.py"
 ROWS, COLUMNS, RUNS = 4096, 64, 10
-THREADS = {"OMP_NUM_THREADS": "16"}
-NO_LIBRARY = {**THREADS, "XDG_CACHE_HOME": "/dev/null"}
+# Of OMP_NUM_THREADS torch takes no more than there are cores.
+SIXTEEN = {"cpp.threads": 16}
+NO_LIBRARY = {"XDG_CACHE_HOME": "/dev/null"}
 LIMITS = Limits(300.0, 8 << 30)
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 
@@ -57,7 +58,7 @@ def compiler(
     module: type[torch.nn.Module],
     inputs: tuple[Tensor, ...],
     folder: Path,
-    environment: Mapping[str, str] = THREADS,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Compiler]:
     """Run a program on inputs; it is compiled by whoever is first in the folder."""
     model, failing = folder / f"{module.__name__}.pt2", folder / "inputs.pt"
@@ -66,7 +67,11 @@ def compiler(
             torch.export.save(torch.export.export(module(), rows(NOWHERE)), model)
     torch.save(inputs, failing)
     with Server(
-        model=model, inputs=failing, preloads=[str(PLANTS)], environment=environment
+        model=model,
+        inputs=failing,
+        preloads=[str(PLANTS)],
+        inductor=SIXTEEN,
+        environment=environment or {},
     ) as server:
         package = {"package": str(model.with_suffix(".package.pt2"))}
         yield Compiler(server, LIMITS, {**package, "reference": False})
@@ -139,8 +144,6 @@ def test_assertion_is_one_in_every_run_without_a_library(folder: Path) -> None:
 
 
 SCRIPT = f"""
-import os
-os.environ["OMP_NUM_THREADS"] = "16"
 import torch
 
 compiled = torch._inductor.aoti_load_package("Gathers.package.pt2")
