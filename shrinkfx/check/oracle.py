@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shrinkfx import scratch
+from shrinkfx.check import second_look
 from shrinkfx.check.builds import Builds
 from shrinkfx.check.patience import Patience
 from shrinkfx.failure.classify import observe
@@ -95,7 +96,8 @@ class Compiler:
             max_rss_bytes=self.limits.max_rss_bytes,
             fresh=fresh,
         )
-        return self.builds.add(self.meter.add(self.server.ask(request)))
+        ending = second_look.ask(self.server.ask, request)
+        return self.builds.add(self.meter.add(ending))
 
     def original(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
         """Run the program as the file holds it."""

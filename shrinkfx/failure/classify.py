@@ -14,6 +14,7 @@ from typing import Any
 from shrinkfx.failure.interpreted import finding
 from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.threads import in_order, is_without_words, of_the_first, thrown
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.messages import Ending
 from shrinkfx.program.words import cut, short_lines
@@ -53,7 +54,6 @@ _COMPILER_OUT_OF_MEMORY = re.compile(
     r"out of memory allocating|memory exhausted|Cannot allocate memory"
     r"|Killed signal terminated program"
 )
-_WHAT = re.compile(r"what\(\):\s+([^\n]+)")
 _COMPILER = re.compile(r"^[^\n]*?(?:fatal )?error: ([^\n]+)", re.MULTILINE)
 _LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
 _TRITON = re.compile(r"\bat \d+:\d+:\n.*?\n *\^\n(.+)", re.DOTALL)
@@ -66,6 +66,8 @@ _RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
 _LATE = "the machine is too busy: {:.0f} of {:.0f} s went into waiting for it, in {}"
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
+UNSAID = "SIGABRT: threads threw at once, and what they threw was not said"
+"""Detail of a death of which no more can be said; no other abort is the same."""
 
 
 def observe(ending: Ending) -> Observation:
@@ -99,7 +101,7 @@ def observe(ending: Ending) -> Observation:
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         peak_rss_bytes=ending.peak_rss_bytes,
-        log=ending.log[-_KEPT_CHARACTERS:],
+        log=in_order(ending.log)[-_KEPT_CHARACTERS:],
         waited_s=ending.waited_s,
     )
 
@@ -120,7 +122,10 @@ def _signature(ending: Ending, stage: Stage) -> Signature | None:
     if ending.how == "memory":
         return Signature(Kind.OOM, stage, "", "grew beyond the memory limit")
     if ending.how == "signal":
-        return _death(ending.code, ending.log, stage)
+        known = _death(ending.code, of_the_first(ending.log), stage)
+        if known.kind is Kind.CRASH and is_without_words(ending):
+            return Signature(Kind.CRASH, known.stage, UNSAID, UNSAID)
+        return known
     if "error" in answer:
         return _raised(answer["error"], ending.log, stage)
     if "difference" in answer:
@@ -140,9 +145,9 @@ def _death(number: int, log: str, stage: Stage) -> Signature:
         return known
     if number in _FAULTS:
         return Signature(Kind.CRASH, stage, MEMORY, name)
-    if what := _WHAT.search(log):
-        # Thrown where nobody could catch it: in a thread of a larger program.
-        return _exception("RuntimeError", what[1].strip(), stage)
+    if what := thrown(log):
+        # Where nobody could catch it: in a thread of a larger program.
+        return _exception("RuntimeError", what, stage)
     return Signature(Kind.CRASH, stage, name, name)
 
 

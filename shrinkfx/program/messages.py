@@ -181,6 +181,7 @@ class Request(Message):
         clock_s: by the clock; what takes longer has no answer. None is many times
             ``timeout_s``, which only a very busy machine makes of it.
         fresh: answer from a fresh interpreter instead of a fork of the server.
+        one_thread: have each parallel region of the program run in one thread.
     """
 
     task: str
@@ -189,6 +190,7 @@ class Request(Message):
     max_rss_bytes: int = 8 << 30
     fresh: bool = False
     clock_s: float | None = None
+    one_thread: bool = False
 
     @property
     def most_s(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, UsageError, WorkerError
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Sweeping
@@ -36,17 +36,13 @@ small example, on a machine that had other things to do."""
 
 _TIMEOUT_S = 60.0
 
-_UNSAID = "threads threw at once, and what they threw was not said"
-
 _TRIES = 8
-"""Runs at sizes that end so. One in five did, of a program with two threads."""
+"""Runs at sizes that end so, or in the middle of compiling."""
 
 
 def _is_speechless(seen: Observation) -> bool:
-    """Tell whether two threads have thrown at once: then neither says what."""
-    failure = seen.signature
-    aborted = failure is not None and failure.detail == "SIGABRT"
-    return aborted and "terminate called" in seen.log
+    """Tell whether threads have thrown at once, and one thread said nothing either."""
+    return seen.signature is not None and seen.signature.detail == UNSAID
 
 
 def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str, Any]:
@@ -133,7 +129,7 @@ class Runner:
             if not compiled_in_vain and not _is_speechless(seen):
                 break
         else:
-            seen = replace(seen, signature=None, unresolved=_UNSAID)
+            seen = replace(seen, signature=None, unresolved=UNSAID)
         return judge_example(sizes, seen, self._until)
 
     def _compile_once(self) -> None:

@@ -70,7 +70,7 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
         interpreted = bare.ready.backend == Backend.INTERPRETER
         if interpreted:
             listener(Noted(f"on Triton's interpreter, for {options.arch}"))
-        seen = runner.run(files, fresh=True)
+        seen = runner.run(files, fresh=True, target=expected)
         guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
     fails = seen.signature is not None
     if expected:

@@ -24,7 +24,7 @@ from typing import Any
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Backend, Guard, Ready, Request, Setup, Task
-from shrinkfx.worker import stranger
+from shrinkfx.worker import last_words, stranger
 from shrinkfx.worker.memory import guard_pages, sanitizer
 from shrinkfx.worker.serve import ParentGone, serve, take_line
 from shrinkfx.worker.supervise import (
@@ -117,6 +117,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     for name, value in environment.items():
         os.environ.setdefault(name, value)  # read when CUDA starts
     aoti.warm_up()
+    last_words.keep()
     ignored: list[str] = []
     if setup.backend == Backend.INTERPRETER:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no context before children fork
@@ -196,6 +197,8 @@ def _work(worker: Any, request: Request) -> Work:
         side = request.arguments.get("guard_pages", Guard.OFF)
         if side != Guard.OFF:
             environment = guard_pages.environment_with(environment, library, side)
+        if request.one_thread:
+            environment |= last_words.ONE_THREAD
         _exec(environment, "-X", "faulthandler", request.arguments["path"])
         return {}
 
@@ -248,6 +251,8 @@ def _once(folder: Path) -> None:
 
         faulthandler.enable(2)
         aoti.warm_up()  # before a cache of its own, where all probes are asked again
+        if not request.arguments.get("sanitize"):  # that has a compiler of its own
+            last_words.keep()
     try:
         preload(setup.preloads)
         wait_for_children()  # compilers are such

@@ -18,7 +18,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Guard, Probe, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.worker import stranger
+from shrinkfx.worker import last_words, stranger
 from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.script import stand_in_for_cuda
@@ -67,6 +67,8 @@ class Worker:
 
     def perform(self, request: Request, note: Note, folder: Path) -> dict[str, Any]:
         torch.set_num_threads(self.threads)
+        if request.one_thread:
+            last_words.one_thread()
         guard_pages.switch(request.arguments.get("guard_pages", Guard.OFF))
         tasks: dict[str, Callable[[Mapping[str, Any], Note, Path], dict[str, Any]]] = {
             Task.DESCRIBE: self._describe,

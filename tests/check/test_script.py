@@ -101,6 +101,28 @@ def test_script_that_fails_every_time_is_verified(
     assert runner.fails(files, ASSERTION)
 
 
+THROWS = """
+import ctypes, os, sys
+import torch
+
+alone = ctypes.CDLL(None).omp_get_max_active_levels() == 0
+alone |= os.environ.get("OMP_THREAD_LIMIT") == "1"
+words = "after throwing an instance of 'c10::Error'\\n  what():  index out of bounds: 0"
+sys.stderr.write(f"terminate called {words if alone else 'recursively'}\\n")
+def compiled(): os.abort()
+actual = compiled()
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "fresh"])
+def test_script_whose_threads_lost_their_words_is_run_in_one(
+    runner: ScriptRunner, files: list[Path], how: str
+) -> None:
+    files[0].write_text(THROWS)
+    seen = runner.run(files, fresh=how == "fresh")
+    assert ASSERTION.admits(seen.signature), seen.log
+
+
 SETS = """
 import os
 os.environ["TORCHINDUCTOR_MAX_AUTOTUNE"] = "1"

@@ -7,17 +7,13 @@ itself out of the environment, so compilers run without it.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from shrinkfx.program.messages import Guard
-from shrinkfx.worker import cache
+from shrinkfx.worker import native
 
 LIBRARY = "SHRINKFX_GUARD_LIBRARY"
 """Names the library in the processes that have it."""
@@ -25,7 +21,7 @@ LIBRARY = "SHRINKFX_GUARD_LIBRARY"
 _SIDE = "SHRINKFX_GUARD_PAGES"
 _WHY_NOT = "SHRINKFX_NO_GUARD_PAGES"
 _SOURCE = Path(__file__).with_suffix(".c")
-_PARTS = (_SOURCE, _SOURCE.with_name("guard_faults.h"))
+_FAULTS = _SOURCE.with_name("guard_faults.h")
 _FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-pthread")
 _PAGE_BYTES = 4096
 
@@ -35,45 +31,15 @@ class CannotGuard(Exception):
 
 
 def build() -> Path:
-    """Compile the library with Inductor's compiler, once for all runs of a user.
+    """Compile the library, once for all runs of a user.
 
     Raises:
         CannotGuard: it cannot be compiled or kept.
     """
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        raise CannotGuard("no C++ compiler found")
     try:
-        folder = cache.folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        library = folder / f"guard_pages-{_digest(compiler)}.so"
-        if not library.exists():
-            cache.forget_old()
-            _compile(compiler, library)
-        cache.note_use(library)
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        raise CannotGuard(f"{type(error).__name__}: {error}") from error
-    return library
-
-
-def _digest(compiler: str) -> str:
-    """Tell apart what the source and the compiler make."""
-    key = f"{cache.identity(compiler)} {_FLAGS}"
-    sources = b"".join(part.read_bytes() for part in _PARTS)
-    return hashlib.sha256(sources + key.encode()).hexdigest()[:16]
-
-
-def _compile(compiler: str, library: Path) -> None:
-    """Put the library in place at once: another run may be looking for it."""
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        draft = Path(folder) / library.name
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(draft), "-ldl"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False
-        )
-        if done.returncode:
-            raise CannotGuard(f"{compiler} fails: {done.stderr[-500:].strip()}")
-        draft.rename(library)
+        return native.build(_SOURCE, _FLAGS, _FAULTS)
+    except native.CannotBuild as error:
+        raise CannotGuard(str(error)) from error
 
 
 def environment_with(

@@ -1,0 +1,40 @@
+"""Look again, in one thread, at a death of which several threads were to tell.
+
+Mostly what threads throw is kept where they throw it (``worker/last_words.cpp``). Not
+by a script that a bare Python runs, as a stranger would, and not where that library
+could not be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from shrinkfx.failure.threads import has_words, is_of_any_thread
+from shrinkfx.program.messages import Ending, Request
+
+
+def ask(
+    server: Callable[[Request], Ending],
+    request: Request,
+    is_in_doubt: Callable[[Ending], bool] = is_of_any_thread,
+) -> Ending:
+    """Ask, and once more in one thread where what was thrown is in doubt.
+
+    The second run counts only if it ends in the same way, at the same stage, and says
+    of what: in one thread a loop throws what its first part throws. Nothing else that
+    one thread does tells what several have done.
+    """
+    ending = server(request)
+    if request.one_thread or not is_in_doubt(ending):
+        return ending
+    alone = server(replace(request, one_thread=True))
+    told = has_words(alone) and alone.stage == ending.stage
+    return replace(
+        alone if told else ending,
+        runs=ending.runs,
+        seconds=ending.seconds + alone.seconds,
+        waited_s=ending.waited_s + alone.waited_s,
+        cpu_seconds=ending.cpu_seconds + alone.cpu_seconds,
+        peak_rss_bytes=max(ending.peak_rss_bytes, alone.peak_rss_bytes),
+    )

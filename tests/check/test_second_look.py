@@ -1,0 +1,139 @@
+"""A death without words is looked at once more, in one thread."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.check import second_look
+from shrinkfx.check.oracle import Compiler, Limits, Meter
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.failure.classify import UNSAID, observe
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.messages import Ending, Request, Task
+
+BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+THREW = "terminate called after throwing an instance of 'c10::Error'\n  what():  "
+KEPT = f"terminate called in thread 3 of 16 {THREW[17:]}odd\n(that was thread 3)\n"
+SAID = f"{THREW}index out of bounds: 0 <= tmp2 < 128L\n"
+ANOTHER = f"{THREW}planted: element 3 is odd\n"
+LOST = "terminate called recursively\nterminate called recursively\n"
+
+
+class Threads:
+    """A server whose programs say one thing in many threads, another in one."""
+
+    def __init__(self, many: Ending, one: Ending) -> None:
+        self.many, self.one = many, one
+        self.asked: list[Request] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request)
+        return self.one if request.one_thread else self.many
+
+
+def aborted(log: str, stage: str = "run") -> Ending:
+    return Ending(
+        "signal", signal.SIGABRT, stage, log=log, seconds=2.0, cpu_seconds=3.0
+    )
+
+
+REQUEST = Request(Task.ORIGINAL)
+
+
+@pytest.mark.parametrize("log", [LOST, ANOTHER, ANOTHER + LOST])
+def test_words_come_from_one_thread_and_both_runs_are_paid_for(log: str) -> None:
+    server = Threads(aborted(log), aborted(SAID))
+    ending = second_look.ask(server.ask, REQUEST)
+    assert BOUNDS.admits(observe(ending).signature)
+    assert (ending.seconds, ending.cpu_seconds) == (4.0, 6.0)
+    assert [request.one_thread for request in server.asked] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        aborted(KEPT),
+        aborted("double free or corruption"),
+        aborted(""),
+        Ending("signal", signal.SIGSEGV, "run", log=LOST),
+        Ending("exit", 1, "run", log=LOST),
+    ],
+)
+def test_what_is_kept_of_each_thread_or_is_no_such_death_is_not_asked_again(
+    many: Ending,
+) -> None:
+    server = Threads(many, aborted(ANOTHER))
+    assert second_look.ask(server.ask, REQUEST) == many
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Ending("exit", 0, "done"),
+        Ending("signal", signal.SIGSEGV, "run"),
+        Ending("timeout", 0, "run", log=SAID),
+        aborted(LOST),
+        aborted("Fatal Python error: Aborted\n"),
+        aborted(SAID, "compile"),
+        Ending("exit", 0, "run", {"error": {"type": "RuntimeError", "message": SAID}}),
+    ],
+)
+def test_one_thread_that_does_something_else_tells_nothing(one: Ending) -> None:
+    server = Threads(aborted(LOST), one)
+    found = observe(second_look.ask(server.ask, REQUEST)).signature
+    assert found is not None
+    assert (found.kind, found.detail) == (Kind.CRASH, UNSAID)
+
+
+def test_check_looks_again_with_the_same_options() -> None:
+    server = Threads(aborted(LOST), aborted(SAID))
+    compiler = Compiler(server, Limits(60.0, 1 << 30), {"package": "p.pt2"})
+    assert BOUNDS.admits(compiler.original()[0].signature)
+    assert [request.arguments["package"] for request in server.asked] == ["p.pt2"] * 2
+    assert compiler.meter.cpu_seconds == 6.0
+
+
+@pytest.fixture(name="run")
+def _run(tmp_path: Path) -> Callable[..., Signature | None]:
+    script = tmp_path / "repro.py"
+    script.write_text("actual = compiled(x)\n")
+
+    def run(server: Threads, target: Signature | None = None) -> Signature | None:
+        runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter())
+        return runner.run([script], fresh=True, target=target).signature
+
+    return run
+
+
+def test_script_that_lost_its_words_is_looked_at_again(
+    run: Callable[..., Signature | None],
+) -> None:
+    assert BOUNDS.admits(run(Threads(aborted(LOST), aborted(SAID))))
+
+
+def test_script_whose_threads_throw_different_things_is_what_one_thread_throws(
+    run: Callable[..., Signature | None],
+) -> None:
+    server = Threads(aborted(ANOTHER), aborted(SAID))
+    assert BOUNDS.admits(run(server, BOUNDS))
+    assert not BOUNDS.admits(run(server))
+
+
+def test_script_that_fails_otherwise_in_one_thread_too_stays_another(
+    run: Callable[..., Signature | None],
+) -> None:
+    for one in (aborted(ANOTHER), aborted(LOST), Ending("exit", 0, "done")):
+        assert not BOUNDS.admits(run(Threads(aborted(ANOTHER), one), BOUNDS))
+
+
+def test_script_that_fails_as_it_should_runs_once(
+    run: Callable[..., Signature | None],
+) -> None:
+    server = Threads(aborted(SAID), aborted(ANOTHER))
+    assert BOUNDS.admits(run(server, BOUNDS))
+    assert len(server.asked) == 1
