@@ -16,7 +16,7 @@ from shrinkfx.check.sanity import other_cause
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Build
+from shrinkfx.program.messages import Build, Weights
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,35 @@ def _run_often(
     compile.
     """
     calls = 1
-    in_vain = runs.target is None and max_runs > 1
+    in_vain = runs.target is None and (max_runs > 1 or _leaves_out_weights(kept))
     if in_vain or (runs.target and runs.target.stage is Stage.COMPILE):
-        kept = kept.with_options(package=f"{kept.options['package']}.again")
-        runs.seen.append(kept.original()[0])
+        kept = _again(kept, runs)
     max_calls = min(max_calls, 1 + max_runs - runs.made)  # a run for each but the first
     if max_calls > 1 and all(_passes(s) for s in runs.seen):
         calls = _calls_needed(kept, runs, max_calls, note)
     _go_on(kept.with_options(calls=calls), runs, max_runs, note)
     return calls
+
+
+def _leaves_out_weights(kept: Compiler) -> bool:
+    return kept.options.get("weights") == Weights.BESIDE
+
+
+def _again(kept: Compiler, runs: _Runs) -> Compiler:
+    """Compile and run it once more, with its weights inside; choose what to go on with.
+
+    Where they were left out and that makes no difference, it stays so.
+    """
+    name, before = f"{kept.options['package']}.again", list(runs.seen)
+    again = kept.with_options(package=name, weights=Weights.INSIDE)
+    runs.seen.append(again.original()[0])
+    if not _leaves_out_weights(kept):
+        return again
+    if replace(runs, seen=before).target or not runs.target:
+        return kept
+    # What passes without them says nothing of how often it fails with them.
+    runs.seen[:] = runs.seen[-1:]
+    return again
 
 
 def _settled(

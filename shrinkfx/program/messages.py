@@ -132,6 +132,19 @@ class Build(StrEnum):
     """As AOTInductor does it."""
 
 
+class Weights(StrEnum):
+    """Where a compiled program's weights are."""
+
+    BESIDE = "beside"
+    """Handed over where it is loaded, if they are many: nothing writes them."""
+    INSIDE = "inside"
+    """In its package, where AOTInductor puts them."""
+
+
+MANY_BYTES = 4 << 20
+"""Weights that a package is better without; a small check writes more than that."""
+
+
 class Step(StrEnum):
     """The parts of a build, in order."""
 

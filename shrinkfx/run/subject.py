@@ -19,7 +19,7 @@ from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Build, Probe, Task
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import can_build_fast
+from shrinkfx.run.building import can_build_fast, place_of_weights
 from shrinkfx.run.cutting import NOT_CUTTABLE, in_a_form_that_fails
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
@@ -106,11 +106,12 @@ def find_subject(job: Job, server: Server) -> Subject:
         job.note(job.warnings[-1])
     check, cwd = job.options.check, job.options.cwd
     command = Command.parse(check, cwd) if check else None
+    build = Build.FAST if can_build_fast(job, server) else Build.STOCK
+    compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
     guarding = Guarding() if command else guard(job, server, compiler)
     compiler = compiler.with_options(**guarding.options, sought=job.options.until or "")
     compiler = compiler.with_options(**job.options.closeness)
     backend = Backend(server.ready.backend)
-    build = Build.FAST if can_build_fast(job, server) else Build.STOCK
     base = _run_unchanged(job, backend, compiler, described, command, build)
     job.warnings += [base.warning] if base.warning else []
     limits = job.limits(time_limit(base.seconds))

@@ -96,12 +96,17 @@ def _sizes(program: Program) -> dict[str, FreeSize]:
     return sizes
 
 
+_PART_BYTES = 1 << 20
+
+
 def content_digest(*files: str | None) -> str:
     """Hash the content of files; None and missing ones count as empty."""
     digest = hashlib.sha256(torch.__version__.encode())
-    for file in files:
-        if file and Path(file).is_file():
-            digest.update(Path(file).read_bytes())
+    for name in files:
+        if name and Path(name).is_file():
+            with Path(name).open("rb") as file:  # which may be gigabytes
+                while part := file.read(_PART_BYTES):
+                    digest.update(part)
     return digest.hexdigest()
 
 
