@@ -21,6 +21,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.program.messages import Build, Step, Weights
 from shrinkfx.worker.backends import constants
 from shrinkfx.worker.backends.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.disk import require_space_for_weights
 
 
 def warm_up() -> None:
@@ -131,6 +132,7 @@ def _built(
                 path = _compiled(exported, folder, without, arguments)
             constants.require_plain(found)
             return Package(path, folder, found)
+    require_space_for_weights(constants.total_bytes(exported), folder)
     return Package(_compiled(exported, folder, options, arguments), folder)
 
 

@@ -57,15 +57,20 @@ class CannotKeepBeside(Exception):
 def are_worth_it(exported: ExportedProgram, options: Mapping[str, Any]) -> bool:
     """Tell whether a program has many weights, and nobody says where they are to be."""
     if any(name in options for name in _OWN_LAYOUT):
-        return False
+        return False  # nobody else is to say where they go
     known = config.get_config_copy()
     needed = "aot_inductor.package_constants_in_so"
     if known.get(needed) is not True or known.get("freezing"):
         return False
-    weights = list(_weights(exported).values())
+    weights = _weights(exported).values()
     if any(w.device.type != "cpu" or w.layout != torch.strided for w in weights):
         return False
-    return sum(_nbytes(weight) for weight in weights) >= MANY_BYTES
+    return total_bytes(exported) >= MANY_BYTES
+
+
+def total_bytes(exported: ExportedProgram) -> int:
+    """Count what a program's weights take in a package."""
+    return sum(map(_nbytes, _weights(exported).values()))
 
 
 @contextlib.contextmanager
