@@ -73,6 +73,7 @@ def minify(
     baseline_runs: int = 100,
     max_checks: int | None = None,
     max_minutes: float | None = None,
+    max_disk: float | None = None,
     out: str | Path | None = None,
     strategies: Sequence[str] | None = None,
     command: str = "",
@@ -110,6 +111,7 @@ def minify(
         baseline_runs: how often the original may run before it is said not to fail.
         max_checks: stop after so many.
         max_minutes: stop after so many.
+        max_disk: gigabytes that it may take of ``$TMPDIR``; None means what is free.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
         command: how the run was started, for the repro's header.
@@ -148,6 +150,7 @@ def minify(
         baseline_runs=baseline_runs,
         max_checks=max_checks,
         max_minutes=max_minutes,
+        max_disk=max_disk,
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
         command=command,
@@ -235,6 +238,7 @@ def resume(
     model: str | Path | None = None,
     max_checks: int | None = None,
     max_minutes: float | None = None,
+    max_disk: float | None = None,
     swept: Callable[[Swept], None] | None = None,
     listener: Listener = ignore,
 ) -> Reduction | Swept:
@@ -248,6 +252,7 @@ def resume(
         model: where the program is now, if it has been moved.
         max_checks: in all, instead of what the run was told.
         max_minutes: in all, instead of what the run was told.
+        max_disk: gigabytes, instead of what the run was told.
         swept: told of a sweep that is over, before what it has found is reduced.
 
     Raises:
@@ -259,7 +264,9 @@ def resume(
     """
     require_surroundings()
     where = Path(model) if model else Path()
-    given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
+    given = Options(
+        where, max_checks=max_checks, max_minutes=max_minutes, max_disk=max_disk
+    )
     require_budget(given)
     options = resumed(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"

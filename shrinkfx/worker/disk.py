@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -22,6 +24,33 @@ _COPIES = 5
 package, and what that is unpacked to; and one to spare."""
 
 
+_allowed: tuple[Path, int] | None = None
+
+
+def allow(home: Path, most: int | None) -> None:
+    """Let all that lies in a folder take so many bytes; None means what is free."""
+    global _allowed
+    _allowed = (home, most) if most else None
+
+
+def _free(folder: Path) -> int:
+    free = shutil.disk_usage(folder).free
+    if _allowed is None:
+        return free
+    home, most = _allowed
+    return max(0, min(free, most - _taken(home)))
+
+
+def _taken(home: Path) -> int:
+    """Add up the files below a folder; children's may go while they are counted."""
+    total = 0
+    for place, _, names in os.walk(home):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return total
+
+
 def require_space_for_values(
     exported: ExportedProgram, runs: int, folder: Path
 ) -> None:
@@ -33,7 +62,7 @@ def require_space_for_values(
     weights = weights_of(exported)
     values = [n.meta.get("val") for n in exported.graph.nodes if n.name not in weights]
     one = sum(nbytes(value) for value in values if isinstance(value, torch.Tensor))
-    needed, free = _needed(runs * one), shutil.disk_usage(folder).free
+    needed, free = _needed(runs * one), _free(folder)
     if needed > free:
         times = f"of {runs} eager runs" if runs > 1 else "of an eager run"
         reason = (
@@ -43,7 +72,10 @@ def require_space_for_values(
         raise LoadError(str(folder), reason, _ADVICE)
 
 
-_ADVICE = "free some space, or set TMPDIR to a folder on a disk that has more"
+_ADVICE = (
+    "free some space, set TMPDIR to a folder on a disk that has more, or allow more "
+    "with --max-disk GB"
+)
 
 
 def require_space_for_weights(total: int, folder: Path) -> None:
@@ -52,7 +84,7 @@ def require_space_for_weights(total: int, folder: Path) -> None:
     Raises:
         OSError: there is not, as if the disk were full already.
     """
-    needed, free = _needed(_COPIES * total), shutil.disk_usage(folder).free
+    needed, free = _needed(_COPIES * total), _free(folder)
     if needed > free:
         said = (
             f"No space left on device: weights in a package take {_gigabytes(needed)} "

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.export import export
 
 from shrinkfx.errors import LoadError
+from shrinkfx.worker import disk
 from shrinkfx.worker.disk import require_space_for_values, require_space_for_weights
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.values import Values
@@ -52,6 +53,21 @@ def test_values_that_do_not_fit_are_refused_with_what_they_take(
         "disk; 0.5 GB are free"
     )
     assert "set TMPDIR to a folder on a disk that has more" in refused.value.advice
+    assert "--max-disk" in refused.value.advice
+
+
+def test_disk_that_a_run_may_take_is_bounded(
+    free: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_allowed", None)  # as it was, in the end
+    disk.allow(tmp_path, 470_000_000)
+    require_space_for_values(PROGRAM, 1, tmp_path)
+    (tmp_path / "graph").mkdir()
+    (tmp_path / "graph" / "values").write_bytes(bytes(8_000_000))
+    with pytest.raises(LoadError, match=r"0\.5 GB are free"):
+        require_space_for_values(PROGRAM, 1, tmp_path)
+    disk.allow(tmp_path, None)
+    require_space_for_values(PROGRAM, 1, tmp_path)
 
 
 def test_nothing_is_written_of_values_that_do_not_fit(
