@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from torch._inductor import codecache
 from torch.export import ExportedProgram, export
 
-from shrinkfx.program.messages import MANY_BYTES
-from shrinkfx.worker.backends import constants
+from shrinkfx.program.messages import MANY_BYTES, Setup, Weights
+from shrinkfx.worker.attempt import attempt
+from shrinkfx.worker.backends import aoti, constants
 from shrinkfx.worker.backends.constants import CannotKeepBeside
+from shrinkfx.worker.given import Inputs
+from shrinkfx.worker.rebuild import Rebuilt
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,6 +144,32 @@ def test_constants_that_are_no_plain_memory_are_refused() -> None:
     constants.require_plain({"a": torch.ones(2)})
     with pytest.raises(CannotKeepBeside, match="b is no plain tensor on the CPU"):
         constants.require_plain({"a": torch.ones(2), "b": torch.ones(2).to_sparse()})
+
+
+def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def build_once(*given: Any) -> bool:
+        asked.append(given[-1])
+        return given[-1]["weights"] == Weights.BESIDE
+
+    def load(is_beside: bool) -> nn.Module:
+        if is_beside:
+            raise aoti.CannotHandOver("constant 'a' is on another device")
+        return exported().module()
+
+    monkeypatch.setattr(aoti, "build_once", build_once)
+    monkeypatch.setattr(aoti, "load", load)
+    program = exported()
+    example = Inputs((torch.ones(6),), {})
+    run = Rebuilt(program, example, example)
+    arguments = {"weights": Weights.BESIDE, "package": "kept", "calls": 1}
+    stages: list[str] = []
+    attempt(Setup(str(tmp_path)), run, arguments, stages.append, tmp_path)
+    assert asked == [arguments, {"weights": Weights.INSIDE, "calls": 1}]
+    assert stages[-4:] == ["load", "run", "compare", "done"]
 
 
 PROGRAM = """

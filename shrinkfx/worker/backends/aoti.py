@@ -78,7 +78,7 @@ def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -
 
 
 class CannotHandOver(Exception):
-    """A package without its weights does not load, or not with them."""
+    """A package does not take the weights that were left out of it."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,9 @@ def _kept(built: Package, exported: ExportedProgram, place: Path) -> Package:
 
     Not a copy: one with its weights inside may be large.
     """
-    if built.weights is not None:
+    if built.weights is None:
+        _notes_of(place).unlink(missing_ok=True)
+    else:
         constants.save(built.weights, exported, _notes_of(place))
     draft = place.with_name(f"{place.name}.part")  # a child may be killed
     shutil.move(built.path, draft)
@@ -186,16 +188,14 @@ def load(package: Package) -> Callable[..., Any]:
     """Load a package into this process.
 
     Raises:
-        CannotHandOver: the package does not take the weights that were left out of it.
+        CannotHandOver: it does not take the weights that were left out of it.
     """
     os.environ["TMPDIR"] = str(package.folder)  # where it is unpacked
-    try:
-        loaded = torch._inductor.aoti_load_package(str(package.path))
-        if package.weights is not None:
+    loaded = torch._inductor.aoti_load_package(str(package.path))
+    if package.weights is not None:
+        try:
             constants.hand_over(loaded.loader, package.weights)
-    except Exception as error:
-        if package.weights is None:
-            raise
-        raise CannotHandOver(str(error)) from error
+        except Exception as error:
+            raise CannotHandOver(str(error)) from error
     compiled: Callable[..., Any] = loaded
     return compiled

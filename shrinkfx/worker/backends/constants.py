@@ -56,11 +56,7 @@ class CannotKeepBeside(Exception):
 
 def are_worth_it(exported: ExportedProgram, options: Mapping[str, Any]) -> bool:
     """Tell whether a program has many weights, and nobody says where they are to be."""
-    if any(name in options for name in _OWN_LAYOUT):
-        return False  # nobody else is to say where they go
-    known = config.get_config_copy()
-    needed = "aot_inductor.package_constants_in_so"
-    if known.get(needed) is not True or known.get("freezing"):
+    if any(name in options for name in _OWN_LAYOUT) or not _is_as_expected():
         return False
     weights = _weights(exported).values()
     if any(w.device.type != "cpu" or w.layout != torch.strided for w in weights):
@@ -68,9 +64,24 @@ def are_worth_it(exported: ExportedProgram, options: Mapping[str, Any]) -> bool:
     return total_bytes(exported) >= MANY_BYTES
 
 
+def _is_as_expected() -> bool:
+    """Tell whether this torch can leave weights out, and take them afterwards."""
+    known = config.get_config_copy()
+    usual = known.get("aot_inductor.package_constants_in_so") is True
+    loader = getattr(torch._C._aoti, "AOTIModelPackageLoader", None)
+    takes = getattr(loader, "update_constant_buffer", None)
+    return (
+        usual
+        and not known.get("freezing")
+        and hasattr(GraphLowering, "get_original_value_of_constant")
+        and "user_managed" in (getattr(takes, "__doc__", None) or "")
+    )
+
+
 def total_bytes(exported: ExportedProgram) -> int:
     """Count what a program's weights take in a package."""
-    return sum(map(_nbytes, _weights(exported).values()))
+    weights = _weights(exported).values()
+    return sum(_nbytes(w) for w in weights if w.layout == torch.strided)
 
 
 @contextlib.contextmanager
@@ -82,7 +93,7 @@ def gathered() -> Iterator[dict[str, torch.Tensor]]:
 
     def compile_noted(graph: GraphLowering, *args: Any, **kwargs: Any) -> Any:
         for name in graph.constants:
-            if name not in graph.folded_constants:
+            if name not in getattr(graph, "folded_constants", ()):
                 found[name] = graph.get_original_value_of_constant(name)
         return stock(graph, *args, **kwargs)
 
@@ -138,7 +149,11 @@ def _as_one_block(constants: Constants) -> dict[str, torch.Tensor]:
 def save(constants: Constants, exported: ExportedProgram, path: Path) -> None:
     """Write down which weight of the program each is, and those that are none."""
     weights = _weights(exported)
-    names = {name: _same(value, weights) for name, value in constants.items()}
+    places = {(w.data_ptr(), *_layout(w)): name for name, w in weights.items()}
+    names = {
+        name: places.get((value.data_ptr(), *_layout(value))) or _equal(value, weights)
+        for name, value in constants.items()
+    }
     own = {name: constants[name] for name, target in names.items() if not target}
     torch.save({"names": json.dumps(names), "own": own}, path)
 
@@ -151,19 +166,13 @@ def read(exported: ExportedProgram, path: Path) -> Constants:
     return {name: weights[at] if at else own[name] for name, at in names.items()}
 
 
-def _same(value: torch.Tensor, weights: Constants) -> str:
-    """Name the weight that a constant is, or a copy of; '' if there is none."""
+def _equal(value: torch.Tensor, weights: Constants) -> str:
+    """Name the weight that a constant is a copy of, as it is of buffers; or ''."""
+    layout = _layout(value)
     for name, weight in weights.items():
-        if weight.data_ptr() == value.data_ptr() and _alike(value, weight):
-            return name
-    for name, weight in weights.items():  # AOTInductor copies buffers
-        if _alike(value, weight) and torch.equal(value, weight):
+        if _layout(weight) == layout and torch.equal(value, weight):
             return name
     return ""
-
-
-def _alike(some: torch.Tensor, other: torch.Tensor) -> bool:
-    return _layout(some) == _layout(other)
 
 
 def _layout(value: torch.Tensor) -> tuple[Any, ...]:
