@@ -153,7 +153,7 @@ def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
 
     def build_once(*given: Any) -> bool:
         asked.append(given[-1])
-        return given[-1]["weights"] == Weights.BESIDE
+        return bool(given[-1]["weights"] == Weights.BESIDE)
 
     def load(is_beside: bool) -> nn.Module:
         if is_beside:
