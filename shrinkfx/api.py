@@ -74,6 +74,7 @@ def minify(
     baseline_runs: int | None = None,
     max_checks: int | None = None,
     max_minutes: float | None = None,
+    max_disk: float | None = None,
     out: str | Path | None = None,
     strategies: Sequence[str] | None = None,
     command: str = "",
@@ -116,6 +117,7 @@ def minify(
             at most.
         max_checks: stop after so many.
         max_minutes: end after so many, with a verified repro.
+        max_disk: gigabytes that it may take of ``$TMPDIR``; None means what is free.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
         command: how the run was started, for the repro's header.
@@ -155,6 +157,7 @@ def minify(
         baseline_runs=baseline_runs,
         max_checks=max_checks,
         max_minutes=max_minutes,
+        max_disk=max_disk,
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
         command=command,
@@ -242,6 +245,7 @@ def resume(
     model: str | Path | None = None,
     max_checks: int | None = None,
     max_minutes: float | None = None,
+    max_disk: float | None = None,
     swept: Callable[[Swept], None] | None = None,
     listener: Listener = ignore,
 ) -> Reduction | Swept:
@@ -255,6 +259,7 @@ def resume(
         model: where the program is now, if it has been moved.
         max_checks: in all, instead of what the run was told.
         max_minutes: in all, instead of what the run was told.
+        max_disk: gigabytes, instead of what the run was told.
         swept: told of a sweep that is over, before what it has found is reduced.
 
     Raises:
@@ -266,7 +271,9 @@ def resume(
     """
     require_surroundings()
     where = Path(model) if model else Path()
-    given = Options(where, max_checks=max_checks, max_minutes=max_minutes)
+    given = Options(
+        where, max_checks=max_checks, max_minutes=max_minutes, max_disk=max_disk
+    )
     require_budget(given)
     options = resumed(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"

@@ -183,6 +183,12 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "done without is left out, and time for a verified repro is kept",
     )
     group.add_argument(
+        "--max-disk",
+        type=float,
+        metavar="GB",
+        help="gigabytes that it may take of $TMPDIR (default: what is free there)",
+    )
+    group.add_argument(
         "--build",
         default=Build.FAST,
         choices=list(Build),
@@ -234,8 +240,8 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
         "--resume",
         metavar="DIR",
         help="go on with the run in that folder, which was killed or stopped: nothing "
-        "is asked again, and all is as it was told then but --max-checks and "
-        "--max-minutes; MODEL.pt2 only if it has been moved",
+        "is asked again, and all is as it was told then but --max-checks, "
+        "--max-minutes and --max-disk; MODEL.pt2 only if it has been moved",
     )
     group.add_argument(
         "--candidate",

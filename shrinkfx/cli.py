@@ -166,6 +166,7 @@ def _resume(
         model=arguments.model,
         max_checks=arguments.max_checks,
         max_minutes=arguments.max_minutes,
+        max_disk=arguments.max_disk,
         swept=sum_up,
         listener=listener,
     )

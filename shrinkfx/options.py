@@ -62,6 +62,7 @@ class Options:
             tolerance of ``torch.testing``.
         atol: the same, absolutely.
         strict: strides must be eager's as well.
+        max_disk: gigabytes that a run may take of ``$TMPDIR``; None means what is free.
         command: how the run was started, for the repro's header.
         cwd: where that was, which is where modules and ``check`` are looked for; None
             means here.
@@ -90,6 +91,7 @@ class Options:
     strict: bool = False
     max_checks: int | None = None
     max_minutes: float | None = None
+    max_disk: float | None = None
     out: Path | None = None
     strategies: tuple[str, ...] | None = None
     command: str = ""

@@ -106,7 +106,7 @@ def require_budget(options: Options) -> None:
     Raises:
         UsageError: which.
     """
-    for name in ("timeout_s", "max_checks", "max_minutes", "baseline_runs"):
+    for name in ("timeout_s", "max_checks", "max_minutes", "max_disk", "baseline_runs"):
         _check_positive(name.removesuffix("_s"), getattr(options, name))
 
 

@@ -18,7 +18,7 @@ from shrinkfx.check.sanity import may_be_the_inputs, other_cause
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Build
+from shrinkfx.program.messages import Build, Weights
 
 
 @dataclass(frozen=True)
@@ -131,18 +131,39 @@ def _run_often(
     compile.
     """
     calls = 1
-    in_vain = runs.target is None and bounds.max_runs > 1
+    in_vain = runs.target is None and (bounds.max_runs > 1 or _leaves_out_weights(kept))
     fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
     if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
-        again = kept.with_options(package=f"{kept.options['package']}.again")
-        if seen := bounds.compiled(again):
-            kept = again
-            runs.seen.append(seen)
+        kept = _again(kept, runs, bounds)
     max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first one is made
     if max_calls > 1 and all(_passes(s) for s in runs.seen):
         calls = _calls_needed(kept, runs, bounds, max_calls, note)
     _go_on(kept.with_options(calls=calls), runs, bounds, note)
     return calls
+
+
+def _leaves_out_weights(kept: Compiler) -> bool:
+    return kept.options.get("weights") == Weights.BESIDE
+
+
+def _again(kept: Compiler, runs: Runs, bounds: Bounds) -> Compiler:
+    """Compile and run it once more, with its weights inside; choose what to go on with.
+
+    Where they were left out and that makes no difference, it stays so.
+    """
+    name, before = f"{kept.options['package']}.again", list(runs.seen)
+    again = kept.with_options(package=name, weights=Weights.INSIDE)
+    seen = bounds.compiled(again)
+    if seen is None:
+        return kept
+    runs.seen.append(seen)
+    if not _leaves_out_weights(kept):
+        return again
+    if replace(runs, seen=before).target or not runs.target:
+        return kept
+    # What passes without them says nothing of how often it fails with them.
+    runs.seen[:] = runs.seen[-1:]
+    return again
 
 
 def _settled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,11 @@ LIVES = 6
 _TRIES = 2
 
 _FULL = "No space left on device"
+
+_TOO_MUCH = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
+"""How a worker says that something would not fit, before it begins with it."""
+
+_MORE = "free some space, set TMPDIR to a folder that has more, or raise --max-disk"
 
 _LEAST_BYTES = 1 << 20
 
@@ -137,6 +143,8 @@ def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
         return
     said = ending.log + str(ending.answer.get("error", ""))
     for folder in folders:
+        if found := _TOO_MUCH.search(said):
+            raise StorageError(str(folder), found[1], _MORE)
         if _FULL in said or shutil.disk_usage(folder).free < _LEAST_BYTES:
             raise StorageError(str(folder), "the disk is full", "free some space")
 

@@ -17,7 +17,7 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build, Ending, Request, Task
+from shrinkfx.program.messages import Build, Ending, Request, Task, Weights
 
 
 class Asks(Protocol):
@@ -58,9 +58,10 @@ class Compiler:
             a child may run a program that passes. ``guard_pages``: a ``Guard``.
             ``inductor``: settings besides the user's own. ``build``: a ``Build``,
             STOCK if there is none; with FAST, ``only`` names the one ``Step`` that is
-            asked about. ``sought``: of several outputs that differ, which ones to
-            look at first: ``nan`` or ``mismatch``. ``rtol``, ``atol``, ``strict``: what
-            is close enough to eager, if not what usually is.
+            asked about. ``weights``: a ``Weights``, INSIDE if there is none.
+            ``sought``: of several outputs that differ, which ones to look at first:
+            ``nan`` or ``mismatch``. ``rtol``, ``atol``, ``strict``: what is close
+            enough to eager, if not what usually is.
         patience: what sets the time limit instead, or None.
     """
 
@@ -107,7 +108,8 @@ class Compiler:
     def built_stock(self) -> Compiler:
         """Build as AOTInductor does, all of it: with the patience of the baseline."""
         patient = dataclasses.replace(self, patience=None)
-        return patient.without("only").with_options(build=Build.STOCK)
+        stock = {"build": Build.STOCK, "weights": Weights.INSIDE}
+        return patient.without("only").with_options(**stock)
 
     def patient_with(self, candidate: Candidate) -> Compiler:
         """Give a candidate the time of the baseline, if it is larger than the last."""

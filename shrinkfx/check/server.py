@@ -65,6 +65,7 @@ class Server:
         environment: variables on top of this process's own. None takes a stranger's
             and an empty folder: nothing tunes PyTorch, or finds its user's modules.
         cwd: where modules are looked for, first of all.
+        max_disk_bytes: what it may write there at a time; None means what is free.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Server:
         environment: Mapping[str, str] | None = _NOTHING,
         command: Sequence[str] = WORKER,
         cwd: Path | None = None,
+        max_disk_bytes: int | None = None,
         start_timeout_s: float = 600.0,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
@@ -95,6 +97,7 @@ class Server:
             backend=backend,
             arch=arch,
             inductor=dict(inductor or {}),
+            max_disk_bytes=max_disk_bytes,
         )
         self.start()
 

@@ -135,6 +135,19 @@ class Build(StrEnum):
     """As AOTInductor does it."""
 
 
+class Weights(StrEnum):
+    """Where a compiled program's weights are."""
+
+    BESIDE = "beside"
+    """Handed over where it is loaded, if they are many: nothing writes them."""
+    INSIDE = "inside"
+    """In its package, where AOTInductor puts them."""
+
+
+MANY_BYTES = 4 << 20
+"""Weights that a package is better without; a small check writes more than that."""
+
+
 class Step(StrEnum):
     """The parts of a build, in order."""
 
@@ -153,6 +166,7 @@ class Setup(Message):
         directory: folder for values, packages and logs; the server's own.
         device: where to move the program, or None for where it is.
         arch: the GPU that kernels are made for where there is none.
+        max_disk_bytes: what ``directory`` may take; None means what is free.
         reading_cpu_s: what reading the model and inputs may take; 5,000 operators
             took 39.
     """
@@ -166,6 +180,7 @@ class Setup(Message):
     backend: str = Backend.AUTO
     arch: str = ARCHS[0]
     reading_cpu_s: float = 300.0
+    max_disk_bytes: int | None = None
 
     def __post_init__(self) -> None:
         # JSON has no tuples.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import Verdict
-from shrinkfx.program.messages import Backend, Build, Step
+from shrinkfx.program.messages import MANY_BYTES, Backend, Build, Step, Weights
+from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
 from shrinkfx.run.job import Job
 
 if TYPE_CHECKING:
@@ -19,6 +20,16 @@ def can_build_fast(job: Job, server: Server) -> bool:
     ready, options = server.ready, job.options
     on_cpu = ready.backend == Backend.AOTI and not ready.for_cuda
     return on_cpu and options.build == Build.FAST and options.check is None
+
+
+def place_of_weights(build: Build, program: Skeleton) -> dict[str, Weights]:
+    """Say where a compiled program's weights are: many would be written over and over.
+
+    Whatever is built fast is confirmed in the stock build, with its weights inside.
+    """
+    nodes = map(program.node, program.graph)
+    many = sum(n.nbytes for n in nodes if n.role in FEEDS - {Role.INPUT}) >= MANY_BYTES
+    return {"weights": Weights.BESIDE} if many and build is Build.FAST else {}
 
 
 def choose_build(

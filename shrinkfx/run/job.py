@@ -174,5 +174,6 @@ def _settings(options: Options) -> dict[str, Any]:
         "arch": options.arch,
         "inductor": options.inductor,
         "environment": options.environment,
+        "max_disk_bytes": round(options.max_disk * 1e9) if options.max_disk else None,
         "cwd": options.cwd,
     }

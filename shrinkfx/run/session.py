@@ -142,6 +142,7 @@ def resumed(out: Path, given: Options) -> Options:
             out=out,
             max_checks=given.max_checks or before.max_checks,
             max_minutes=given.max_minutes or before.max_minutes,
+            max_disk=given.max_disk or before.max_disk,
         )
         if given.model != Path():
             options = replace(options, model=given.model.resolve())
@@ -214,7 +215,7 @@ def _described(options: Options) -> dict[str, Any]:
 
 def _identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = ("max_checks", "max_minutes", "command", "cwd")
+    free = ("max_checks", "max_minutes", "max_disk", "command", "cwd")
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 

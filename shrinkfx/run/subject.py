@@ -19,7 +19,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Build
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import can_build_fast
+from shrinkfx.run.building import can_build_fast, place_of_weights
 from shrinkfx.run.cutting import in_a_form_that_fails
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
@@ -104,6 +104,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
     with _telling_that_nothing_was_seen():
         compiler, described = describe_program(job, compiler)
+        compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
         if ignored := server.ready.ignored_options:
             job.warnings.append(_IGNORED.format(", ".join(ignored)))
             job.note(job.warnings[-1])

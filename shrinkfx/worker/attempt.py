@@ -16,7 +16,7 @@ from typing import Any
 
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.messages import Backend, Probe, Setup
+from shrinkfx.program.messages import Backend, Probe, Setup, Weights
 from shrinkfx.worker import evidence
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.fast_build import Stopped
@@ -76,7 +76,11 @@ def _with_aoti(
     except Stopped:
         return {"stopped": f"{arguments['only']} passes, nothing else was tried"}
     note(Stage.LOAD)
-    compiled = aoti.load(package)
+    try:
+        compiled = aoti.load(package)
+    except aoti.CannotHandOver as error:
+        print(f"shrinkfx: its weights go into the package: {error}", flush=True)
+        return _with_aoti(setup, run, _inside(arguments), note, folder)
     if answer := before.fails(compiled, note):
         return answer
     if run.passing and mutates(run.exported):
@@ -88,6 +92,12 @@ def _with_aoti(
     gc.collect()
     note(Stage.DONE)
     return answer
+
+
+def _inside(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Have AOTInductor place the weights, so that whatever fails is its own failure."""
+    rest = {name: v for name, v in arguments.items() if name != "package"}
+    return {**rest, "weights": Weights.INSIDE}
 
 
 def _inductor_options(setup: Setup, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
+from shrinkfx.worker.held import shared_weights
 from shrinkfx.worker.load import MUTATIONS, Inputs
 from shrinkfx.worker.values import SEED, copy_of, flat_inputs
 
@@ -230,14 +231,24 @@ def _describe_values(
 
 
 class InFloat64(fx.Interpreter):
-    """Run a program with every float32 or narrower value in float64."""
+    """Run a program with every float32 or narrower value in float64.
+
+    Args:
+        held: weights' placeholders; they are as they are, and widened at each use:
+            all at once may be more than there is memory.
+    """
+
+    def __init__(self, module: fx.GraphModule, held: Collection[str]) -> None:
+        super().__init__(module)
+        self._held = held
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        return pytree.tree_map(_to_float64, value)
+        return value if n.name in self._held else pytree.tree_map(_to_float64, value)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = pytree.tree_map(_widen_dtype, (args, kwargs))
+        args, kwargs = pytree.tree_map(_to_float64, (args, kwargs))
         return super().call_function(target, args, kwargs)
 
 
@@ -254,7 +265,10 @@ def in_float64(
     names = [s.target or getattr(s.arg, "name", "") for s in signature.input_specs]
     given = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
     mutated = [s.target for s in signature.output_specs if s.kind in MUTATIONS]
-    wide = [_to_float64(copy_of(v)) for v in flat]
+    held = shared_weights(exported)
+    placed = [getattr(s.arg, "name", "") for s in signature.input_specs]
+    pairs = zip(placed, flat, strict=True)
+    wide = [v if name in held else _to_float64(copy_of(v)) for name, v in pairs]
     try:
         for _ in range(calls):
             for position, value in enumerate(flat):
@@ -262,7 +276,7 @@ def in_float64(
                     wide[position] = _to_float64(copy_of(value))
             torch.manual_seed(SEED)
             with torch.no_grad():
-                outputs = InFloat64(exported.graph_module).run(*wide)
+                outputs = InFloat64(exported.graph_module, held).run(*wide)
             for target, value in zip(mutated, outputs, strict=False):
                 wide[names.index(target)] = value
     except Exception:  # noqa: BLE001 - an operator without a float64 kernel

@@ -16,8 +16,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
+from shrinkfx.worker.held import calls_mutable
 from shrinkfx.worker.load import MUTATIONS, Program
-from shrinkfx.worker.sizes import bind, sizes_of
+from shrinkfx.worker.sizes import bind, nbytes, sizes_of
 from shrinkfx.worker.values import flat_inputs
 
 _SIZE_OPERATORS = frozenset(
@@ -96,12 +97,17 @@ def _sizes(program: Program) -> dict[str, FreeSize]:
     return sizes
 
 
+_PART_BYTES = 1 << 20
+
+
 def content_digest(*files: str | None) -> str:
     """Hash the content of files; None and missing ones count as empty."""
     digest = hashlib.sha256(torch.__version__.encode())
-    for file in files:
-        if file and Path(file).is_file():
-            digest.update(Path(file).read_bytes())
+    for name in files:
+        if name and Path(name).is_file():
+            with Path(name).open("rb") as file:  # which may be gigabytes
+                while part := file.read(_PART_BYTES):
+                    digest.update(part)
     return digest.hexdigest()
 
 
@@ -146,7 +152,7 @@ def _describe(
         operands=tuple(dict.fromkeys(n.name for n in node.all_input_nodes)),
         value=None if tensor is None else tensor_type(tensor),
         operators=_weight(node, role, exported),
-        nbytes=0 if tensor is None else _nbytes(tensor),
+        nbytes=0 if tensor is None else nbytes(tensor),
         scope=_scope(node),
         source=_source(node),
         storage=storages.get(node.name),
@@ -228,8 +234,7 @@ def mutates(exported: ExportedProgram) -> bool:
     """Tell whether a call changes a buffer or an input."""
     if any(s.kind in MUTATIONS for s in exported.graph_signature.output_specs):
         return True
-    schemas = (getattr(n.target, "_schema", None) for n in exported.graph.nodes)
-    return any(schema is not None and schema.is_mutable for schema in schemas)
+    return calls_mutable(exported)
 
 
 def keeps_state(program: Program) -> bool:
@@ -261,15 +266,6 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
         shape=tuple(str(size) for size in tensor.shape),
         device=str(tensor.device),
     )
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    """Bytes at the sizes of the example inputs."""
-    total = tensor.element_size()
-    for size in tensor.shape:
-        hint = size.node.hint if isinstance(size, torch.SymInt) else size
-        total *= int(hint) if hint is not None else 1
-    return total
 
 
 def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:

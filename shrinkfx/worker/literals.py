@@ -110,15 +110,25 @@ def _packed(tensor: torch.Tensor) -> str:
     return f'unpack("{text}", {tensor.dtype}, {tuple(tensor.shape)})'
 
 
+_FEW_OPERATORS = (torch.uint16, torch.uint32, torch.uint64)
+
+
+def _ends(tensor: torch.Tensor) -> tuple[int, int]:
+    """Find the least and the largest of whole numbers."""
+    if tensor.dtype in _FEW_OPERATORS:
+        values = tensor.flatten().tolist()
+        return min(values), max(values)
+    low, high = torch.aminmax(tensor)
+    return int(low), int(high)
+
+
 def _seeded(tensor: torch.Tensor) -> str:
     shape, dtype = tuple(tensor.shape), tensor.dtype
     if dtype == torch.bool:
         return f"torch.randint(0, 2, {shape}, dtype=torch.bool)"
     if not dtype.is_floating_point and not dtype.is_complex:
-        values = tensor.flatten().tolist()
-        return (
-            f"torch.randint({min(values)}, {max(values) + 1}, {shape}, dtype={dtype})"
-        )
+        low, high = _ends(tensor)
+        return f"torch.randint({low}, {high + 1}, {shape}, dtype={dtype})"
     if dtype.is_complex:
         return f"torch.randn({shape}, dtype={dtype})"
     plain = dtype in (torch.float32, torch.float64)

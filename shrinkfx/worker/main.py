@@ -98,6 +98,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     torch.set_num_threads(1)
     from shrinkfx.worker.backends import aoti, interpreter
     from shrinkfx.worker.devices import choose_backend, is_for_cuda
+    from shrinkfx.worker.disk import allow
     from shrinkfx.worker.load import load, preload
     from shrinkfx.worker.perform import Worker
     from shrinkfx.worker.wall import limited_to
@@ -112,6 +113,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     wait_for_children()  # a compiler is asked what it can
     setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
+    allow(Path(setup.directory), setup.max_disk_bytes)
     for_cuda = is_for_cuda(setup)
     environment = CUDA_ENVIRONMENT if for_cuda else {}
     for name, value in environment.items():
@@ -245,6 +247,7 @@ def _once(folder: Path) -> None:
         import torch
 
         from shrinkfx.worker.backends import aoti
+        from shrinkfx.worker.disk import allow
         from shrinkfx.worker.load import preload
         from shrinkfx.worker.perform import Worker
         from shrinkfx.worker.supervise import describe_error
@@ -257,6 +260,7 @@ def _once(folder: Path) -> None:
         preload(setup.preloads)
         wait_for_children()  # compilers are such
         worker = Worker(setup, torch.get_num_threads())
+        allow(Path(setup.directory), setup.max_disk_bytes)
         write_answer(folder, worker.perform(request, note, folder))
     except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
         write_answer(folder, {"error": describe_error(error)})

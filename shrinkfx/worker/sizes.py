@@ -55,3 +55,12 @@ def evaluate(size: int | torch.SymInt, sizes: Sizes) -> int | None:
         return size
     value = size.node.expr.xreplace(sizes)
     return int(value) if value.is_number else None
+
+
+def nbytes(tensor: torch.Tensor) -> int:
+    """Count bytes, at the sizes of the example inputs."""
+    total = tensor.element_size()
+    for size in tensor.shape:
+        hint = size.node.hint if isinstance(size, torch.SymInt) else size
+        total *= int(hint) if hint is not None else 1
+    return total

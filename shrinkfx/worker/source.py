@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,26 +71,34 @@ class Printed:
         return asdict(self)
 
 
+Write = Callable[[Any, str], Written]
+"""Write a tensor, or what else a program takes, for a device."""
+
+
 def print_program(
-    built: Rebuilt, device: str = "", loose: Set[str] = frozenset()
+    built: Rebuilt,
+    device: str = "",
+    loose: Set[str] = frozenset(),
+    write: Write = write_tensor,
 ) -> Printed:
     """Print a rebuilt candidate.
 
     Args:
         device: where the printed program is to run, if not where it is now.
         loose: sizes that are not declared by name.
+        write: what writes weights and inputs.
 
     Raises:
         Unprintable: it holds an argument or an operator without a source form.
     """
     exported = built.exported
-    names, weights = _weights(exported, device)
+    names, weights = _weights(exported, device, write)
     graph = GraphPrinter(exported.graph_module, names, device)
     body = graph.body(_written_back(exported))
     dims, shapes = dynamic_shapes(exported, built.settled, loose)
     return Printed(
         weights=weights,
-        inputs=_inputs(built, device),
+        inputs=_inputs(built, device, write),
         branches=tuple(graph.branches),
         members=graph.members,
         body=tuple(body),
@@ -115,7 +123,7 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
     loose: frozenset[str] = frozenset()
     settled = built.settled.ranges.keys() if built.settled else set()
     while True:
-        printed = print_program(built, loose=loose)
+        printed = print_program(built, loose=loose, write=_leave_out)
         try:
             return run_source(printed, built), loose
         except UserError as error:
@@ -123,6 +131,11 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
             if not refused:
                 raise
             loose |= refused
+
+
+def _leave_out(value: object, device: str) -> Written:
+    """Write nothing: what is exported again has the weights and inputs themselves."""
+    return Written("", "")
 
 
 def _refused(error: UserError, printed: Printed) -> frozenset[str]:
@@ -212,7 +225,7 @@ def _attribute(target: str) -> str:
 
 
 def _weights(
-    exported: ExportedProgram, device: str
+    exported: ExportedProgram, device: str, write: Write
 ) -> tuple[dict[str, str], tuple[Weight, ...]]:
     """Name each weight's placeholder ``self.attribute`` and write its values."""
     names: dict[str, str] = {}
@@ -224,7 +237,7 @@ def _weights(
             raise Unprintable(f"an input of kind {spec.kind.name}")
         attribute = _attribute(spec.target)
         names[spec.arg.name] = f"self.{attribute}"
-        text = write_tensor(_weight_value(exported, spec.target), device)
+        text = write(_weight_value(exported, spec.target), device)
         kind = spec.kind.name.lower().removesuffix("_tensor")
         if spec.kind is InputKind.BUFFER and not spec.persistent:
             kind = "non_persistent_buffer"
@@ -243,7 +256,7 @@ def _written_back(exported: ExportedProgram) -> list[str]:
     ]
 
 
-def _inputs(built: Rebuilt, device: str) -> tuple[Input, ...]:
+def _inputs(built: Rebuilt, device: str, write: Write) -> tuple[Input, ...]:
     names = built.exported.graph_signature.user_inputs
     example = built.example.args
     other = [
@@ -253,9 +266,9 @@ def _inputs(built: Rebuilt, device: str) -> tuple[Input, ...]:
     inputs = []
     for position, name in enumerate(names):
         failing, passing = (
-            write_tensor(args[position], device) if args else None for args in other
+            write(args[position], device) if args else None for args in other
         )
-        known = write_tensor(example[position], device)
+        known = write(example[position], device)
         inputs.append(Input(str(name), known, failing, passing))
     return tuple(inputs)
 

@@ -14,6 +14,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.worker.disk import require_space_for_values
+from shrinkfx.worker.held import Views, shared_weights, weights_of
 from shrinkfx.worker.lies import Lies, Watcher
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.sizes import bind
@@ -51,7 +53,7 @@ class Values:
     """
 
     def __init__(self, folder: Path, program: Program) -> None:
-        self._folder = folder
+        self._folder, self._views = folder, Views(program.graph)
         self._runs = {_EXAMPLE: program.example}
         if program.passing:
             self._runs[_PASSING] = program.passing
@@ -64,7 +66,11 @@ class Values:
 
         Args:
             at: a file for the operator at work, since it may kill this process.
+
+        Raises:
+            LoadError: that takes more space than there is.
         """
+        require_space_for_values(program.graph, len(self._runs), self._folder.parent)
         runs = [
             _Recorder(program.graph, self._folder / name, at).go(inputs)
             for name, inputs in self._runs.items()
@@ -77,13 +83,21 @@ class Values:
         )
 
     def example(self, name: str) -> torch.Tensor:
-        return _load(self._folder / _EXAMPLE, name)
+        return self._load(self._folder / _EXAMPLE, name)
 
     def failing(self, name: str) -> torch.Tensor:
-        return _load(self._folders[-1], name)
+        return self._load(self._folders[-1], name)
 
     def passing(self, name: str) -> torch.Tensor:
-        return _load(self._folder / _PASSING, name)
+        return self._load(self._folder / _PASSING, name)
+
+    def _load(self, folder: Path, name: str) -> torch.Tensor:
+        path = folder / f"{name}.pt"
+        value = torch.load(path, mmap=True, weights_only=True)
+        if isinstance(value, dict):
+            return self._views.read(value)
+        assert isinstance(value, torch.Tensor)
+        return value
 
     def scalar(self, name: str) -> Scalar | None:
         """Fetch a number that all runs agree on, or None."""
@@ -123,12 +137,8 @@ class _Recorder(Watcher):
         self._scalars: dict[str, Scalar] = {}
         self._at = ""
         self._is_given_others = False  # than those that it was exported for
-        signature = exported.graph_signature
-        self._weights = {
-            *signature.inputs_to_parameters,
-            *signature.inputs_to_buffers,
-            *signature.inputs_to_lifted_tensor_constants,
-        }
+        self._weights = weights_of(exported)
+        self._views = Views(exported)
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> Recorded:
@@ -140,10 +150,13 @@ class _Recorder(Watcher):
     def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
         self.lies.sizes = bind(self._exported, flat)
+        placeholders = self._exported.graph.find_nodes(op="placeholder")
+        given = zip((n.name for n in placeholders), flat, strict=True)
         torch.manual_seed(SEED)
         try:
             with torch.no_grad():
-                self.run(*(copy_of(v) for v in flat))
+                held = shared_weights(self._exported)
+                self.run(*(v if name in held else copy_of(v) for name, v in given))
         except LoadError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the user's program raises
@@ -177,7 +190,7 @@ class _Recorder(Watcher):
     def _store(self, name: str, value: torch.Tensor) -> None:
         path = self._folder / f"{name}.pt"
         try:
-            torch.save(compact(value.detach()), path)
+            torch.save(self._views.state(value) or compact(value.detach()), path)
         except (OSError, RuntimeError) as error:
             advice = "free some space, or set TMPDIR to a folder that has more"
             reason = f"the eager values cannot be stored: {error}"
@@ -198,12 +211,6 @@ def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
 def _scalars(folder: Path) -> dict[str, Scalar]:
     numbers: dict[str, Scalar] = json.loads((folder / _SCALARS).read_text())
     return numbers
-
-
-def _load(folder: Path, name: str) -> torch.Tensor:
-    value = torch.load(folder / f"{name}.pt", mmap=True, weights_only=True)
-    assert isinstance(value, torch.Tensor)
-    return value
 
 
 def compact(tensor: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.messages import Build, Ending, Request, Task
+from shrinkfx.program.messages import Build, Ending, Request, Task, Weights
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
@@ -497,3 +497,46 @@ def test_flaky_candidate_that_does_not_compile_is_asked_about_once() -> None:
     server = FakeServer(RAISES)
     RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert len(server.asked) == 1
+
+
+def of_large_weights(server: FakeServer, max_runs: int = 100) -> tuple[Baseline, str]:
+    notes: list[str] = []
+    beside = compiler(server).with_options(weights=Weights.BESIDE)
+    return baseline(beside, None, "", max_runs, notes.append), "\n".join(notes)
+
+
+def places(server: FakeServer) -> list[str]:
+    return [str(request.arguments["weights"]) for request in server.asked]
+
+
+def test_weights_stay_beside_where_the_failure_shows_so() -> None:
+    server = FakeServer(CRASHES)
+    found, _ = of_large_weights(server)
+    assert found.rate == 1.0
+    assert set(places(server)) == {"beside"}
+
+
+def test_failure_that_needs_weights_inside_is_seen_and_steady() -> None:
+    server = FakeServer(PASSES, CRASHES)
+    found, notes = of_large_weights(server)
+    assert (found.target, found.rate) == (CRASH, 1.0)
+    assert "flaky" not in notes
+    asked = places(server)
+    assert asked[:3] == ["beside", "inside", "inside"]
+    assert set(asked[1 : ENOUGH + 1]) == {"inside"}
+
+
+def test_program_that_passes_either_way_is_run_on_without_its_weights_inside() -> None:
+    server = FakeServer(PASSES)
+    with pytest.raises(NotReproducible):
+        of_large_weights(server)
+    asked = places(server)
+    assert asked[:3] == ["beside", "inside", "beside"]
+    assert asked.count("inside") == 1
+
+
+def test_weights_are_put_inside_once_however_few_runs_there_may_be() -> None:
+    server = FakeServer(PASSES)
+    with pytest.raises(NotReproducible):
+        of_large_weights(server, max_runs=1)
+    assert places(server) == ["beside", "inside"]

@@ -221,6 +221,14 @@ def test_answer_of_a_child_that_met_a_full_disk_is_none(start: Start) -> None:
         start().ask(request("fill_the_disk"))
 
 
+def test_what_would_not_fit_is_told_with_what_it_takes(start: Start) -> None:
+    why = "weights in a package take 5.1 GB of disk, and 4.3 GB are free"
+    with pytest.raises(StorageError) as full:
+        start().ask(request("fill_the_disk", why=f": {why}"))
+    assert full.value.reason == why
+    assert full.value.advice.endswith("or raise --max-disk")
+
+
 def test_nothing_is_believed_of_a_child_that_died_while_the_disk_was_full(
     start: Start,
 ) -> None:

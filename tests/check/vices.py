@@ -102,7 +102,8 @@ def count_calls(request: Request, folder: Path) -> Answer:
 
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.pt2")
+    said = os.strerror(errno.ENOSPC) + request.arguments.get("why", "")
+    raise OSError(errno.ENOSPC, said, "model.pt2")
 
 
 def remove_server_folder(request: Request, folder: Path) -> Answer:

@@ -12,13 +12,14 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Build, Ending, Step
+from shrinkfx.program.messages import MANY_BYTES, Build, Ending, Step, Weights
+from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import choose_build
+from shrinkfx.run.building import choose_build, place_of_weights
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.events import Event, Noted
-from shrinkfx.testing import chain, whole
+from shrinkfx.testing import FLOATS, chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh"))
 ERROR = {"error": {"type": "InductorError", "message": "no such thing"}}
@@ -120,3 +121,16 @@ def test_failure_that_neither_build_shows_is_told() -> None:
     assert (subject, len(seen), notes) == (None, 2, [])
     subject, seen, _ = chosen(FakeServer(lambda _: PASSES), build=Build.STOCK)
     assert (subject, len(seen)) == (None, 1)
+
+
+def test_only_many_weights_of_what_is_built_fast_are_left_out() -> None:
+    def program(nbytes: int, role: Role) -> Skeleton:
+        held = Node("w", role, value=FLOATS, nbytes=nbytes)
+        relu = Node("relu", Role.OPERATOR, "aten.relu.default", ("w",), FLOATS, 1)
+        return Skeleton([held, relu], ["relu"])
+
+    large, small = (program(n, Role.PARAMETER) for n in (MANY_BYTES, MANY_BYTES - 1))
+    assert place_of_weights(Build.FAST, large) == {"weights": Weights.BESIDE}
+    assert place_of_weights(Build.STOCK, large) == {}
+    assert place_of_weights(Build.FAST, small) == {}
+    assert place_of_weights(Build.FAST, program(MANY_BYTES, Role.INPUT)) == {}

@@ -186,3 +186,43 @@ def test_operator_that_lies_in_the_branch_taken_is_named(tmp_path: Path) -> None
     # In the program, the branch is all of one operator.
     assert recorded.liars == ("cond",)
     assert not record(AroundABranch(), -torch.ones(4), tmp_path / "not").lies
+
+
+class Turned(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(200, 100))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x @ self.weight.t()[:, 50:])
+
+
+def test_views_of_weights_are_noted_without_their_elements(tmp_path: Path) -> None:
+    example = Inputs((torch.ones(1, 100),), {})
+    exported = export(Turned(), example.args).run_decompositions({})
+    program = Program(exported, exported, example, example)
+    Values(tmp_path, program).record(program)
+    views = [n.name for n in exported.graph.nodes if _shape(n) == VIEW]
+    assert views
+    weight = exported.state_dict["weight"].detach()
+    for name in views:
+        assert (tmp_path / "example" / f"{name}.pt").stat().st_size < 4096
+        value = Values(tmp_path, program).example(name)
+        assert torch.equal(value, weight.t()[:, 50:])
+        assert value.stride() == (1, 100)
+
+
+VIEW = (100, 150)
+
+
+def test_weights_that_a_run_writes_into_stay_as_they_were(tmp_path: Path) -> None:
+    example = Inputs((torch.ones(3),), {})
+    exported = export(Sum(), example.args)
+    for program in (exported, exported.run_decompositions({})):
+        made = Program(program, program, example, example)
+        Values(tmp_path, made).record(made)
+        assert program.state_dict["total"].tolist() == [0.0] * 3
+
+
+def _shape(node: torch.fx.Node) -> tuple[int, ...]:
+    return tuple(getattr(node.meta.get("val"), "shape", ()))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Build, Step
+from shrinkfx.program.messages import Build, Step, Weights
+from shrinkfx.worker.backends import constants
 from shrinkfx.worker.backends.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.disk import require_space_for_weights
 
 
 def warm_up() -> None:
@@ -73,12 +77,30 @@ def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -
     return path
 
 
+class CannotHandOver(Exception):
+    """A package does not take the weights that were left out of it."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What AOTInductor has made of a program.
+
+    Attributes:
+        folder: where it is unpacked.
+        weights: what it is to be given when it is loaded; None if they are in it.
+    """
+
+    path: Path
+    folder: Path
+    weights: constants.Constants | None = None
+
+
 def build_once(
     exported: ExportedProgram,
     folder: Path,
     options: Mapping[str, Any],
     arguments: Mapping[str, Any],
-) -> str:
+) -> Package:
     """Compile as a request says, or take what an earlier check left.
 
     A program that fails in some runs only is compiled once and run often.
@@ -86,20 +108,64 @@ def build_once(
     Raises:
         Stopped: the one step that the request is about has passed.
     """
-    package, kept = folder / "model.pt2", arguments.get("package")
-    if kept and Path(kept).exists():
-        shutil.copy(kept, package)
-        return str(package)
+    kept = Path(arguments["package"]) if arguments.get("package") else None
+    if kept and kept.exists():
+        notes = _notes_of(kept)
+        weights = constants.read(exported, notes) if notes.exists() else None
+        return Package(kept, folder, weights)
+    built = _built(exported, folder, options, arguments)
+    return _kept(built, exported, kept) if kept else built
+
+
+def _built(
+    exported: ExportedProgram,
+    folder: Path,
+    options: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+) -> Package:
+    """Compile with the weights beside the package where that saves much."""
+    beside = arguments.get("weights") == Weights.BESIDE
+    if beside and constants.are_worth_it(exported, options):
+        with contextlib.suppress(constants.CannotKeepBeside):
+            with constants.gathered() as found:
+                without = {**options, **constants.LEFT_OUT}
+                path = _compiled(exported, folder, without, arguments)
+            constants.require_plain(found)
+            return Package(path, folder, found)
+    require_space_for_weights(constants.total_bytes(exported), folder)
+    return Package(_compiled(exported, folder, options, arguments), folder)
+
+
+def _compiled(
+    exported: ExportedProgram,
+    folder: Path,
+    options: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+) -> Path:
     if arguments.get("build") == Build.FAST and not arguments.get("sanitize"):
         only = arguments.get("only")
         with fast_build(folder, Step(only) if only else None):
-            built = build(exported, folder, with_plain_wrapper(options))
+            return Path(build(exported, folder, with_plain_wrapper(options)))
+    return Path(build(exported, folder, options))
+
+
+def _kept(built: Package, exported: ExportedProgram, place: Path) -> Package:
+    """Move a package to where others find it, all of it or nothing.
+
+    Not a copy: one with its weights inside may be large.
+    """
+    if built.weights is None:
+        _notes_of(place).unlink(missing_ok=True)
     else:
-        built = build(exported, folder, options)
-    if kept:  # all of it or nothing: a child may be killed
-        shutil.copy(built, f"{kept}.part")
-        os.replace(f"{kept}.part", kept)
-    return built
+        constants.save(built.weights, exported, _notes_of(place))
+    draft = place.with_name(f"{place.name}.part")  # a child may be killed
+    shutil.move(built.path, draft)
+    os.replace(draft, place)
+    return replace(built, path=place)
+
+
+def _notes_of(package: Path) -> Path:
+    return package.with_name(f"{package.name}.weights")
 
 
 def temporary_below(folder: Path) -> dict[str, str]:
@@ -118,8 +184,18 @@ def temporary_below(folder: Path) -> dict[str, str]:
     return {"TMPDIR": str(folder)}
 
 
-def load(package: str) -> Callable[..., Any]:
-    """Load a package into this process."""
-    os.environ["TMPDIR"] = str(Path(package).parent)  # where it is unpacked
-    loaded: Callable[..., Any] = torch._inductor.aoti_load_package(package)
-    return loaded
+def load(package: Package) -> Callable[..., Any]:
+    """Load a package into this process.
+
+    Raises:
+        CannotHandOver: it does not take the weights that were left out of it.
+    """
+    os.environ["TMPDIR"] = str(package.folder)  # where it is unpacked
+    loaded = torch._inductor.aoti_load_package(str(package.path))
+    if package.weights is not None:
+        try:
+            constants.hand_over(loaded.loader, package.weights)
+        except Exception as error:
+            raise CannotHandOver(str(error)) from error
+    compiled: Callable[..., Any] = loaded
+    return compiled

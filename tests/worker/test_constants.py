@@ -1,0 +1,229 @@
+"""Weights beside a package: as AOTInductor's runtime would lay them out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._inductor import codecache
+from torch.export import ExportedProgram, export
+
+from shrinkfx.program.messages import MANY_BYTES, Setup, Weights
+from shrinkfx.worker.attempt import attempt
+from shrinkfx.worker.backends import aoti, constants
+from shrinkfx.worker.backends.constants import CannotKeepBeside
+from shrinkfx.worker.given import Inputs
+from shrinkfx.worker.rebuild import Rebuilt
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Weighty(nn.Module):
+    """Holds a parameter, a buffer, and a slice of another tensor."""
+
+    count: Tensor
+    part: Tensor
+
+    def __init__(self, rows: int = 8) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(rows, 6))
+        self.register_buffer("count", torch.arange(6.0))
+        self.register_buffer("part", torch.randn(12)[4:10])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight.sum(0) + self.count + self.part
+
+
+def exported(rows: int = 8) -> ExportedProgram:
+    return export(Weighty(rows), (torch.randn(6),))
+
+
+class Loader:
+    """Takes constants as a loaded package does."""
+
+    def update_constant_buffer(
+        self, tensors: dict[str, Tensor], inactive: bool, whole: bool, ours: bool
+    ) -> None:
+        assert (inactive, whole, ours) == (False, True, True)
+        self.tensors = tensors
+
+
+def test_constants_are_handed_over_in_one_block_as_the_runtime_lays_them_out() -> None:
+    whole = torch.arange(40.0)
+    given = {
+        "bytes": torch.arange(3, dtype=torch.uint8),
+        "wide": torch.randn(4, 5).t(),
+        "none": torch.empty(0),
+        "part": whole[8:20].view(3, 4),
+        "odd": torch.tensor([True]),
+    }
+    loader = Loader()
+    constants.hand_over(loader, given)
+    for name, value in given.items():
+        laid = loader.tensors[name]
+        assert torch.equal(laid, value)
+        assert (laid.stride(), laid.dtype) == (value.stride(), value.dtype)
+    starts = [
+        loader.tensors[name].data_ptr() - 4 * given[name].storage_offset()
+        for name in ("bytes", "wide", "part", "odd")
+    ]
+    # 3 bytes, 80, and the whole of what a part is of: 160; each rounded up to 64.
+    assert [s - starts[0] for s in starts] == [0, 64, 64 + 128, 64 + 128 + 192]
+    loader.tensors["wide"].zero_()  # what compiled code spoils is a copy
+    assert given["wide"].abs().sum() > 0
+
+
+def test_weights_are_found_again_by_another_process(tmp_path: Path) -> None:
+    program = exported()
+    weight = program.state_dict["weight"]
+    compiled = {
+        "weight": weight.detach(),
+        "count": program.state_dict["count"].clone(),  # as AOTInductor does
+        "made": torch.full((2,), 7.0),
+    }
+    constants.save(compiled, program, tmp_path / "weights")
+    found = constants.read(program, tmp_path / "weights")
+    assert list(found) == list(compiled)
+    assert all(torch.equal(found[name], compiled[name]) for name in compiled)
+    assert found["weight"].data_ptr() == weight.data_ptr()
+    assert (tmp_path / "weights").stat().st_size < 4096
+
+
+ROWS = MANY_BYTES // (6 * 4) + 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "worth"),
+    [
+        (ROWS, {}, True),
+        (ROWS, {"max_autotune": True}, True),
+        (8, {}, False),
+        (ROWS, {"freezing": True}, False),
+        (ROWS, {"aot_inductor.force_mmap_weights": True}, False),
+        (ROWS, {"aot_inductor.package_constants_in_so": True}, False),
+    ],
+)
+def test_many_weights_are_kept_beside_unless_somebody_says_where_they_go(
+    rows: int, options: dict[str, bool], worth: bool
+) -> None:
+    assert constants.are_worth_it(exported(rows), options) is worth
+
+
+def test_constants_of_a_compilation_are_gathered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, folded = torch.ones(2), torch.zeros(2)
+    graph: Any = SimpleNamespace(
+        constants={"a": first, "b": folded},
+        folded_constants={"b"},
+        get_original_value_of_constant={"a": first, "b": folded}.__getitem__,
+    )
+
+    class Compiler:
+        @classmethod
+        def compile(cls, graph: object, *arguments: object) -> object:
+            return arguments
+
+    monkeypatch.setattr(codecache, "AotCodeCompiler", Compiler)
+    with constants.gathered() as found:
+        stands: Any = codecache.AotCodeCompiler
+        assert stands.compile(graph, "wrapper", "kernel") == ("wrapper", "kernel")
+    assert list(found) == ["a"]
+    assert found["a"] is first
+    stands.compile(graph, "wrapper", "kernel")
+    assert list(found) == ["a"]
+
+
+def test_constants_that_are_no_plain_memory_are_refused() -> None:
+    constants.require_plain({"a": torch.ones(2)})
+    with pytest.raises(CannotKeepBeside, match="b is no plain tensor on the CPU"):
+        constants.require_plain({"a": torch.ones(2), "b": torch.ones(2).to_sparse()})
+
+
+def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def build_once(*given: Any) -> bool:
+        asked.append(given[-1])
+        return bool(given[-1]["weights"] == Weights.BESIDE)
+
+    def load(is_beside: bool) -> nn.Module:
+        if is_beside:
+            raise aoti.CannotHandOver("constant 'a' is on another device")
+        return exported().module()
+
+    monkeypatch.setattr(aoti, "build_once", build_once)
+    monkeypatch.setattr(aoti, "load", load)
+    program = exported()
+    example = Inputs((torch.ones(6),), {})
+    run = Rebuilt(program, example, example)
+    arguments = {"weights": Weights.BESIDE, "package": "kept", "calls": 1}
+    stages: list[str] = []
+    attempt(Setup(str(tmp_path)), run, arguments, stages.append, tmp_path)
+    assert asked == [arguments, {"weights": Weights.INSIDE, "calls": 1}]
+    assert stages[-4:] == ["load", "run", "compare", "done"]
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from torch import nn
+from shrinkfx.worker.backends import aoti, constants
+from shrinkfx.worker.values import run_eager
+from shrinkfx.worker.given import Inputs
+
+constants.MANY_BYTES = 1
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 6))
+        self.tied = self.weight
+        self.register_buffer("calls", torch.zeros(6))
+        whole = torch.randn(4, 6)
+        self.some, self.rest = nn.Parameter(whole[:2]), nn.Parameter(whole[2:])
+        self.table = torch.randn(6, 6)
+
+    def forward(self, x):
+        self.calls.add_(1)
+        x = x @ self.weight + nn.functional.linear(x, self.tied, self.calls)
+        return x @ self.table + self.some.sum(0) * self.rest[1] + torch.tensor([2.5])
+
+args = (torch.randn(5, 6),)
+exported = torch.export.export(Model(), args)
+inputs = Inputs(args, {})
+home = Path(sys.argv[1])
+for build, kept in (("stock", None), ("fast", "kept"), ("fast", "kept")):
+    folder = home / f"{build}-{len(list(home.iterdir()))}"
+    folder.mkdir()
+    path = str(home / f"{kept}.pt2") if kept else None
+    arguments = {"build": build, "weights": "beside", "package": path}
+    package = aoti.build_once(exported, folder, {}, arguments)
+    assert package.weights, "they were put inside"
+    compiled = aoti.load(package)
+    for calls in (1, 2):
+        (eager,) = run_eager(exported, inputs, seed=0, calls=calls)
+        torch.testing.assert_close(compiled(*args), eager)
+print(*(p.name for p in sorted(home.iterdir())))
+"""
+
+
+@pytest.mark.aoti
+def test_programs_give_what_eager_gives_with_their_weights_beside(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, timeout=900, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert "kept.pt2 kept.pt2.weights" in done.stdout

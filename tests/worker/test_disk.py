@@ -1,0 +1,99 @@
+"""What is too much for the disk is refused before any of it is written."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.export import export
+
+from shrinkfx.errors import LoadError
+from shrinkfx.worker import disk
+from shrinkfx.worker.disk import require_space_for_values, require_space_for_weights
+from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.values import Values
+
+
+class Wide(torch.nn.Module):
+    """Its input and its one value take 200 MB each, were they real; its weight 1 GB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(1, device="meta").expand(5**12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x)
+
+
+ROWS = torch.empty(1, device="meta").expand(50_000_000)
+PROGRAM = export(Wide(), (ROWS,))
+
+
+@pytest.fixture(name="free")
+def _free(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    disk = SimpleNamespace(free=1 << 40)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
+    return disk
+
+
+def test_values_that_do_not_fit_are_refused_with_what_they_take(
+    free: SimpleNamespace, tmp_path: Path
+) -> None:
+    free.free = 470_000_000
+    require_space_for_values(PROGRAM, 1, tmp_path)
+    with pytest.raises(LoadError) as refused:
+        require_space_for_values(PROGRAM, 2, tmp_path)
+    assert refused.value.reason == (
+        "the values of 2 eager runs, and what a check writes, take up to 0.9 GB of "
+        "disk; 0.5 GB are free"
+    )
+    assert "set TMPDIR to a folder on a disk that has more" in refused.value.advice
+    assert "--max-disk" in refused.value.advice
+
+
+def test_disk_that_a_run_may_take_is_bounded(
+    free: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_allowed", None)  # as it was, in the end
+    disk.allow(tmp_path, 470_000_000)
+    require_space_for_values(PROGRAM, 1, tmp_path)
+    (tmp_path / "graph").mkdir()
+    (tmp_path / "graph" / "values").write_bytes(bytes(8_000_000))
+    with pytest.raises(LoadError, match=r"0\.5 GB are free"):
+        require_space_for_values(PROGRAM, 1, tmp_path)
+    disk.allow(tmp_path, None)
+    require_space_for_values(PROGRAM, 1, tmp_path)
+
+
+def test_nothing_is_written_of_values_that_do_not_fit(
+    free: SimpleNamespace, tmp_path: Path
+) -> None:
+    example = Inputs((ROWS,), {})
+    values = Values(tmp_path / "values", Program(PROGRAM, PROGRAM, example, example))
+    free.free = 100_000_000
+    with pytest.raises(LoadError, match=r"up to 0\.5 GB of disk; 0\.1 GB are"):
+        values.record(Program(PROGRAM, PROGRAM, example, example))
+    assert not list(tmp_path.iterdir())
+
+
+def test_small_programs_are_not_held_up(free: SimpleNamespace, tmp_path: Path) -> None:
+    free.free = 2 << 20
+    small = export(torch.nn.ReLU(), (torch.ones(3),))
+    require_space_for_values(small, 2, tmp_path)
+    require_space_for_weights(1000, tmp_path)
+
+
+def test_weights_that_do_not_fit_into_a_package_fill_the_disk(
+    free: SimpleNamespace, tmp_path: Path
+) -> None:
+    free.free = 4 << 30
+    require_space_for_weights(800_000_000, tmp_path)
+    with pytest.raises(OSError, match="No space left on device") as refused:
+        require_space_for_weights(1_000_000_000, tmp_path)
+    assert refused.value.errno == errno.ENOSPC
+    assert "take 5.1 GB of disk, and 4.3 GB are free" in str(refused.value)
