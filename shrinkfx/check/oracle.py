@@ -28,10 +28,16 @@ class Asks(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one check may use."""
+    """What one check may use.
+
+    Attributes:
+        timeout_s: of its own time; what takes longer hangs.
+        clock_s: by the clock; what takes longer has no answer.
+    """
 
     timeout_s: float
     max_rss_bytes: int
+    clock_s: float | None = None
 
 
 @dataclass
@@ -83,9 +89,9 @@ class Compiler:
         return dataclasses.replace(self, limits=limits, meter=meter)
 
     def within(self, seconds: float) -> Compiler:
-        """Shorten the time limit, for questions that may stay without an answer."""
-        timeout_s = min(self.limits.timeout_s, seconds)
-        limits = dataclasses.replace(self.limits, timeout_s=timeout_s)
+        """Ask for so long by the clock; what that cuts short has no answer."""
+        clock_s = seconds if math.isfinite(seconds) else None
+        limits = dataclasses.replace(self.limits, clock_s=clock_s)
         return dataclasses.replace(self, limits=limits, patience=None)
 
     def ask(self, task: Task, *, fresh: bool = False, **arguments: object) -> Ending:
@@ -95,6 +101,7 @@ class Compiler:
             {**self.options, **build, **arguments},
             timeout_s=(self.patience or self.limits).timeout_s,
             max_rss_bytes=self.limits.max_rss_bytes,
+            clock_s=self.limits.clock_s,
             fresh=fresh,
         )
         ending = second_look.ask(self.server.ask, request)

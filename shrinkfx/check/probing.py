@@ -86,7 +86,7 @@ def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
 def _asked(compiler: Compiler, within_s: float) -> tuple[Observation, Ending]:
     """Ask a probe for so many seconds at most; what that cuts short is no hang."""
     seen, ending = compiler.within(within_s).original()
-    if ending.how == "timeout" and within_s < compiler.limits.timeout_s:
+    if ending.how == "late" and math.isfinite(within_s):
         seen = replace(seen, signature=None, unresolved=_CUT_SHORT)
     return seen, ending
 

@@ -79,7 +79,7 @@ def test_nobody_is_blamed_where_that_takes_more_than_a_quarter_of_the_minutes() 
 def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
     class Watching(FakeServer):
         def ask(self, request: Request) -> Ending:
-            limits.append(request.timeout_s)
+            limits.append(request.most_s)
             raise BudgetExhausted("the minutes are spent")
 
     limits: list[float] = []

@@ -185,12 +185,12 @@ class Slow(ByProbe):
     def ask(self, request: Request) -> Ending:
         ending = super().ask(request)
         needed = self.seconds[request.arguments["probe"]]
-        took = min(needed, request.timeout_s)
+        took = min(needed, request.most_s)
         if took > self.minutes.left:
             raise BudgetExhausted("the minutes are spent")
         self.minutes.left -= took
         if took < needed:
-            return Ending("timeout", stage="run", seconds=took)
+            return Ending("late", stage="run", seconds=took)
         return replace(ending, seconds=took)
 
 
