@@ -73,6 +73,7 @@ LONG = "a" * 300
         (["--candidate", "1a2b", "--out", "nowhere"], "holds no run"),
         (["--max-checks", "0"], "--max-checks must be above 0"),
         (["--max-minutes", "-1"], "--max-minutes must be above 0"),
+        (["--max-disk", "0"], "--max-disk must be above 0"),
         (["--max-checks", "many"], "--max-checks"),
         (["--max-minutes", "nan"], "--max-minutes must be above 0, not nan"),
         (["--max-minutes", "inf"], "--max-minutes must be a number, not inf: leave"),
