@@ -11,7 +11,7 @@ from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.check.patience import time_limit
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
-from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
@@ -20,7 +20,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Build, Probe, Task
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import can_build_fast
-from shrinkfx.run.cutting import NOT_CUTTABLE, in_a_form_that_fails
+from shrinkfx.run.cutting import in_a_form_that_fails
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
@@ -196,7 +196,8 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
         )
     )
     if not inputs.exists():
-        raise NotReproducible(command.target.kind, 1, [describe(saved)], NOT_CUTTABLE)
+        known = "the program may fail (--check has not been run)"
+        raise NotCuttable(command.target.kind, known, [describe(saved)])
     seconds = see_it_fail(command, compiler, program, inputs)
     program.unlink()
     inputs.unlink()
