@@ -24,6 +24,7 @@ class Described:
     Attributes:
         liars: operators that yield something else than their fake kernels say.
         stopped: the operator at which eager fails, or ''.
+        custom: its operators that are not PyTorch's own.
     """
 
     skeleton: Skeleton
@@ -32,6 +33,7 @@ class Described:
     keeps_state: bool
     liars: tuple[str, ...]
     stopped: str
+    custom: tuple[str, ...] = ()
 
 
 def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
@@ -58,7 +60,8 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
         compiler = compiler.with_options(reference=False)
     sizes = (answer["inputs"], answer["dynamic_dims"])
     state, liars = answer["keeps_state"], tuple(answer["liars"])
-    return compiler, Described(skeleton, *sizes, state, liars, answer["stopped"])
+    others = answer["stopped"], tuple(answer.get("custom", ()))
+    return compiler, Described(skeleton, *sizes, state, liars, *others)
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:

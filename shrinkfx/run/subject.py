@@ -22,6 +22,7 @@ from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import can_build_fast
 from shrinkfx.run.cutting import in_a_form_that_fails
 from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
 
@@ -101,6 +102,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     if job.options.probe and server.ready.backend != Backend.INTERPRETER:
         raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
     compiler, described = describe_program(job, compiler)
+    examine_operators(job, compiler, described)
     if ignored := server.ready.ignored_options:
         job.warnings.append(_IGNORED.format(", ".join(ignored)))
         job.note(job.warnings[-1])

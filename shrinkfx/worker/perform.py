@@ -33,6 +33,7 @@ from shrinkfx.worker.describe import (
     mutates,
 )
 from shrinkfx.worker.devices import save_for_cuda
+from shrinkfx.worker.examine import custom_operators, examine
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.memory import guard_pages
@@ -70,6 +71,7 @@ class Worker:
         guard_pages.switch(request.arguments.get("guard_pages", Guard.OFF))
         tasks: dict[str, Callable[[Mapping[str, Any], Note, Path], dict[str, Any]]] = {
             Task.DESCRIBE: self._describe,
+            Task.EXAMINE: self._examine,
             Task.ORIGINAL: self._original,
             Task.CANDIDATE: self._candidate,
             Task.SAVE: self._save,
@@ -124,10 +126,18 @@ class Worker:
             "stopped": recorded.stopped,
             "lies": recorded.lies,
             "liars": recorded.liars,
+            "custom": custom_operators(program.original),
             "inputs": count_inputs(program.original),
             "dynamic_dims": dynamic_dims(program.original),
             "keeps_state": keeps_state(program),
         }
+
+    def _examine(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        self._prepare_eager()
+        note(Stage.EAGER)
+        return examine(self._loaded(), arguments, folder / OPERATOR)
 
     def _original(
         self, arguments: Mapping[str, Any], note: Note, folder: Path
