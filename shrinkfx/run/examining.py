@@ -34,11 +34,13 @@ def examine_operators(job: Job, compiler: Compiler, described: Described) -> Non
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Task.EXAMINE, findings=str(path), seconds=SECONDS)
         found = _read(path)
+    # Why a fake kernel is wrong says that it is; and of one that lies in the run that
+    # was described, it has been said.
+    said = [*job.lies, *(text for text, what in found if what == "fixes")]
     texts = [
         text
         for text, what in found
-        # Of one that lies in the run that was described, that has been said.
-        if what != "fake" or not any(_operator(text) in lie for lie in job.lies)
+        if what != "fake" or not any(_operator(text) in other for other in said)
     ]
     texts += [died] if (died := _how_it_died(ending)) else []
     job.examined[:] = [f"custom operator: {text}" for text in texts]

@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.program.sizes import beside
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.promises import Promises, promised_by
+from shrinkfx.worker.promises import Promises, broken, promised_by
 from shrinkfx.worker.space import find_space
 from shrinkfx.worker.values import SEED, copy_of, flat_inputs
 
@@ -53,6 +53,7 @@ class What(StrEnum):
     WRITES = "writes"
     SHARES = "shares"
     FAKE = "fake"
+    FIXES = "fixes"
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 class OutOfTime(Exception):
     """What there is time for has been seen."""
+
+
+class _EagerEnds(Exception):
+    """The program raises an exception."""
 
 
 def examine(program: Program, arguments: Mapping[str, Any], at: Path) -> dict[str, Any]:
@@ -149,9 +154,7 @@ class Examination:
         try:
             with torch.no_grad():
                 _Observer(self).run(*(copy_of(value) for value in flat))
-        except OutOfTime:
-            raise
-        except Exception as error:  # noqa: BLE001 - such values may not be meant
+        except _EagerEnds as error:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
     def note(self, node: fx.Node, what: What, text: str) -> None:
@@ -172,11 +175,14 @@ class Examination:
         for place, (fake, value) in enumerate(zip(promised, real, strict=False)):
             if isinstance(fake, Tensor) and isinstance(value, Tensor):
                 known = self._promises.setdefault((node.name, place), Promises())
+                known.see(fake, value)
                 result = f"its result {place}" if len(real) > 1 else "its result"
-                if text := known.broken_by(fake, value, result):
-                    self.note(
-                        node, What.FAKE, f"has a fake kernel that {text}, {given}"
-                    )
+                if text := known.fixed():
+                    said = f"has a fake kernel that fixes {text}, {given}"
+                    self.note(node, What.FIXES, said.format(result))
+                elif text := broken(fake, value):
+                    said = f"has a fake kernel that {text}, {given}"
+                    self.note(node, What.FAKE, said.format(result))
 
 
 class _Observer(fx.Interpreter):
@@ -190,23 +196,29 @@ class _Observer(fx.Interpreter):
         if time.monotonic() > self._examination.deadline:
             raise OutOfTime
         if not _is_custom(n):
-            return super().run_node(n)
+            return self._run(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         given = list(_tensors(n.target, args, kwargs))
         words = _in_words(given)
         self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
         promised = promised_by(n.target, args, kwargs)
         before = [copy_of(tensor) if _is_small(given) else None for _, tensor in given]
-        value = super().run_node(n)
-        self._look_at_memory(n, given, before, pytree.tree_leaves(value))
+        value = self._run(n)
+        real = pytree.tree_leaves(value)
+        self._look_at_memory(n, given, before, real)
         if isinstance(promised, str):
             text = f"has a fake kernel that raises {promised}, {words}"
             self._examination.note(n, What.FAKE, text)
         elif promised is not None:
-            real = pytree.tree_leaves(value)
             self._examination.look(n, words, promised, real)
         self._examination.operators.add(str(n.target))
         return value
+
+    def _run(self, n: fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except Exception as error:  # values are made up: it may be right to refuse them
+            raise _EagerEnds(str(error)) from error
 
     def _look_at_memory(
         self, n: fx.Node, given: list[_Given], before: list[Any], results: list[Any]

@@ -51,26 +51,28 @@ class Promises:
 
     seen: list[tuple[list[Any], list[int]]] = field(default_factory=list)
 
-    def broken_by(self, fake: Tensor, real: Tensor, result: str) -> str:
-        """Say how a promise is broken, or ''; sizes that depend on data cannot be.
-
-        Args:
-            result: what to call it.
-        """
+    def see(self, fake: Tensor, real: Tensor) -> None:
+        """Note what was promised in a run, and what there is."""
         promised = [s if isinstance(s, int) else None for s in fake.shape]
-        self.seen.append((promised, list(real.shape)))
-        if _is_like(fake, real):
-            return ""
-        alike = [
-            pair for pair in self.seen if tuple(map(len, pair)) == (fake.dim(),) * 2
-        ]
-        for dim, size in enumerate(promised if fake.dim() == real.dim() else ()):
-            said = {shape[dim] for shape, _ in alike}
-            was = {shape[dim] for _, shape in alike}
-            if size not in (None, real.shape[dim]) and len(said) == 1 < len(was):
-                end = f"not SymInt-aware; it is {real.shape[dim]}"
-                return f"fixes dim {dim} of {result} to {size}: {end}"
-        return f"promises {_words(fake)}; {result} is {_words(real)}"
+        if fake.dim() == real.dim():
+            self.seen.append((promised, list(real.shape)))
+
+    def fixed(self) -> str:
+        """Say which dim was promised to be the same in all runs, and is not; or ''."""
+        for dim, size in enumerate(self.seen[-1][0] if self.seen else ()):
+            said = {promised[dim] for promised, _ in self.seen}
+            was = {real[dim] for _, real in self.seen}
+            is_here = self.seen[-1][1][dim]
+            if size not in (None, is_here) and len(said) == 1 < len(was):
+                return f"dim {dim} of {{}} to {size}: not SymInt-aware; it is {is_here}"
+        return ""
+
+
+def broken(fake: Tensor, real: Tensor) -> str:
+    """Say how a promise is broken, or ''; sizes that depend on data cannot be."""
+    if _is_like(fake, real):
+        return ""
+    return f"promises {_words(fake)}; {{}} is {_words(real)}"
 
 
 def _is_like(fake: Tensor, real: Tensor) -> bool:

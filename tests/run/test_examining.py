@@ -20,10 +20,13 @@ from shrinkfx.search.events import Noted
 from shrinkfx.testing import chain
 
 MIX, ROLL = "mix (my.mix.default)", "roll (my.roll.default)"
+FILL = "fill (my.fill.default)"
 FOUND = [
     {"what": "writes", "text": f"{MIX} writes to its argument x"},
     {"what": "fake", "text": f"{MIX} has a fake kernel that promises \x1b[31mless"},
-    {"what": "fake", "text": f"{ROLL} has a fake kernel that fixes dim 0"},
+    {"what": "fake", "text": f"{ROLL} has a fake kernel that promises more"},
+    {"what": "fake", "text": f"{FILL} has a fake kernel that promises 4"},
+    {"what": "fixes", "text": f"{FILL} has a fake kernel that fixes dim 0"},
 ]
 
 
@@ -51,6 +54,7 @@ def examined(
 WARNINGS = [
     f"custom operator: {MIX} writes to its argument x",
     f"custom operator: {MIX} has a fake kernel that promises less",
+    f"custom operator: {FILL} has a fake kernel that fixes dim 0",
 ]
 
 

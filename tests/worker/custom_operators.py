@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-LIBRARY = torch.library.Library("declared", "FRAGMENT")
+LIBRARY = torch.library.Library("declared", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 @torch.library.custom_op("declared::good", mutates_args=())
@@ -102,9 +102,8 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-LIBRARY.define("returns(Tensor x) -> Tensor")
-LIBRARY.impl("returns", lambda x: x.view(-1, x.shape[1]), "CompositeExplicitAutograd")
-LIBRARY.define("twice(Tensor x) -> (Tensor, Tensor)")
+def _returned(x: Tensor) -> Tensor:
+    return x.view(-1, x.shape[1])
 
 
 def _twice(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,4 +111,10 @@ def _twice(x: Tensor) -> tuple[Tensor, Tensor]:
     return same, same
 
 
-LIBRARY.impl("twice", _twice, "CompositeExplicitAutograd")
+for schema, function in (
+    ("returns(Tensor x) -> Tensor", _returned),
+    ("twice(Tensor x) -> (Tensor, Tensor)", _twice),
+):
+    name = LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+    kernel = "CompositeExplicitAutograd"
+    LIBRARY.impl(name, function, kernel)  # type: ignore[no-untyped-call]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,22 @@ def test_fake_kernel_that_fixes_a_dim_is_found_at_another_size(tmp_path: Path) -
     """At the size of the export all is well."""
     made = program(lambda x: (OPS.four_rows(x.sin()), x + 1), torch.randn(4, 3))
     ((what, text),) = found(made, tmp_path)
-    assert what == "fake"
+    assert what == "fixes"
     assert text == (
         "four_rows (declared.four_rows.default) has a fake kernel that fixes dim 0 of "
         "its result to 4: not SymInt-aware; it is 5, given x[5, 3]"
     )
+
+
+def test_fake_kernel_that_fixes_a_dim_is_told_of_inputs_of_another_size_too(
+    tmp_path: Path,
+) -> None:
+    """What is wrong in the first run may only show why in the second."""
+    made = program(lambda x: (OPS.four_rows(x.sin()), x + 1), torch.randn(4, 3))
+    failing = Inputs((torch.randn(3, 3),), {})
+    first, second = found(replace(made, failing=failing), tmp_path)
+    assert (first[0], second[0]) == ("fake", "fixes")
+    assert "fixes dim 0 of its result to 4: not SymInt-aware" in second[1]
 
 
 @pytest.mark.parametrize(
