@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.failure.classify import first_line
 from shrinkfx.program.messages import Ending, Task
 from shrinkfx.program.words import plain
 from shrinkfx.run.describing import Described
@@ -46,8 +47,17 @@ def examine_operators(job: Job, compiler: Compiler, described: Described) -> Non
     job.examined[:] = [f"custom operator: {text}" for text in texts]
     for text in job.examined:
         job.note(text)
+    if why := _cut_short(ending):
+        job.note(f"custom operators: examined in part only, {why}")
+
+
+def _cut_short(ending: Ending) -> str:
+    """Say why not all was seen that was to be, where that is no finding."""
     if ending.how == "timeout" or ending.answer.get("over"):
-        job.note(f"custom operators: examined for {SECONDS:.0f} s only")
+        return f"for {SECONDS:.0f} s"
+    if error := ending.answer.get("error"):
+        return f"up to {error['type']}: {first_line(error['message'])}"
+    return "up to the memory limit" if ending.how == "memory" else ""
 
 
 def _read(path: Path) -> list[tuple[str, str]]:

@@ -25,23 +25,13 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import beside
+from shrinkfx.worker.custom import is_custom
 from shrinkfx.worker.inputs import inputs_at
+from shrinkfx.worker.lies import is_branching
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.promises import Promises, broken, promised_by
 from shrinkfx.worker.space import find_space
 from shrinkfx.worker.values import SEED, copy_of, flat_inputs
-
-_OWN = frozenset(
-    {
-        *("_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_native"),
-        *("_quantized", "aten", "c10d", "c10d_functional", "debugprims", "export"),
-        *("flex_lib", "fsdp", "inductor", "inductor_prims", "mkl", "mkldnn"),
-        *("mkldnn_prepacked", "onednn", "onnx", "onnx_symbolic", "prim", "prims"),
-        *("profiler", "quantization", "quantized", "quantized_decomposed", "rngprims"),
-        *("sparse", "static_runtime", "streams", "symm_mem"),
-    }
-)
-"""Namespaces of PyTorch's own operators (2.11 to 2.13)."""
 
 _MOST_BYTES = 1 << 28
 """Arguments beyond that are not copied, so no writes to them are seen."""
@@ -65,30 +55,6 @@ class Finding:
     text: str
 
 
-def custom_operators(exported: ExportedProgram) -> list[str]:
-    """List the operators of a program that are not PyTorch's own."""
-    return sorted(
-        {
-            str(node.target)
-            for module in exported.graph_module.modules()
-            if isinstance(module, fx.GraphModule)
-            for node in module.graph.nodes
-            if _is_custom(node)
-        }
-    )
-
-
-def _is_custom(node: fx.Node) -> bool:
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _OWN:
-        return False
-    # What is made of other operators has no fake kernel, and is taken apart.
-    return not target.has_kernel_for_dispatch_key(_COMPOSITE)
-
-
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
 class OutOfTime(Exception):
     """What there is time for has been seen."""
 
@@ -107,14 +73,13 @@ def examine(program: Program, arguments: Mapping[str, Any], at: Path) -> dict[st
     deadline = time.monotonic() + arguments["seconds"]
     findings = Path(arguments["findings"])
     examination = Examination(program.original, findings, at, deadline)
-    runs, over = 0, False
+    over = False
     try:
         for inputs in _runs(program):
             examination.run(inputs)
-            runs += 1
     except OutOfTime:
         over = True
-    return {"operators": sorted(examination.operators), "runs": runs, "over": over}
+    return {"operators": sorted(examination.operators), "over": over}
 
 
 def _runs(program: Program) -> Iterator[Inputs]:
@@ -141,7 +106,7 @@ class Examination:
     deadline: float
     operators: set[str] = field(default_factory=set)
     _found: set[tuple[str, str]] = field(default_factory=set)
-    _promises: dict[tuple[str, int], Promises] = field(default_factory=dict)
+    _promises: dict[tuple[fx.Node, int], Promises] = field(default_factory=dict)
 
     def run(self, inputs: Inputs) -> None:
         """Run it in eager once, as far as it runs: values for other sizes are made up.
@@ -153,7 +118,7 @@ class Examination:
         torch.manual_seed(SEED)
         try:
             with torch.no_grad():
-                _Observer(self).run(*(copy_of(value) for value in flat))
+                _Observer(self, self.exported.graph_module).run(*map(_own, flat))
         except _EagerEnds as error:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
@@ -162,11 +127,9 @@ class Examination:
         operator = str(node.target)
         if (operator, what) not in self._found:
             self._found.add((operator, what))
+            found = Finding(operator, what, f"{node.name} ({operator}) {text}")
             with self.findings.open("a") as file:
-                line = asdict(
-                    Finding(operator, what, f"{node.name} ({operator}) {text}")
-                )
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(asdict(found)) + "\n")
 
     def look(
         self, node: fx.Node, given: str, promised: Sequence[Any], real: Sequence[Any]
@@ -174,7 +137,7 @@ class Examination:
         """Compare what a fake kernel promises with what there is."""
         for place, (fake, value) in enumerate(zip(promised, real, strict=False)):
             if isinstance(fake, Tensor) and isinstance(value, Tensor):
-                known = self._promises.setdefault((node.name, place), Promises())
+                known = self._promises.setdefault((node, place), Promises())
                 known.see(fake, value)
                 result = f"its result {place}" if len(real) > 1 else "its result"
                 if text := known.fixed():
@@ -185,18 +148,23 @@ class Examination:
                     self.note(node, What.FAKE, said.format(result))
 
 
+def _own(value: Any) -> Any:
+    """Copy what a call may change; weights may be large, and this process ends."""
+    return value if isinstance(value, torch.nn.Parameter) else copy_of(value)
+
+
 class _Observer(fx.Interpreter):
     """Looks at each call of a custom operator."""
 
-    def __init__(self, examination: Examination) -> None:
-        super().__init__(examination.exported.graph_module)
+    def __init__(self, examination: Examination, module: fx.GraphModule) -> None:
+        super().__init__(module)
         self._examination = examination
 
     def run_node(self, n: fx.Node) -> Any:
         if time.monotonic() > self._examination.deadline:
             raise OutOfTime
-        if not _is_custom(n):
-            return self._run(n)
+        if not is_custom(n):
+            return self._observed(n, self._run(n))
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         given = list(_tensors(n.target, args, kwargs))
         words = _in_words(given)
@@ -214,9 +182,16 @@ class _Observer(fx.Interpreter):
         self._examination.operators.add(str(n.target))
         return value
 
+    def _observed(self, n: fx.Node, value: Any) -> Any:
+        if isinstance(value, fx.GraphModule) and all(map(is_branching, n.users)):
+            return _Observer(self._examination, value).run
+        return value
+
     def _run(self, n: fx.Node) -> Any:
         try:
             return super().run_node(n)
+        except OutOfTime:  # within a branch
+            raise
         except Exception as error:  # values are made up: it may be right to refuse them
             raise _EagerEnds(str(error)) from error
 

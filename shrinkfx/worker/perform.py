@@ -22,6 +22,7 @@ from shrinkfx.worker import stranger
 from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.script import stand_in_for_cuda
+from shrinkfx.worker.custom import custom_operators
 from shrinkfx.worker.describe import (
     content_digest,
     count_inputs,
@@ -33,7 +34,7 @@ from shrinkfx.worker.describe import (
     mutates,
 )
 from shrinkfx.worker.devices import save_for_cuda
-from shrinkfx.worker.examine import custom_operators, examine
+from shrinkfx.worker.examine import examine
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.memory import guard_pages

@@ -75,12 +75,23 @@ def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None
     ]
 
 
+RAISED = {"error": {"type": "ValueError", "message": "no such size\nat all"}}
+
+
 @pytest.mark.parametrize(
-    "ending", [Ending("timeout"), Ending("exit", answer={"over": True})]
+    ("ending", "why"),
+    [
+        (Ending("timeout"), "for 10 s"),
+        (Ending("exit", answer={"over": True}), "for 10 s"),
+        (Ending("memory"), "up to the memory limit"),
+        (Ending("exit", answer=RAISED), "up to ValueError: no such size"),
+    ],
 )
-def test_examination_that_was_cut_short_says_so(tmp_path: Path, ending: Ending) -> None:
+def test_examination_that_was_cut_short_says_so(
+    tmp_path: Path, ending: Ending, why: str
+) -> None:
     _, said, _ = examined(tmp_path, ending)
-    assert said == [*WARNINGS, "custom operators: examined for 10 s only"]
+    assert said == [*WARNINGS, f"custom operators: examined in part only, {why}"]
 
 
 def test_program_without_custom_operators_is_not_examined(tmp_path: Path) -> None:

@@ -118,3 +118,8 @@ for schema, function in (
     name = LIBRARY.define(schema)  # type: ignore[no-untyped-call]
     kernel = "CompositeExplicitAutograd"
     LIBRARY.impl(name, function, kernel)  # type: ignore[no-untyped-call]
+
+LIBRARY.define("taken_apart(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+LIBRARY.impl(  # type: ignore[no-untyped-call]
+    "taken_apart", _returned, "CompositeImplicitAutograd"
+)

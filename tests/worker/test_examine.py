@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.export import Dim
 
 from shrinkfx.program.messages import Ending, Request, Setup, Task
-from shrinkfx.worker.examine import custom_operators as custom_in
+from shrinkfx.worker.custom import custom_operators as custom_in
 from shrinkfx.worker.examine import examine
 from shrinkfx.worker.load import Inputs, Program
 from shrinkfx.worker.perform import Worker
@@ -153,11 +153,25 @@ def test_only_what_there_is_time_for_is_seen(tmp_path: Path) -> None:
     made = program(lambda x: OPS.good(x, [x]), torch.randn(4, 3))
     arguments = {"findings": str(tmp_path / "findings"), "seconds": -1.0}
     answer = examine(made, arguments, tmp_path / "at")
-    assert answer == {"operators": [], "runs": 0, "over": True}
+    assert answer == {"operators": [], "over": True}
 
 
-def test_operators_of_pytorch_are_none(tmp_path: Path) -> None:
-    exported = program(lambda x: x.sin() @ x.t(), torch.randn(4, 3)).original
+def test_operators_in_branches_are_examined(tmp_path: Path) -> None:
+    def branch(x: Tensor) -> Tensor:
+        made: Tensor = OPS.writes(x + 1, x.cos())
+        return made.clone()
+
+    def call(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, branch, torch.sin, (x,))
+
+    made = program(call, torch.ones(4, 3))
+    ((what, _),) = found(made, tmp_path)
+    assert what == "writes"
+
+
+def test_operators_that_are_pytorchs_own_are_none(tmp_path: Path) -> None:
+    """So are those that are made of such: nothing but their parts is compiled."""
+    exported = program(lambda x: OPS.taken_apart(x) @ x.t(), torch.ones(4, 3)).original
     assert custom_in(exported) == []
 
 
