@@ -57,6 +57,8 @@ def _cut_short(ending: Ending) -> str:
         return f"for {SECONDS:.0f} s"
     if error := ending.answer.get("error"):
         return f"up to {error['type']}: {first_line(error['message'])}"
+    if ending.how == "signal" and not ending.operator:
+        return f"up to {signal.Signals(ending.code).name} in another operator"
     return "up to the memory limit" if ending.how == "memory" else ""
 
 

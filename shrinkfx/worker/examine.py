@@ -168,10 +168,13 @@ class _Observer(fx.Interpreter):
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         given = list(_tensors(n.target, args, kwargs))
         words = _in_words(given)
-        self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
         promised = promised_by(n.target, args, kwargs)
         before = [copy_of(tensor) if _is_small(given) else None for _, tensor in given]
-        value = self._run(n)
+        self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
+        try:
+            value = self._run(n)
+        finally:
+            self._examination.at.write_text("")  # what dies now is another
         real = pytree.tree_leaves(value)
         self._look_at_memory(n, given, before, real)
         if isinstance(promised, str):

@@ -49,6 +49,7 @@ def found(made: Program, folder: Path, seconds: float = 60.0) -> list[tuple[str,
     answer = examine(made, {"findings": str(path), "seconds": seconds}, folder / "at")
     assert answer["operators"] == custom_in(made.original)
     assert not answer["over"]
+    assert (folder / "at").read_text() == ""
     lines = path.read_text().splitlines() if path.exists() else []
     return [(f["what"], f["text"]) for f in map(json.loads, lines)]
 
