@@ -163,7 +163,8 @@ def test_operators_in_branches_are_examined(tmp_path: Path) -> None:
         return made.clone()
 
     def call(x: Tensor) -> Tensor:
-        return torch.cond(x.sum() > 0, branch, torch.sin, (x,))
+        taken: Tensor = torch.cond(x.sum() > 0, branch, torch.sin, (x,))
+        return taken
 
     made = program(call, torch.ones(4, 3))
     ((what, _),) = found(made, tmp_path)
