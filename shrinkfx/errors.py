@@ -70,6 +70,32 @@ class NotReproducible(ShrinkfxError):
         super().__init__(f"the program does not fail{asked}; {did}:\n{texts}\n{advice}")
 
 
+class NotCuttable(NotReproducible):
+    """No form of the program that can be cut fails as the file's does.
+
+    Args:
+        wanted: the kind of failure that was asked for.
+        known: what is known of the program as the file holds it.
+        seen: what the runs of the other forms showed instead.
+    """
+
+    def __init__(self, wanted: str, known: str, seen: list[str]) -> None:
+        self.wanted = wanted
+        self.runs = len(seen)
+        self.seen = seen
+        texts = "\n".join(
+            f"  {text}"
+            + (f" ({seen.count(text)} times)" if seen.count(text) > 1 else "")
+            for text in dict.fromkeys(seen)
+        )
+        ShrinkfxError.__init__(
+            self,
+            f"{known}, but in no form that can be cut (its inputs flat, without "
+            f"in-place operators and with them); what those did:\n"
+            f"{texts}\nplease report this with the .pt2",
+        )
+
+
 class InvalidEdit(ShrinkfxError):
     """An edit does not fit the candidate it was applied to.
 

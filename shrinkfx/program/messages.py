@@ -64,6 +64,8 @@ class Task(StrEnum):
 
     DESCRIBE = "describe"
     """Run the original in eager, keep every value, answer with the skeleton."""
+    EXAMINE = "examine"
+    """Run the original in eager at several sizes, and watch its custom operators."""
     ORIGINAL = "original"
     """Compile and run the program exactly as the file holds it."""
     CANDIDATE = "candidate"

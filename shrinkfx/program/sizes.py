@@ -139,6 +139,45 @@ def _high(symbol: Symbol) -> int:
     return max(symbol.low, UNBOUNDED) if symbol.high is None else symbol.high
 
 
+def beside(space: Space) -> list[Sizes]:
+    """Pick a few sizes that the program declares, other than it was exported at.
+
+    First all symbols are another size, each by another step, then one alone; tensors
+    become no more than a few times as large.
+    """
+    steps = [(1, 1), (2, 0), (1, -1)]
+    whole = [
+        tuple(
+            _nearest(allowed, symbol.exported * factor + step * (1 + place))
+            for place, (symbol, allowed) in enumerate(
+                zip(space.symbols, space.allowed, strict=True)
+            )
+        )
+        for factor, step in steps
+    ]
+    alone = [
+        (*space.exported[:place], size, *space.exported[place + 1 :])
+        for place, size in enumerate(whole[0])
+    ]
+    most = 4 * max(space.elements(space.exported), 1 << 16)
+    return [
+        sizes
+        for sizes in dict.fromkeys([*whole, *alone])
+        if sizes != space.exported
+        and space.admits(sizes)
+        and space.elements(sizes) <= most
+    ][:_BESIDE]
+
+
+_BESIDE = 3
+
+
+def _nearest(allowed: Sequence[int], wanted: int) -> int:
+    if isinstance(allowed, range):
+        return min(max(wanted, allowed[0]), allowed[-1])
+    return min(allowed, key=lambda size: abs(size - wanted))
+
+
 def outside(space: Space) -> list[Sizes]:
     """List sizes just outside of what is declared: one symbol, the others inside.
 

@@ -193,6 +193,8 @@ class _Values:
 
     def helpers(self) -> list[str]:
         helpers = []
+        if any(text.startswith("script_object(") for text in self._texts):
+            helpers.append(SCRIPT_OBJECT)
         if any("unpack(" in text for text in self._texts):
             helpers.append(_UNPACK)
         if self.needs_data:
@@ -210,6 +212,15 @@ def unpack(text, dtype, shape):
 
     raw = bytearray(zlib.decompress(base64.b85decode(text)))
     return torch.frombuffer(raw, dtype=dtype).reshape(shape)
+'''
+
+
+SCRIPT_OBJECT = '''
+def script_object(state, name):
+    """An object of a class in C++, as it was saved."""
+    made = torch.ScriptObject.__new__(torch.ScriptObject)
+    made.__setstate__((state, name))
+    return made
 '''
 
 
@@ -236,6 +247,8 @@ def _weight_line(weight: Mapping[str, Any], values: _Values) -> str:
             return f'self.register_buffer("{name}", {text})'
         case "non_persistent_buffer":
             return f'self.register_buffer("{name}", {text}, persistent=False)'
+        case "saved_object":
+            return f"self.{name} = torch._C._pickle_load_obj(bytes({text}.tolist()))"
     return f"self.{name} = {text}"
 
 

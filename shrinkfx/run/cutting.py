@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shrinkfx.check.baseline import describe
-from shrinkfx.errors import LoadError, NotReproducible
+from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.blaming import with_suspects
-from shrinkfx.run.describing import NOT_CUTTABLE, Described, describe_program
+from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 
 if TYPE_CHECKING:
@@ -34,11 +34,12 @@ def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Su
     seen: list[Verdict] = []
     if found := with_suspects(job, subject, described, seen):
         return found
-    job.note("without in-place operators it does not fail: keeping those")
+    job.note("without in-place operators it does not fail so: keeping those")
     if found := with_suspects(job, *_in_form(job, subject, in_place=True), seen):
         return found
+    fails = f"the program fails ({subject.target})"
     runs = [describe(v.observation) for v in seen]
-    raise NotReproducible(subject.target.kind, len(runs), runs, NOT_CUTTABLE)
+    raise NotCuttable(subject.target.kind, fails, runs)
 
 
 def _without_conds(job: Job, subject: Subject, described: Described) -> Subject | None:

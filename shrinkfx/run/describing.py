@@ -24,6 +24,7 @@ class Described:
     Attributes:
         liars: operators that yield something else than their fake kernels say.
         stopped: the operator at which eager fails, or ''.
+        custom: its operators that are not PyTorch's own.
     """
 
     skeleton: Skeleton
@@ -32,6 +33,7 @@ class Described:
     keeps_state: bool
     liars: tuple[str, ...]
     stopped: str
+    custom: tuple[str, ...] = ()
 
 
 def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
@@ -58,7 +60,8 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
         compiler = compiler.with_options(reference=False)
     sizes = (answer["inputs"], answer["dynamic_dims"])
     state, liars = answer["keeps_state"], tuple(answer["liars"])
-    return compiler, Described(skeleton, *sizes, state, liars, answer["stopped"])
+    others = answer["stopped"], tuple(answer.get("custom", ()))
+    return compiler, Described(skeleton, *sizes, state, liars, *others)
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:
@@ -78,10 +81,3 @@ def _why_undescribed(ending: Ending) -> tuple[str, str]:
     frames = "\n  ".join(frames_of_death(ending.log))
     where = f"its innermost frames:\n  {frames}\n" if frames else ""
     return reason, f"{where}does it run without shrinkfx, in eager?"
-
-
-NOT_CUTTABLE = (
-    "these are the program with its inputs flat, without in-place operators and with "
-    "them: the forms that can be cut. As the file holds it, it does fail; please "
-    "report this with the .pt2"
-)

@@ -29,6 +29,7 @@ INTERRUPTED = "interrupted"
 
 DOING = {
     Task.DESCRIBE: "running the program in eager",
+    Task.EXAMINE: "running the program in eager, with an eye on custom operators",
     Task.ORIGINAL: "compiling or running the program as it is",
     Task.CANDIDATE: "compiling or running a candidate",
     Task.SAVE: "running a candidate in eager, and saving it",
@@ -50,6 +51,8 @@ class Job:
     Attributes:
         meters: CPU-seconds by part of the run: baseline, search, verify.
         lies: operators whose results are not what their fake kernels say.
+        examined: custom operators that do what their schemas and fake kernels do not
+            say, seen in a run of their own.
         warnings: what else may be the cause, for the report.
         journal: what is known so far, of earlier sessions too.
         busyness: is told of each check, and says once that the machine is busy.
@@ -67,6 +70,7 @@ class Job:
         self.out = out
         self.listener = listener
         self.lies: list[str] = []
+        self.examined: list[str] = []
         self.warnings: list[str] = []
         minutes = options.max_minutes
         self.journal = journal or Journal()

@@ -68,6 +68,7 @@ def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
         "guarding": asdict(subject.guarding),
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": job.warnings,
+        "examined": job.examined,
         "check_s": job.budget.check_s,
         "cpu_seconds": job.meters["baseline"].cpu_seconds,
     }
@@ -82,6 +83,7 @@ def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
     compiler = Compiler(server, limits, known["options"], meter, Builds(**builds))
     compiler, described = describe_program(job, compiler)
     job.warnings[:] = known["warnings"]
+    job.examined[:] = known.get("examined", [])
     asked, cwd = job.options.check, job.options.cwd
     return Subject(
         whole=Candidate.whole(described.skeleton),

@@ -203,9 +203,9 @@ def about(
         keeps_state=printed["mutates"],
         calls=subject.calls,
         passes=printed["passes"],
-        # A lie is of no concern where the liar is gone.
+        # What an operator does is of no concern where that is gone.
         warnings=(
-            *(f"lying operator: {lie}" for lie in job.lies if _is_left(lie, printed)),
+            *(text for text in _of_operators(job) if _is_left(text, printed)),
             *job.warnings,
         ),
         interpreted_for=(
@@ -218,8 +218,13 @@ def about(
     )
 
 
-def _is_left(lie: str, printed: Mapping[str, Any]) -> bool:
-    return any(f"({target})" in lie for target in printed["targets"])
+def _of_operators(job: Job) -> list[str]:
+    """List the warnings that are about an operator."""
+    return [*(f"lying operator: {lie}" for lie in job.lies), *job.examined]
+
+
+def _is_left(text: str, printed: Mapping[str, Any]) -> bool:
+    return any(f"({target})" in text for target in printed["targets"])
 
 
 def _memory(guarding: Guarding, memory: Memory) -> dict[str, Any]:
@@ -269,7 +274,7 @@ def sum_up(
         calls=subject.calls,
         builds=subject.compiler.builds.to_json(),
         memory=_memory(subject.guarding, verified.memory),
-        warnings=[*(f"lying operator: {lie}" for lie in job.lies), *job.warnings],
+        warnings=[*_of_operators(job), *job.warnings],
         suspects=subject.suspects,
         verified=(verified.runs, verified.failed),
         written=verified.written,

@@ -22,6 +22,7 @@ from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import can_build_fast, place_of_weights
 from shrinkfx.run.cutting import in_a_form_that_fails
 from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.job import Job
 from shrinkfx.run.unchanged import find_unchanged
 
@@ -104,6 +105,7 @@ def find_subject(job: Job, server: Server) -> Subject:
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
     with _telling_that_nothing_was_seen():
         compiler, described = describe_program(job, compiler)
+        examine_operators(job, compiler, described)
         compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
         if ignored := server.ready.ignored_options:
             job.warnings.append(_IGNORED.format(", ".join(ignored)))

@@ -12,12 +12,12 @@ from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.check.server import Server
-from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Backend, Build, Probe, Task
-from shrinkfx.run.describing import NOT_CUTTABLE, Described, describe_program
+from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
 from shrinkfx.search.journal import Journal
@@ -181,7 +181,8 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
         )
     )
     if not inputs.exists():
-        raise NotReproducible(command.target.kind, 1, [describe(saved)], NOT_CUTTABLE)
+        known = "the program may fail (--check has not been run)"
+        raise NotCuttable(command.target.kind, known, [describe(saved)])
     seconds = see_it_fail(command, compiler, program, inputs, job.budget)
     program.unlink()
     inputs.unlink()

@@ -33,7 +33,7 @@ from torch.export.pt2_archive import PT2ArchiveReader
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker import containers, document, formulas, guards, named
+from shrinkfx.worker import containers, document, formulas, guards, named, scripted
 from shrinkfx.worker.refused import Refused
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
@@ -130,6 +130,8 @@ def _require_harmless(path: str) -> None:
             document.require_program(json.loads(archive.read_bytes(name)))
         elif name.endswith(("_weights_config.json", "_constants_config.json")):
             document.require_payload(json.loads(archive.read_bytes(name)))
+        elif name.startswith("data/constants/custom_obj_"):
+            scripted.require_trusted(archive.read_bytes(name))
 
 
 def _require_same_list(
@@ -280,9 +282,9 @@ def _made_by_newer(model: str) -> str:
             made_by = str(json.loads(archive.read(name))["torch_version"])
     except Exception:  # noqa: BLE001 - a damaged file; others say how
         return ""
-    if _numbers(made_by) <= _numbers(torch.__version__):
-        return ""
-    return f"it was made by torch {made_by}: run that one, or export with this one"
+    is_newer = _numbers(made_by) > _numbers(torch.__version__)
+    advice = f"it was made by torch {made_by}: run that one, or export with this one"
+    return advice if is_newer else ""
 
 
 def _numbers(version: str) -> list[int]:

@@ -231,8 +231,10 @@ def draws_random_numbers(exported: ExportedProgram) -> bool:
 
 
 def mutates(exported: ExportedProgram) -> bool:
-    """Tell whether a call changes a buffer or an input."""
+    """Tell whether a call changes a buffer or an input, or may a script object."""
     if any(s.kind in MUTATIONS for s in exported.graph_signature.output_specs):
+        return True
+    if exported.graph_signature.lifted_custom_objs:
         return True
     return calls_mutable(exported)
 
@@ -240,6 +242,8 @@ def mutates(exported: ExportedProgram) -> bool:
 def keeps_state(program: Program) -> bool:
     """Tell whether a second call may give something else than the first."""
     signature = program.graph.graph_signature
+    if signature.lifted_custom_objs:
+        return True
     if program.graph is not program.original:
         return bool(signature.buffers_to_mutate)
     return bool(signature.inputs_to_buffers) and mutates(program.graph)

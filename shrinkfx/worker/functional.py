@@ -28,6 +28,10 @@ def without_writes(original: ExportedProgram) -> ExportedProgram | None:
         # A write into one result of unbind or split does that (torch 2.13).
         print("shrinkfx: no functional form: it fixes dynamic dims", flush=True)
         return None
+    if functional.graph_signature.input_tokens:
+        # What calls methods of script objects is put in an order by tokens.
+        print("shrinkfx: no functional form: it needs tokens", flush=True)
+        return None
     return functional
 
 

@@ -92,7 +92,7 @@ class Watcher(fx.Interpreter):
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op in ("placeholder", "call_function"):
             self.lies.look(n, value)
-        if isinstance(value, fx.GraphModule) and all(map(_is_branching, n.users)):
+        if isinstance(value, fx.GraphModule) and all(map(is_branching, n.users)):
             return self._watched(n, value)
         return value
 
@@ -109,7 +109,8 @@ class Watcher(fx.Interpreter):
         return run
 
 
-def _is_branching(n: fx.Node) -> bool:
+def is_branching(n: fx.Node) -> bool:
+    """Tell whether a node runs one of several graphs that it is given."""
     return n.target is torch.ops.higher_order.cond
 
 

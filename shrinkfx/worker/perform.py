@@ -22,6 +22,7 @@ from shrinkfx.worker import last_words, stranger
 from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.script import stand_in_for_cuda
+from shrinkfx.worker.custom import custom_operators
 from shrinkfx.worker.describe import (
     content_digest,
     count_inputs,
@@ -33,6 +34,7 @@ from shrinkfx.worker.describe import (
     mutates,
 )
 from shrinkfx.worker.devices import save_for_cuda
+from shrinkfx.worker.examine import examine
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.load import Program, load
 from shrinkfx.worker.memory import guard_pages
@@ -72,6 +74,7 @@ class Worker:
         guard_pages.switch(request.arguments.get("guard_pages", Guard.OFF))
         tasks: dict[str, Callable[[Mapping[str, Any], Note, Path], dict[str, Any]]] = {
             Task.DESCRIBE: self._describe,
+            Task.EXAMINE: self._examine,
             Task.ORIGINAL: self._original,
             Task.CANDIDATE: self._candidate,
             Task.SAVE: self._save,
@@ -126,10 +129,18 @@ class Worker:
             "stopped": recorded.stopped,
             "lies": recorded.lies,
             "liars": recorded.liars,
+            "custom": custom_operators(program.original),
             "inputs": count_inputs(program.original),
             "dynamic_dims": dynamic_dims(program.original),
             "keeps_state": keeps_state(program),
         }
+
+    def _examine(
+        self, arguments: Mapping[str, Any], note: Note, folder: Path
+    ) -> dict[str, Any]:
+        self._prepare_eager()
+        note(Stage.EAGER)
+        return examine(self._loaded(), arguments, folder / OPERATOR)
 
     def _original(
         self, arguments: Mapping[str, Any], note: Note, folder: Path

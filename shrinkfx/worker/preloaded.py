@@ -19,6 +19,7 @@ from shrinkfx.worker import stranger
 from shrinkfx.worker.backends import interpreter
 from shrinkfx.worker.changes import Snapshot, registrations
 from shrinkfx.worker.load import Program, load
+from shrinkfx.worker.scripted import trusting_new_classes
 from shrinkfx.worker.witness import Witness
 
 
@@ -39,7 +40,8 @@ def register(script: Path, setup: Setup, operators: list[str]) -> dict[str, Any]
     stranger.take_places(stranger.environment(home), str(script.parent))
     before, known = Snapshot(), _registered()
     with Witness() as witness:
-        _run(script)
+        with trusting_new_classes():
+            _run(script)
         registered = sorted(_registered() - known)
         new = {name.partition(".")[0] for name in registered}
         custom = {name: registrations(name) for name in sorted(new & set(operators))}

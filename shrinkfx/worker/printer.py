@@ -92,6 +92,9 @@ class GraphPrinter:
             return f"{args[0]}.shape[{args[1]}]"
         if target in _INFIX:
             return f" {_INFIX[target]} ".join(args)
+        if target is torch.ops.higher_order.call_torchbind:
+            named = [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
+            return f"{args[0]}.{node.args[1]}({', '.join([*args[2:], *named])})"
         # All of them, though most are defaults: pattern matchers look at them.
         args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
         return f"{_callee(target)}({', '.join(args)})"

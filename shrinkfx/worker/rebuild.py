@@ -15,6 +15,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
+    CustomObjArgument,
     ExportGraphSignature,
     InputKind,
     InputSpec,
@@ -137,6 +138,10 @@ class _Builder:
         value = self._nodes[name].meta.get("val")
         if isinstance(value, torch.SymInt):
             value = self._symbols.carrying(value)
+        if isinstance(value, CustomObjArgument) and name in self._specs:
+            self._new[name] = self._graph.node_copy(self._nodes[name])
+            self._inputs.append(self._specs[name])
+            return
         if not isinstance(value, torch.Tensor):
             raise CannotRebuild(f"{name} is no tensor and cannot be fed from outside")
         node = self._graph.placeholder(name)

@@ -19,6 +19,7 @@ from shrinkfx.worker.literals import Written, write_tensor
 from shrinkfx.worker.load import MUTATIONS
 from shrinkfx.worker.printer import GraphPrinter, Unprintable
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt
+from shrinkfx.worker.scripted import bytes_of, expression_for
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,9 @@ def long_values(built: Rebuilt) -> dict[str, Any]:
     for spec in built.exported.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
             value = _weight_value(built.exported, spec.target)
-            values[f"weight_{_attribute(spec.target)}"] = value
+            name = f"weight_{_attribute(spec.target)}"
+            is_object = isinstance(value, torch.ScriptObject)
+            values[name] = bytes_of(value) if is_object else value
     return values
 
 
@@ -212,9 +215,12 @@ def _set_weights(module: torch.nn.Module, exported: ExportedProgram) -> None:
             setattr(module, attribute, value)
 
 
-def _weight_value(exported: ExportedProgram, target: str) -> torch.Tensor:
+def _weight_value(exported: ExportedProgram, target: str) -> Any:
+    """Fetch a tensor, or a script object."""
     store = exported.state_dict if target in exported.state_dict else exported.constants
     value = store[target]
+    if isinstance(value, torch.ScriptObject):
+        return value
     if not isinstance(value, torch.Tensor):
         raise Unprintable(f"{target} is a {type(value).__name__}")
     return value.detach()
@@ -237,12 +243,24 @@ def _weights(
             raise Unprintable(f"an input of kind {spec.kind.name}")
         attribute = _attribute(spec.target)
         names[spec.arg.name] = f"self.{attribute}"
-        text = write(_weight_value(exported, spec.target), device)
+        value = _weight_value(exported, spec.target)
+        if isinstance(value, torch.ScriptObject):
+            weights.append(_object(attribute, value))
+            continue
+        text = write(value, device)
         kind = spec.kind.name.lower().removesuffix("_tensor")
         if spec.kind is InputKind.BUFFER and not spec.persistent:
             kind = "non_persistent_buffer"
         weights.append(Weight(attribute, kind, text))
     return names, tuple(weights)
+
+
+def _object(attribute: str, value: torch.ScriptObject) -> Weight:
+    """Write a script object by its state, or else by its bytes, which no seed gives."""
+    if text := expression_for(value):
+        return Weight(attribute, "script_object", Written(text, text))
+    exact = write_tensor(bytes_of(value)).exact
+    return Weight(attribute, "saved_object", Written(exact, exact))
 
 
 def _written_back(exported: ExportedProgram) -> list[str]:

@@ -18,6 +18,7 @@ from shrinkfx.worker.disk import require_space_for_values
 from shrinkfx.worker.held import Views, shared_weights, weights_of
 from shrinkfx.worker.lies import Lies, Watcher
 from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.scripted import copied_objects, copy_of_object
 from shrinkfx.worker.sizes import bind
 
 SEED = 0
@@ -236,11 +237,13 @@ def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 
 def copy_of(value: Any) -> Any:
-    """Copy a tensor, strides kept; hand anything else back.
+    """Copy a tensor, strides kept, or a script object; hand anything else back.
 
     ``clone`` keeps strides only where memory is dense, and compiled code that
     was promised a view with gaps would read past the end of the copy.
     """
+    if isinstance(value, torch.ScriptObject):
+        return copy_of_object(value)
     if not isinstance(value, torch.Tensor):
         return value
     return restride(value.detach(), value.stride())
@@ -268,7 +271,7 @@ def call_often(
 def run_eager(
     exported: ExportedProgram, inputs: Inputs, *, seed: int, calls: int = 1
 ) -> list[Any]:
-    """Call a program in eager, and leave its buffers as they were before.
+    """Call a program in eager, and leave what it holds as it was before.
 
     Returns:
         What the last call gave: a program that changes its buffers may need several.
@@ -281,7 +284,8 @@ def run_eager(
     stores = (exported.state_dict, exported.constants)
     buffers = [store[name] for store in stores for name in names if name in store]
     before = [copy_of(buffer) for buffer in buffers]
-    module = exported.module(check_guards=False)
+    with copied_objects(exported):
+        module = exported.module(check_guards=False)
     module._forward_pre_hooks.clear()  # they compare inputs with the ranges
     try:
         return [copy_of(v) for v in call_often(module, inputs, calls, seed=seed)]

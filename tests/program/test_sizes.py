@@ -11,6 +11,7 @@ from shrinkfx.program.sizes import (
     Place,
     Space,
     Symbol,
+    beside,
     evaluate,
     names_in,
     outside,
@@ -51,6 +52,22 @@ def test_space_counts_the_elements_of_the_largest_tensor() -> None:
 
 def test_space_writes_out_what_follows_from_its_sizes() -> None:
     assert SPACE.describe((5, 4)) == "t=5, b=4, 2*t + 1=11"
+
+
+def test_beside_are_declared_sizes_near_the_exported_ones() -> None:
+    assert beside(SPACE) == [(5, 6), (9, 8), (5, 2)]
+    assert all(SPACE.admits(sizes) for sizes in beside(SPACE))
+    apart = Space((Symbol("t", 3, 64, 5), Symbol("b", 1, None, 4)))
+    assert beside(apart) == [(6, 6), (10, 8), (4, 2)]
+    alone = Space(apart.symbols, conditions=("t == 5 or b == 4",))
+    assert beside(alone) == [(6, 4), (5, 6)]
+
+
+def test_beside_is_nothing_that_takes_far_more_memory() -> None:
+    large = Space((Symbol("t", 1, None, 1000),), tensors=("t**3",))
+    assert beside(large) == [(1001,), (999,)]
+    fixed = Space((Symbol("t", 5, 5, 5),))
+    assert beside(fixed) == []
 
 
 def test_outside_is_one_symbol_next_to_its_range() -> None:

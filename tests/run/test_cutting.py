@@ -11,7 +11,7 @@ import pytest
 from doubles import FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.errors import NotReproducible
+from shrinkfx.errors import NotCuttable
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -127,8 +127,16 @@ def test_operators_in_place_are_the_last_resort(tmp_path: Path) -> None:
     subject, asked = chosen(tmp_path, lambda form, build: form == "in_place")
     assert operators(subject) == ("relu_", "tanh")
     assert ("functional", "stock") in asked
-    with pytest.raises(NotReproducible, match="what 4 runs did"):
+
+
+def test_failure_in_no_form_is_not_said_to_be_none(tmp_path: Path) -> None:
+    """It was seen, in the program as the file holds it."""
+    with pytest.raises(NotCuttable) as caught:
         chosen(tmp_path, lambda form, build: False)
+    said = str(caught.value)
+    assert said.startswith(f"the program fails ({RAISES}), but in no form that can")
+    assert "what those did:\n  passes: the same result as eager (4 times)\n" in said
+    assert "does not fail" not in said
 
 
 def test_cond_stays_where_minutes_are_short(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -177,6 +178,18 @@ def armed_programs(good: bytes, save: Callable[[Any], bytes], canary: str) -> Ma
         place = "model/data/constants/opaque_obj_0"
         of_one = {**parts, constants: opaque, place: pickle.dumps(call)}
         yield f"opaque-{name}", archive(of_one)
+        own = _first_pickled(parts, constants, "custom_obj_0")
+        place = "model/data/constants/custom_obj_0"
+        of_one = {**parts, constants: own, place: opaque_object(call)}
+        yield f"opaque-scripted-{name}", archive(of_one)
+
+
+def opaque_object(call: object) -> bytes:
+    """Write a script object whose class hands its state to Python's unpickler."""
+    name = b"c__torch__.torch.classes.aten\nOpaqueObject\n"
+    state = base64.b64encode(pickle.dumps(call))
+    data = b"\x80\x02%b)\x81X%b%bb." % (name, len(state).to_bytes(4, "little"), state)
+    return archive({"archive/data.pkl": data, "archive/version": b"3"})
 
 
 def armed_before_2_8(good: bytes, save: Callable[[Any], bytes], canary: str) -> Made:

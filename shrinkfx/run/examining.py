@@ -1,0 +1,89 @@
+"""Custom operators, examined before anything is compiled."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.failure.classify import first_line
+from shrinkfx.program.messages import Ending, Task
+from shrinkfx.program.words import plain
+from shrinkfx.run.describing import Described
+from shrinkfx.run.job import Job
+
+SECONDS = 10.0
+"""What the runs in eager may take together; a few of them, of most programs."""
+
+_PATIENCE = 3.0
+"""A factor on that, within which one that hangs is ended."""
+
+
+def examine_operators(job: Job, compiler: Compiler, described: Described) -> None:
+    """See whether custom operators do what they declare, and warn where they don't.
+
+    It is done in a process of its own: at other sizes than the program's an operator
+    may crash, or hang.
+    """
+    if not described.custom or described.stopped:
+        return
+    if job.budget.share() < SECONDS:
+        job.note("minutes are short: custom operators are not examined")
+        return
+    limits = Limits(SECONDS * _PATIENCE, compiler.limits.max_rss_bytes)
+    bounded = compiler.with_limits(limits, compiler.meter)
+    with scratch.folder("operators") as folder:
+        path = Path(folder).resolve() / "findings"
+        ending = bounded.ask(Task.EXAMINE, findings=str(path), seconds=SECONDS)
+        found = _read(path)
+    # Why a fake kernel is wrong says that it is; and of one that lies in the run that
+    # was described, it has been said.
+    said = [*job.lies, *(text for text, what in found if what == "fixes")]
+    texts = [
+        text
+        for text, what in found
+        if what != "fake" or not any(_operator(text) in other for other in said)
+    ]
+    texts += [died] if (died := _how_it_died(ending)) else []
+    job.examined[:] = [f"custom operator: {text}" for text in texts]
+    for text in job.examined:
+        job.note(text)
+    if why := _cut_short(ending):
+        job.note(f"custom operators: examined in part only, {why}")
+
+
+def _cut_short(ending: Ending) -> str:
+    """Say why not all was seen that was to be, where that is no finding."""
+    if ending.how == "timeout" or ending.answer.get("over"):
+        return f"for {SECONDS:.0f} s"
+    if error := ending.answer.get("error"):
+        return f"up to {error['type']}: {first_line(error['message'])}"
+    if ending.how == "signal" and not ending.operator:
+        return f"up to {signal.Signals(ending.code).name} in another operator"
+    return "up to the memory limit" if ending.how == "memory" else ""
+
+
+def _read(path: Path) -> list[tuple[str, str]]:
+    """Read the findings, as far as they were written."""
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
+    found = [json.loads(line) for line in lines]
+    return [(plain(finding["text"]), finding["what"]) for finding in found]
+
+
+def _operator(text: str) -> str:
+    """Find the operator in what is said of it, with its brackets."""
+    name = text.partition("(")[2].partition(")")[0]
+    return f"({name})"
+
+
+def _how_it_died(ending: Ending) -> str:
+    if ending.how != "signal" or not ending.operator:
+        return ""
+    target, node, given = plain(ending.operator).split(" ", 2)
+    name = signal.Signals(ending.code).name
+    sizes = "at sizes that the program declares"
+    return f"{node.strip('()')} ({target}) dies of {name} in eager {sizes}, {given}"

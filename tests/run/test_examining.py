@@ -1,0 +1,101 @@
+"""What a run makes of what is seen of custom operators."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles import FakeServer
+
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.options import Options
+from shrinkfx.program.messages import Ending
+from shrinkfx.run.describing import Described
+from shrinkfx.run.examining import examine_operators
+from shrinkfx.run.job import Job
+from shrinkfx.search.events import Noted
+from shrinkfx.testing import chain
+
+MIX, ROLL = "mix (my.mix.default)", "roll (my.roll.default)"
+FILL = "fill (my.fill.default)"
+FOUND = [
+    {"what": "writes", "text": f"{MIX} writes to its argument x"},
+    {"what": "fake", "text": f"{MIX} has a fake kernel that promises \x1b[31mless"},
+    {"what": "fake", "text": f"{ROLL} has a fake kernel that promises more"},
+    {"what": "fake", "text": f"{FILL} has a fake kernel that promises 4"},
+    {"what": "fixes", "text": f"{FILL} has a fake kernel that fixes dim 0"},
+]
+
+
+def examined(
+    folder: Path,
+    ending: Ending,
+    custom: tuple[str, ...] = ("my.mix.default",),
+    stopped: str = "",
+) -> tuple[Job, list[str], list[Any]]:
+    """Examine a program of which one operator is known to lie."""
+
+    def answer(arguments: Any) -> Ending:
+        lines = "".join(json.dumps(finding) + "\n" for finding in FOUND)
+        Path(arguments["findings"]).write_text(lines + '{"what": "wri')
+        return ending
+
+    server, said = FakeServer(answer), []
+    job = Job(Options(Path("model.pt2")), folder, lambda event: said.append(event))
+    job.lies[:] = ["roll (my.roll.default) has strides [1], its metadata says [2]"]
+    described = Described(chain("x", "relu"), 1, 0, False, (), stopped, custom)
+    examine_operators(job, Compiler(server, Limits(600.0, 1 << 30)), described)
+    return job, [e.text for e in said if isinstance(e, Noted)], server.asked
+
+
+WARNINGS = [
+    f"custom operator: {MIX} writes to its argument x",
+    f"custom operator: {MIX} has a fake kernel that promises less",
+    f"custom operator: {FILL} has a fake kernel that fixes dim 0",
+]
+
+
+def test_findings_are_warnings_but_for_lies_that_are_known(tmp_path: Path) -> None:
+    job, said, _ = examined(tmp_path, Ending("exit", answer={"over": False}))
+    assert said == WARNINGS
+    assert job.examined == WARNINGS
+
+
+def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None:
+    at = "my.mix.default (mix) given x[5, 3]"
+    dead = Ending("signal", signal.SIGSEGV, operator=at)
+    _, said, _ = examined(tmp_path, dead)
+    assert said == [
+        *WARNINGS,
+        f"custom operator: {MIX} dies of SIGSEGV in eager at sizes that the program "
+        "declares, given x[5, 3]",
+    ]
+
+
+RAISED = {"error": {"type": "ValueError", "message": "no such size\nat all"}}
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (Ending("timeout"), "for 10 s"),
+        (Ending("exit", answer={"over": True}), "for 10 s"),
+        (Ending("memory"), "up to the memory limit"),
+        (Ending("signal", signal.SIGBUS), "up to SIGBUS in another operator"),
+        (Ending("exit", answer=RAISED), "up to ValueError: no such size"),
+    ],
+)
+def test_examination_that_was_cut_short_says_so(
+    tmp_path: Path, ending: Ending, why: str
+) -> None:
+    _, said, _ = examined(tmp_path, ending)
+    assert said == [*WARNINGS, f"custom operators: examined in part only, {why}"]
+
+
+def test_program_without_custom_operators_is_not_examined(tmp_path: Path) -> None:
+    ending = Ending("exit")
+    assert examined(tmp_path, ending, custom=())[2] == []
+    assert examined(tmp_path, ending, stopped="relu")[2] == []

@@ -1,0 +1,125 @@
+"""Operators that do what they declare, or something else."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+LIBRARY = torch.library.Library("declared", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+@torch.library.custom_op("declared::good", mutates_args=())
+def good(x: Tensor, scales: list[Tensor], by: float = 2.0) -> Tensor:
+    return x * by * scales[0]
+
+
+@good.register_fake
+def _(x: Tensor, scales: list[Tensor], by: float = 2.0) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("declared::counts", mutates_args=())
+def counts(x: Tensor) -> Tensor:
+    """Return as many rows as there are positive numbers: nobody can know before."""
+    return x[:, 0][x[:, 0] > 0].clone()
+
+
+@counts.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.custom_op("declared::adds", mutates_args={"x"})
+def adds(x: Tensor, y: Tensor) -> None:
+    x.add_(y)
+
+
+@torch.library.custom_op("declared::writes", mutates_args=())
+def writes(x: Tensor, y: Tensor) -> Tensor:
+    y.zero_()
+    return x + y
+
+
+@writes.register_fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("declared::four_rows", mutates_args=())
+def four_rows(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+@four_rows.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(4, x.shape[1])
+
+
+@torch.library.custom_op("declared::widens", mutates_args=())
+def widens(x: Tensor) -> Tensor:
+    return x.double()
+
+
+@widens.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("declared::transposes", mutates_args=())
+def transposes(x: Tensor) -> Tensor:
+    return x.t().contiguous().t()
+
+
+@transposes.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("declared::crashes", mutates_args=())
+def crashes(x: Tensor) -> Tensor:
+    """Take four rows, and no other number of them."""
+    if x.shape[0] != 4:
+        ctypes.string_at(0)
+    return x.clone()
+
+
+@crashes.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("declared::picky", mutates_args=())
+def picky(x: Tensor) -> Tensor:
+    if x.shape[0] != 4:
+        raise ValueError("four rows, please")
+    return x.clone()
+
+
+@picky.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _returned(x: Tensor) -> Tensor:
+    return x.view(-1, x.shape[1])
+
+
+def _twice(x: Tensor) -> tuple[Tensor, Tensor]:
+    same = x.clone()
+    return same, same
+
+
+for schema, function in (
+    ("returns(Tensor x) -> Tensor", _returned),
+    ("twice(Tensor x) -> (Tensor, Tensor)", _twice),
+):
+    name = LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+    kernel = "CompositeExplicitAutograd"
+    LIBRARY.impl(name, function, kernel)  # type: ignore[no-untyped-call]
+
+LIBRARY.define("taken_apart(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+LIBRARY.impl(  # type: ignore[no-untyped-call]
+    "taken_apart", _returned, "CompositeImplicitAutograd"
+)

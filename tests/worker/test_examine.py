@@ -1,0 +1,196 @@
+"""What custom operators do that they do not declare."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import custom_operators  # noqa: F401 - it registers them
+import pytest
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+from shrinkfx.program.messages import Ending, Request, Setup, Task
+from shrinkfx.worker.custom import custom_operators as custom_in
+from shrinkfx.worker.examine import examine
+from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.perform import Worker
+from shrinkfx.worker.supervise import become_subreaper, supervise
+
+OPS = torch.ops.declared
+NAN = torch.tensor([[float("nan"), 1.0, 2.0]] * 4)
+Call = Callable[[Tensor], Any]
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: Tensor) -> Any:
+        return self.call(x)
+
+
+def program(call: Call, x: Tensor, **dims: Any) -> Program:
+    shapes = {"x": {0: Dim("rows", max=64)}} if dims.get("dynamic", True) else None
+    exported = torch.export.export(Calls(call), (x,), dynamic_shapes=shapes)
+    inputs = Inputs((x,), {})
+    return Program(exported, exported, inputs, inputs)
+
+
+def found(made: Program, folder: Path, seconds: float = 60.0) -> list[tuple[str, str]]:
+    """Examine a program; list what was found, the first word of it and all."""
+    path = folder / "findings"
+    answer = examine(made, {"findings": str(path), "seconds": seconds}, folder / "at")
+    assert answer["operators"] == custom_in(made.original)
+    assert not answer["over"]
+    assert (folder / "at").read_text() == ""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(f["what"], f["text"]) for f in map(json.loads, lines)]
+
+
+def test_operators_that_are_as_declared_are_not_mentioned(tmp_path: Path) -> None:
+    def call(x: Tensor) -> Any:
+        kept = x.clone()
+        OPS.adds(kept, x)
+        return OPS.good(x, [x], by=3.0), OPS.good(x, [x.sin()]), OPS.counts(x), kept
+
+    assert found(program(call, NAN), tmp_path) == []
+
+
+def test_write_that_is_not_declared_is_seen(tmp_path: Path) -> None:
+    made = program(lambda x: OPS.writes(x, x.cos()), torch.randn(4, 3))
+    assert found(made, tmp_path) == [
+        (
+            "writes",
+            "writes (declared.writes.default) writes to its argument y, which its "
+            "schema does not declare",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: OPS.returns(x.sin()) + 1, "returns memory of its argument x"),
+        (lambda x: OPS.twice(x)[0] + 1, "returns results that share memory"),
+    ],
+)
+def test_memory_that_is_shared_undeclared_is_seen(
+    call: Call, said: str, tmp_path: Path
+) -> None:
+    ((what, text),) = found(program(call, torch.randn(4, 3)), tmp_path)
+    assert what == "shares"
+    assert said in text
+
+
+def test_fake_kernel_that_fixes_a_dim_is_found_at_another_size(tmp_path: Path) -> None:
+    """At the size of the export all is well."""
+    made = program(lambda x: (OPS.four_rows(x.sin()), x + 1), torch.randn(4, 3))
+    ((what, text),) = found(made, tmp_path)
+    assert what == "fixes"
+    assert text == (
+        "four_rows (declared.four_rows.default) has a fake kernel that fixes dim 0 of "
+        "its result to 4: not SymInt-aware; it is 5, given x[5, 3]"
+    )
+
+
+def test_fake_kernel_that_fixes_a_dim_is_told_of_inputs_of_another_size_too(
+    tmp_path: Path,
+) -> None:
+    """What is wrong in the first run may only show why in the second."""
+    made = program(lambda x: (OPS.four_rows(x.sin()), x + 1), torch.randn(4, 3))
+    failing = Inputs((torch.randn(3, 3),), {})
+    first, second = found(replace(made, failing=failing), tmp_path)
+    assert (first[0], second[0]) == ("fake", "fixes")
+    assert "fixes dim 0 of its result to 4: not SymInt-aware" in second[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            OPS.widens,
+            "promises float32[4, 3] with strides [3, 1]; its result is float64[4, 3] "
+            "with strides [3, 1], given x[4, 3]",
+        ),
+        (
+            OPS.transposes,
+            "promises float32[4, 3] with strides [3, 1]; its result is float32[4, 3] "
+            "with strides [1, 4], given x[4, 3]",
+        ),
+    ],
+)
+def test_fake_kernel_that_promises_something_else_is_found(
+    call: Call, said: str, tmp_path: Path
+) -> None:
+    made = program(call, torch.randn(4, 3), dynamic=False)
+    ((what, text),) = found(made, tmp_path)
+    assert what == "fake"
+    assert text.endswith(said)
+
+
+def test_sizes_that_an_operator_refuses_are_nobodys_fault(tmp_path: Path) -> None:
+    assert found(program(OPS.picky, torch.randn(4, 3)), tmp_path) == []
+
+
+def test_argument_beside_one_that_is_declared_to_change_may_be_the_same(
+    tmp_path: Path,
+) -> None:
+    def call(x: Tensor) -> Tensor:
+        kept = x.clone()
+        OPS.adds(kept, kept[:])
+        return kept
+
+    assert found(program(call, torch.randn(4, 3)), tmp_path) == []
+
+
+def test_only_what_there_is_time_for_is_seen(tmp_path: Path) -> None:
+    made = program(lambda x: OPS.good(x, [x]), torch.randn(4, 3))
+    arguments = {"findings": str(tmp_path / "findings"), "seconds": -1.0}
+    answer = examine(made, arguments, tmp_path / "at")
+    assert answer == {"operators": [], "over": True}
+
+
+def test_operators_in_branches_are_examined(tmp_path: Path) -> None:
+    def branch(x: Tensor) -> Tensor:
+        made: Tensor = OPS.writes(x + 1, x.cos())
+        return made.clone()
+
+    def call(x: Tensor) -> Tensor:
+        taken: Tensor = torch.cond(x.sum() > 0, branch, torch.sin, (x,))
+        return taken
+
+    made = program(call, torch.ones(4, 3))
+    ((what, _),) = found(made, tmp_path)
+    assert what == "writes"
+
+
+def test_operators_that_are_pytorchs_own_are_none(tmp_path: Path) -> None:
+    """So are those that are made of such: nothing but their parts is compiled."""
+    exported = program(lambda x: OPS.taken_apart(x) @ x.t(), torch.ones(4, 3)).original
+    assert custom_in(exported) == []
+
+
+def test_operator_that_kills_its_process_is_named_with_the_sizes(
+    tmp_path: Path,
+) -> None:
+    become_subreaper()
+    made = program(lambda x: OPS.crashes(OPS.writes(x, x.cos())), torch.randn(4, 3))
+    worker = Worker(Setup(str(tmp_path)), 1, made)
+    path = tmp_path / "findings"
+    request = Request(Task.EXAMINE, {"findings": str(path), "seconds": 60.0})
+    (tmp_path / "child").mkdir()
+    ending: Ending = supervise(
+        lambda note, folder: worker.perform(request, note, folder),
+        request,
+        tmp_path / "child",
+    )
+    assert (ending.how, ending.code) == ("signal", signal.SIGSEGV)
+    assert ending.operator == "declared.crashes.default (crashes) given x[5, 3]"
+    assert "writes to its argument y" in path.read_text()  # it was written before

@@ -1,0 +1,241 @@
+"""Programs that hold script objects: read, cut, printed, and refused."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import damage
+import pytest
+import torch
+from torch import Tensor
+from torch._library.fake_class_registry import register_fake_class
+from torch.export import ExportedProgram
+
+from shrinkfx.errors import LoadError
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.messages import Setup
+from shrinkfx.report.repro import SCRIPT_OBJECT
+from shrinkfx.worker import scripted
+from shrinkfx.worker.archive import disarmed
+from shrinkfx.worker.describe import describe
+from shrinkfx.worker.load import Program, load, preload
+from shrinkfx.worker.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.refused import Refused
+from shrinkfx.worker.source import export_source, long_values, print_program
+from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
+
+PRELOAD = Path(__file__).with_name("script_objects.py")
+BY_STATE = re.compile(r"script_object\(\[3, 4\], '[\w.]+_Foo'\)")
+
+
+@functools.cache
+def of_tests() -> Any:
+    preload([str(PRELOAD)])
+    return torch.classes._TorchScriptTesting
+
+
+class Beside(torch.nn.Module):
+    """Operators around a script object that one of them takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.foo = of_tests()._Foo(3, 4)
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = torch.ops._TorchScriptTesting.takes_foo(self.foo, self.linear(x))
+        return torch.tanh(scaled.relu()).sum(-1)
+
+
+class Method(Beside):
+    """The same, by a method of the object."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = self.foo.add_tensor(self.linear(x).relu())
+        return torch.tanh(scaled).sum(-1)
+
+
+class Queue(torch.nn.Module):
+    """Every call leaves the object as it was not before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = of_tests()._TensorQueue(torch.zeros(4))
+        self.queue.push(torch.arange(4.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.queue.push(x.sin())
+        oldest: Tensor = self.queue.pop()
+        return oldest + x.tanh()
+
+
+MODULES = {"operator": Beside, "method": Method, "queue": Queue}
+
+
+@functools.cache
+def loaded(name: str) -> tuple[Program, Values]:
+    of_tests()
+    folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
+    torch.manual_seed(0)
+    x = (torch.randn(4) if name == "queue" else torch.randn(2, 4),)
+    exported = torch.export.export(MODULES[name](), x)
+    torch.export.save(exported, folder / "model.pt2")
+    program = load(Setup(str(folder), model=str(folder / "model.pt2")))
+    values = Values(folder / "values", program)
+    assert values.record(program) == Recorded()
+    return program, values
+
+
+def cut(name: str, *dropped: str) -> Rebuilt:
+    program, values = loaded(name)
+    whole = Candidate.whole(describe(program, ""))
+    candidate = whole.edit([Drop(frozenset(dropped))]) if dropped else whole
+    return rebuild(program, candidate, values)
+
+
+def results(exported: ExportedProgram, run: Rebuilt) -> list[Any]:
+    return run_eager(exported, run.failing, seed=SEED)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_program_with_a_script_object_is_rebuilt_and_saved(
+    name: str, tmp_path: Path
+) -> None:
+    program, _ = loaded(name)
+    whole = cut(name)
+    expected = run_eager(program.original, program.failing, seed=SEED)
+    torch.testing.assert_close(results(whole.exported, whole), expected)
+    torch.export.save(whole.exported, tmp_path / "minimal.pt2")
+    again = load(Setup(str(tmp_path), model=str(tmp_path / "minimal.pt2")))
+    found = run_eager(again.original, again.failing, seed=SEED)
+    torch.testing.assert_close(found, expected)
+
+
+def test_operators_beside_a_script_object_are_cut() -> None:
+    alone = cut("operator", "linear", "relu", "tanh", "sum_1")
+    kinds = [spec.kind.name for spec in alone.exported.graph_signature.input_specs]
+    assert kinds == ["CUSTOM_OBJ", "USER_INPUT"]
+    without = cut("operator", "takes_foo", "linear", "relu")
+    assert not without.exported.constants
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("operator", "torch.ops._TorchScriptTesting.takes_foo.default(self.foo, "),
+        ("method", "self.foo.add_tensor("),
+    ],
+)
+def test_object_of_plain_data_is_printed_as_its_state(name: str, call: str) -> None:
+    built = cut(name)
+    printed = print_program(built)
+    assert any(call in line for line in printed.body)
+    (weight,) = (w for w in printed.weights if w.attribute == "foo")
+    assert weight.kind == "script_object"
+    assert BY_STATE.fullmatch(weight.text.exact)
+    scope: dict[str, Any] = {"torch": torch}
+    exec(SCRIPT_OBJECT, scope)
+    made = eval(weight.text.exact, scope)
+    assert made.add_tensor(torch.ones(1)).item() == 7
+    expected = results(built.exported, built)
+    torch.testing.assert_close(results(export_source(built)[0], built), expected)
+
+
+def test_object_with_tensors_is_printed_as_its_bytes() -> None:
+    built = cut("queue")
+    (weight,) = print_program(built).weights
+    assert weight.kind == "saved_object"
+    data = long_values(built)["weight_queue"]
+    queue = torch._C._pickle_load_obj(bytes(data.tolist()))
+    assert queue.pop().tolist() == [0, 1, 2, 3]
+
+
+def test_calls_change_copies_of_a_script_object() -> None:
+    """What is compiled after eager has run must hold the object as it was."""
+    program, _ = loaded("queue")
+    first = run_eager(program.original, program.failing, seed=SEED)
+    again = run_eager(program.original, program.failing, seed=SEED)
+    torch.testing.assert_close(first, again)
+    second = run_eager(program.original, program.failing, seed=SEED, calls=2)
+    assert not torch.equal(first[0], second[0])
+    assert program.original.constants["queue"].size() == 1
+
+
+# --- trust
+
+
+def saved(name: str) -> bytes:
+    """Write an object of a class, by the name that a file says."""
+    module, _, kind = name.encode().rpartition(b".")
+    data = b"\x80\x02c%b\n%b\n)\x81Nb." % (module, kind)
+    return damage.archive({"archive/data.pkl": data, "archive/version": b"3"})
+
+
+def opaque(canary: Path) -> bytes:
+    return damage.opaque_object(damage.Payload(os.mkdir, str(canary)))
+
+
+def test_state_of_an_opaque_object_would_run_code(tmp_path: Path) -> None:
+    """The reason for all that follows; torch reads it so."""
+    torch._C._pickle_load_obj(opaque(tmp_path / "canary"))
+    assert (tmp_path / "canary").exists()
+
+
+def test_opaque_object_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"Python object \(aten.OpaqueObject\)"):
+        scripted.require_trusted(opaque(tmp_path / "canary"))
+    with disarmed(), pytest.raises(Refused):  # the second line
+        torch._C._pickle_load_obj(opaque(tmp_path / "canary"))
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("__torch__.torch.classes.my.Table", "my.Table, which is not registered"),
+        ("__torch__.torch.classes.quantized.LinearPackedParamsBase", "no preload has"),
+        ("builtins.eval", "holds builtins.eval in a script object"),
+        ("torch.distributed.rpc.rref", "no part of one"),
+    ],
+)
+def test_only_classes_of_preloads_are_read(name: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        scripted.require_trusted(saved(name))
+
+
+class FakePacked:
+    @classmethod
+    def from_real(cls, real_obj: torch.ScriptObject) -> None: ...
+
+    @classmethod
+    def __obj_unflatten__(cls, state: Any) -> None: ...
+
+
+def test_class_with_a_fake_one_from_a_preload_is_read() -> None:
+    name = "__torch__.torch.classes.quantized.EmbeddingPackedParamsBase"
+    with scripted.trusting_new_classes():
+        register_fake_class("quantized::EmbeddingPackedParamsBase", FakePacked)
+    scripted.require_trusted(saved(name))
+
+
+def test_file_with_an_object_of_no_preload_is_refused_before_it_is_read(
+    tmp_path: Path,
+) -> None:
+    of_tests()
+    x = torch.randn(2, 4)
+    exported = torch.export.export(Beside(), (x,))
+    # Export takes no such object (torch 2.13), a file may hold one.
+    with pytest.warns(UserWarning, match="deprecated"):
+        weight = torch.quantize_per_tensor(torch.ones(4, 4), 0.1, 0, torch.qint8)
+    packed = torch.ops.quantized.linear_prepack(weight, None)
+    exported.constants["foo"] = packed
+    path = tmp_path / "model.pt2"
+    torch.export.save(exported, path)
+    with pytest.raises(LoadError, match=r"quantized\.LinearPackedParamsBase, which no"):
+        load(Setup(str(tmp_path), model=str(path)))
