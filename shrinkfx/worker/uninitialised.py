@@ -36,8 +36,9 @@ def fill(module: torch.nn.Module, number: int) -> None:
         return
     found = [n for n in module.graph.nodes if n.target in _HAND_OUT]
     for node in found:
-        node.target = functools.partial(_filled, node.target, number)
-        node.target.__name__ = "filled"  # code is made with it
+        filled = functools.partial(_filled, node.target, number)
+        # Code is generated with its name.
+        node.target = functools.update_wrapper(filled, _filled)
     if found:
         module.recompile()
 

@@ -385,7 +385,8 @@ class _Int8(nn.Module):
         weight = quantised.dequantize_per_channel.default(
             *(self.weight, self.scales, self.zeros, 0, -127, 127, torch.int8)
         )
-        return nn.functional.linear(x, weight, self.bias)
+        result: Tensor = nn.functional.linear(x, weight, self.bias)
+        return result
 
 
 class _PackedInt8(nn.Module):
@@ -404,7 +405,8 @@ class _PackedInt8(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        found = torch.ops.aten._weight_int8pack_mm(rows, self.weight, self.scales)
+        packed = self.weight, self.scales
+        found: Tensor = torch.ops.aten._weight_int8pack_mm(rows, *packed)
         return found.reshape(*x.shape[:-1], -1)
 
 

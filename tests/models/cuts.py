@@ -14,6 +14,7 @@ import os
 import resource
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -99,7 +100,9 @@ def _make(name: str, folder: Path, *, dynamic: bool) -> str:
                 _save(MODELS[name](), folder, dynamic=dynamic)
             status = 0
         finally:
-            sys.excepthook(*sys.exc_info()) if status else None  # type: ignore[arg-type]
+            if status:
+                traceback.print_exc()
+                sys.stderr.flush()
             os._exit(status)
     _, ended = os.waitpid(child, 0)
     assert ended == 0, f"{name} could not be exported: its traceback is above"
