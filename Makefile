@@ -3,7 +3,7 @@
 #             AOTInductor reductions, four of CUDA programs without a GPU, a sweep over
 #             sizes, the tutorial, and more
 # make test-all   the same with every case of repros/ and of tests/planted/, 500 random
-#                 programs, and every model of tests/models/ (two hours)
+#                 programs (an hour and a half), and every model of tests/models/
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
 
 PYTHON ?= python3
