@@ -2,7 +2,9 @@
 
 Reading a treespec, torch imports whatever module it names: that of an enum among the
 keys of a dict, or of a ``defaultdict``'s factory. Here such a name is looked up in
-what is imported already: by torch itself, or by a preload.
+what is imported already: by torch itself, or by a preload. Results alone may be of
+classes that nothing has registered, such as those of Hugging Face models: no question
+depends on more than their order, and they are read as tuples.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ _FACTORIES = {
     "builtins": ("bool", "dict", "float", "frozenset", "int", "list", "set", "str"),
     "collections": ("Counter", "OrderedDict", "deque"),
 }
+_NAMELESS = pytree.NO_SERIALIZED_TYPE_NAME_FOUND
 _trusted: set[str] = set()
 
 
@@ -55,7 +58,8 @@ def require_inputs(text: str) -> None:
     Raises:
         Refused: naming the module or class.
     """
-    tree = _require(text)
+    tree = _read(text)
+    _require_known(tree)
     positional_and_keywords = tree["children_spec"]
     if len(positional_and_keywords) == 2:
         for name in _keys(positional_and_keywords[1]):
@@ -68,24 +72,45 @@ def require_inputs(text: str) -> None:
 
 
 def require_outputs(text: str) -> None:
-    """Do the same for how outputs are nested."""
-    _require(text)
+    """Do the same for how outputs are nested, unregistered classes read as tuples."""
+    _require_known(_read(with_tuples(text)))
 
 
-def _require(text: str) -> dict[str, Any]:
+def with_tuples(text: str) -> str:
+    """Write tuples in a treespec for classes that nothing has registered."""
+    return json.dumps([1, _with_tuples(_read(text))])
+
+
+def _with_tuples(tree: dict[str, Any]) -> dict[str, Any]:
+    children = [_with_tuples(child) for child in tree["children_spec"]]
+    if _is_registered(tree):
+        return {**tree, "children_spec": children}
+    return {"type": "builtins.tuple", "context": "null", "children_spec": children}
+
+
+def _is_registered(tree: dict[str, Any]) -> bool:
+    name, known = _class_named_by(tree), pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
+    return name is None or (name in known and name != _NAMELESS)
+
+
+def _class_named_by(tree: dict[str, Any]) -> Any:
+    """Name the class of a container; of a named tuple it is the context that does."""
+    return tree["context" if tree["type"] == "collections.namedtuple" else "type"]
+
+
+def _read(text: str) -> dict[str, Any]:
     protocol, tree = json.loads(text)
     if protocol != 1 or not isinstance(tree, dict):
         raise ValueError(f"a treespec of protocol {protocol!r:.20}")
-    _require_known(tree)
     return tree
 
 
 def _require_known(tree: dict[str, Any]) -> None:
     name, context, children = tree["type"], tree["context"], tree["children_spec"]
     if name is not None:
-        kind = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
-        if kind is None or name == pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
-            raise _unregistered(str(name))
+        if not _is_registered(tree):
+            raise _unregistered(str(_class_named_by(tree)))
+        kind = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE[name]
         if kind is collections.defaultdict:
             _require_factory(context)
         elif pytree.SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context is None:
@@ -100,7 +125,7 @@ def _unregistered(name: str) -> Refused:
     module = name.rpartition(".")[0]
     advice = f"--preload {module}" if module else "--preload the module that does"
     return Refused(
-        f"has an input or output of type {name:.200}, which nothing has registered",
+        f"has an input of type {name:.200}, which nothing has registered",
         f"{advice}, if importing that registers it with torch.utils._pytree",
     )
 

@@ -43,15 +43,17 @@ class Reference:
         """Run eager twice; where the original fails in eager too, it may fail."""
         try:
             self._expected = self._results(SEED)
-            self._again = self._results(self._second_seed)
+            self._again = self._results(self._second_seed, memory=1)
         except Exception as error:
             if self._must_run:
                 raise
             self._error = f"{type(error).__name__}: {error}"
 
-    def _results(self, seed: int) -> list[Any]:
-        run = self._run
-        return run_eager(run.exported, run.failing, seed=seed, calls=self.calls)
+    def _results(self, seed: int, memory: int = 0) -> list[Any]:
+        run, calls = self._run, self.calls
+        return run_eager(
+            run.exported, run.failing, seed=seed, calls=calls, memory=memory
+        )
 
     def _exact(self) -> list[Any] | None:
         return in_float64(self._run.exported, self._run.failing, calls=self.calls)

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.worker import uninitialised
 from shrinkfx.worker.disk import require_space_for_values
 from shrinkfx.worker.held import Views, shared_weights, weights_of
 from shrinkfx.worker.lies import Lies, Watcher
@@ -269,9 +270,17 @@ def call_often(
 
 
 def run_eager(
-    exported: ExportedProgram, inputs: Inputs, *, seed: int, calls: int = 1
+    exported: ExportedProgram,
+    inputs: Inputs,
+    *,
+    seed: int,
+    calls: int = 1,
+    memory: int | None = None,
 ) -> list[Any]:
     """Call a program in eager, and leave what it holds as it was before.
+
+    Args:
+        memory: what ``empty`` and the like hold; None means whatever lies there.
 
     Returns:
         What the last call gave: a program that changes its buffers may need several.
@@ -287,6 +296,8 @@ def run_eager(
     with copied_objects(exported):
         module = exported.module(check_guards=False)
     module._forward_pre_hooks.clear()  # they compare inputs with the ranges
+    if memory is not None:
+        uninitialised.fill(module, memory)
     try:
         return [copy_of(v) for v in call_often(module, inputs, calls, seed=seed)]
     finally:

@@ -27,6 +27,7 @@ from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_inside import BypassInside
 from shrinkfx.testing import PLANTED
+from shrinkfx.worker.compare import unstable
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program, load
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
@@ -176,9 +177,13 @@ def check_values(loaded: Loaded, candidate: Candidate, built: Rebuilt) -> None:
         (built.example, loaded.values.example),
         (built.failing, loaded.values.failing),
     ):
-        actual = run_eager(built.exported, inputs, seed=SEED)
+        actual, again = (
+            run_eager(built.exported, inputs, seed=SEED, memory=n) for n in (0, 1)
+        )
         wanted = [values(name) for name in names]
-        torch.testing.assert_close(actual, wanted, equal_nan=True)
+        for one, other, value in zip(actual, again, wanted, strict=True):
+            if not unstable([one], [other]):  # else it is what lay in memory
+                torch.testing.assert_close(one, value, equal_nan=True)
 
 
 def check_dynamic(loaded: Loaded, built: Rebuilt, culprit: str) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import enum
 import json
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
-from shrinkfx.worker.archive import disarmed
-from shrinkfx.worker.containers import require_inputs, require_outputs, trust
+from shrinkfx.worker.archive import disarmed, read_program
+from shrinkfx.worker.containers import (
+    require_inputs,
+    require_outputs,
+    trust,
+    with_tuples,
+)
 from shrinkfx.worker.refused import Refused
 
 LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
@@ -61,11 +68,6 @@ def test_what_torch_has_registered_is_taken(text: str) -> None:
         (enum_of("torch:Tensor"), "export it again"),
         (factory_of("os", "abort"), "--preload os"),
         (factory_of("builtins", "breakpoint"), "--preload builtins"),
-        (treespec("NO_SERIALIZED_TYPE_NAME_FOUND", "null"), "--preload"),
-        (
-            treespec("transformers.modeling_outputs.CausalLMOutput", "[]"),
-            "--preload transformers.modeling_outputs",
-        ),
     ],
 )
 def test_anything_else_is_refused_with_what_would_allow_it(
@@ -75,6 +77,67 @@ def test_anything_else_is_refused_with_what_would_allow_it(
         require_outputs(text)
     assert advice in caught.value.advice
     assert "this" not in sys.modules
+
+
+FOREIGN = [
+    ("transformers.modeling_outputs.CausalLMOutput", '["logits", "loss"]'),
+    ("transformers.cache_utils.Cache", enum_of("os:X")),
+    ("collections.namedtuple", "third.party.Boxes"),
+    ("NO_SERIALIZED_TYPE_NAME_FOUND", "null"),
+]
+
+
+@pytest.mark.parametrize(("kind", "context"), FOREIGN)
+def test_results_of_unregistered_classes_are_tuples(kind: str, context: str) -> None:
+    text = treespec(kind, context)
+    require_outputs(text)
+    read = pytree.treespec_loads(with_tuples(text))
+    assert read == pytree.tree_structure((0, 0))
+
+
+@pytest.mark.parametrize(("kind", "context"), FOREIGN)
+def test_inputs_of_unregistered_classes_are_refused(kind: str, context: str) -> None:
+    inner = json.loads(treespec(kind, context))[1]
+    whole = {"type": "builtins.tuple", "context": "null", "children_spec": [inner]}
+    with pytest.raises(Refused) as caught:
+        require_inputs(json.dumps([1, whole]))
+    name = context if kind == "collections.namedtuple" else kind
+    assert name in str(caught.value)
+    assert "--preload" in caught.value.advice
+
+
+def test_what_is_registered_is_read_as_it_is() -> None:
+    text = factory_of("builtins", "list")
+    assert json.loads(with_tuples(text)) == json.loads(text)
+
+
+class Scores(NamedTuple):
+    one: torch.Tensor
+    both: tuple[torch.Tensor, torch.Tensor]
+
+
+class Scored(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, Scores]:
+        return {"scores": Scores(x + 1, (x * 2, x.sin()))}
+
+
+def test_program_with_results_of_a_foreign_class_is_read(tmp_path: Path) -> None:
+    """Hugging Face models return classes that only their library registers."""
+    made_by = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import torch
+from test_containers import Scored, Scores
+torch.utils._pytree._register_namedtuple(Scores, serialized_type_name="third.Scores")
+torch.export.save(torch.export.export(Scored(), (torch.ones(2),)), sys.argv[1])
+"""
+    model = str(tmp_path / "model.pt2")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", made_by, model], check=True)
+    program = read_program(model, model)
+    results = program.module()(torch.ones(2))
+    assert results.keys() == {"scores"}
+    one, (two, three) = results["scores"]
+    assert torch.equal(torch.stack([one, two]), torch.full((2, 2), 2.0))
+    assert torch.equal(three, torch.ones(2).sin())
 
 
 def test_what_a_preload_brought_is_taken() -> None:

@@ -230,3 +230,42 @@ def test_result_that_eager_gets_right_needs_no_limits() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
     assert Reference(Rebuilt(exported, inputs, inputs), {}).limits() == []
+
+
+class Permuted(torch.nn.Module):
+    """Inverts a permutation into memory that nobody has written, as Mixtral does."""
+
+    def forward(self, order: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(order.shape[0])
+        return inverse, x.new_empty(2, 3), x.new_empty(4, dtype=x.dtype).bool(), x + 1
+
+
+def test_what_lay_in_memory_is_not_compared() -> None:
+    order, x = torch.tensor([2, 0, 1]), torch.ones(2)
+    exported = torch.export.export(Permuted(), (order, x))
+    inputs = Inputs((order, x), {})
+    reference = Reference(Rebuilt(exported, inputs, inputs), {})
+    reference.run_eager()
+    inverse = torch.tensor([1, 2, 0])
+    nothing = torch.full((2, 3), 7.0), torch.tensor([True, False, True, False])
+    assert reference.compare([inverse, *nothing, x + 1]) == {"values_skipped": 2}
+    assert "difference" in reference.compare([inverse, *nothing, x])
+    assert "difference" in reference.compare([order, *nothing, x + 1])
+    assert "filled" not in exported.graph_module.code
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.complex64, torch.int8]
+)
+def test_memory_of_every_dtype_is_filled(dtype: torch.dtype) -> None:
+    class Empty(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.empty_like(x)
+
+    x = torch.ones(3).to(dtype)
+    exported = torch.export.export(Empty(), (x,))
+    for number in (0, 1):
+        (result,) = run_eager(exported, Inputs((x,), {}), seed=SEED, memory=number)
+        assert result.dtype is dtype
+        assert result.to(torch.complex64).tolist() == [number] * 3
