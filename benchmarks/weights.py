@@ -7,7 +7,7 @@ program they are. Nothing fails in it. With ``--reduce`` it also reduces both pr
 with the planted bug of the demo in the middle (``repros/assert_roll_bound``), in one
 thread: what a kernel throws in several is another question.
 
-A program of 1,000 MB takes 5 GB of memory, and one of 4,000 MB 20 GB.
+With 1,000 MB the server holds 1.5 GB, and the processes beside it 2.5 GB at the peak.
 """
 
 from __future__ import annotations
