@@ -47,7 +47,8 @@ test: .venv/models lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m aoti --durations 0 \
 		-k "test_run or test_tutorial or test_preloads or peer_refuses or peer_reduces or \
 		equal_in_both_builds or by_a_sweep and zero_or_one or \
-		of_two_failures or script_of_a_bare_python or minimum and ( \
+		of_two_failures or script_of_a_bare_python or \
+		weights_beside or minimum and ( \
 		assert_roll_bound or compile_lowering_raises or \
 		cuda_ima_unmasked_kernel or cuda_ima_lying_operator or \
 		cuda_ima_benchmark_only or cuda_assert_bad_index)"
