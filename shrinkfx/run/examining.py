@@ -20,6 +20,9 @@ SECONDS = 10.0
 _PATIENCE = 3.0
 """A factor on that, within which one that hangs is ended."""
 
+_CLOCK = 10.0
+"""A factor on it by the clock, which a busy machine may make of it."""
+
 
 def examine_operators(job: Job, compiler: Compiler, described: Described) -> None:
     """See whether custom operators do what they declare, and warn where they don't.
@@ -33,7 +36,8 @@ def examine_operators(job: Job, compiler: Compiler, described: Described) -> Non
         job.note("minutes are short: custom operators are not examined")
         return
     limits = Limits(SECONDS * _PATIENCE, compiler.limits.max_rss_bytes)
-    bounded = compiler.with_limits(limits, compiler.meter)
+    most_s = min(job.budget.share(), _CLOCK * SECONDS)
+    bounded = compiler.with_limits(limits, compiler.meter).within(most_s)
     with scratch.folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Task.EXAMINE, findings=str(path), seconds=SECONDS)
@@ -56,7 +60,7 @@ def examine_operators(job: Job, compiler: Compiler, described: Described) -> Non
 
 def _cut_short(ending: Ending) -> str:
     """Say why not all was seen that was to be, where that is no finding."""
-    if ending.how == "timeout" or ending.answer.get("over"):
+    if ending.how in ("timeout", "late") or ending.answer.get("over"):
         return f"for {SECONDS:.0f} s"
     if error := ending.answer.get("error"):
         return f"up to {error['type']}: {first_line(error['message'])}"

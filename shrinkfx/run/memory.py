@@ -8,7 +8,7 @@ from shrinkfx.check.baseline import describe
 from shrinkfx.check.guarding import Guarding, find_guarding, in_words, seen_plainly
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
-from shrinkfx.errors import WorkerError
+from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.sanitizer import MemoryReport, parse
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -126,6 +126,8 @@ def _sanitized(compiler: Compiler, best: Candidate) -> tuple[MemoryReport | None
         )
     except WorkerError as error:
         return None, str(error.reason)
+    except BudgetExhausted:
+        return None, _SHORT
     if why := str(ending.answer.get("not_sanitized", "")):
         return None, why
     report = parse(ending.log)

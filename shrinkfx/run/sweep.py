@@ -50,6 +50,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         listener(Spanned(tuple(map(asdict, space.symbols)), settings))
         runner = Runner(job, server, space, settings)
         searched = _search(job, runner, settings, journal, beside)
+        job.budget.max_seconds = None  # what was found is written, come what may
         swept = conclude(job, runner, settings, searched)
         said = searched.stopped or f"{len(swept.findings)} findings in sweep.json"
         if not swept.goes_on:

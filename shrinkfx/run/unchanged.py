@@ -74,14 +74,19 @@ def find_unchanged(
         found = _seen(job, server, compiler, described, command, build)
         cpu_seconds = job.meters["baseline"].cpu_seconds
         versions = dict(server.ready.versions)
-        stated = {**asdict(found), "versions": versions, "cpu_seconds": cpu_seconds}
+        stated = {
+            **asdict(found),
+            "versions": versions,
+            "cpu_seconds": cpu_seconds,
+            "check_s": max(job.budget.check_s, found.base.seconds),
+        }
         job.journal.note(_FACT, stated)
     else:
         require_same_versions(job, server, known)
         found = Unchanged.from_json(known)
         job.meters["baseline"].cpu_seconds += known["cpu_seconds"]
         job.note(f"baseline: {found.base.target.text} (as the journal says)")
-    job.budget.keep(found.base.seconds)
+    job.budget.keep(known["check_s"] if known else found.base.seconds)
     return found
 
 

@@ -59,6 +59,7 @@ class Verification:
         if not confirmed and self._found.plainly:
             self._job.note(_PAGES)
             self._found.plainly = False
+            self._must_be_there()
             confirmed = self._confirm()
         kept = self._written()
         if confirmed and not kept.verified.always_fails:
@@ -156,10 +157,10 @@ class Verification:
         try:
             yield
         except BudgetExhausted as reason:
-            if self._kept is None:
-                raise
             self._found.stopped, self._job.out_of_budget = str(reason), True
             self._cut_short = True
+            if self._kept is None:
+                self._must_be_there()  # it is written after this
 
     def _judge(self) -> Judge:
         """Make a judge that writes the first one's repro where all will look for it."""

@@ -130,7 +130,8 @@ def _require_harmless(path: str) -> None:
             document.require_program(json.loads(archive.read_bytes(name)))
         elif name.endswith(("_weights_config.json", "_constants_config.json")):
             document.require_payload(json.loads(archive.read_bytes(name)))
-        elif name.startswith("data/constants/custom_obj_"):
+        # Torch's reader finds members by any case.
+        elif name.lower().startswith("data/constants/custom_obj_"):
             scripted.require_trusted(archive.read_bytes(name))
 
 

@@ -2,13 +2,15 @@
 
 A mixture of experts fills ``empty_like`` by ``index_put``. With that cut off, the
 program returns what lay in memory: eager and compiled differ, and nothing is wrong.
-So eager's two runs fill it with different numbers, and what differs between them is
-not compared, as it is with random numbers. Branches and bodies are left as they are.
+So eager's two runs fill it with 0 and with what no program means, and what differs
+between them is not compared, as it is with random numbers; where it is an index, eager
+refuses. Branches and bodies are left as they are.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -46,4 +48,15 @@ def fill(module: torch.nn.Module, number: int) -> None:
 def _filled(
     function: Callable[..., torch.Tensor], number: int, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    return function(*args, **kwargs).fill_(number)
+    made = function(*args, **kwargs)
+    return made.fill_(_far(made.dtype) if number else 0)
+
+
+def _far(dtype: torch.dtype) -> float:
+    """Choose what lies in no range that a program means: no index, no number."""
+    if dtype == torch.bool:
+        return 1
+    if dtype.is_floating_point or dtype.is_complex:
+        return math.nan
+    limits = torch.iinfo(dtype)
+    return limits.min // 2 or limits.max

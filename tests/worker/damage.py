@@ -182,6 +182,10 @@ def armed_programs(good: bytes, save: Callable[[Any], bytes], canary: str) -> Ma
         place = "model/data/constants/custom_obj_0"
         of_one = {**parts, constants: own, place: opaque_object(call)}
         yield f"opaque-scripted-{name}", archive(of_one)
+        # Torch's reader finds members by any case.
+        upper = place.replace("custom_obj", "CUSTOM_OBJ")
+        of_one = {**parts, constants: own, upper: opaque_object(call)}
+        yield f"opaque-scripted-upper-{name}", archive(of_one)
 
 
 def opaque_object(call: object) -> bytes:

@@ -268,4 +268,17 @@ def test_memory_of_every_dtype_is_filled(dtype: torch.dtype) -> None:
     for number in (0, 1):
         (result,) = run_eager(exported, Inputs((x,), {}), seed=SEED, memory=number)
         assert result.dtype is dtype
-        assert result.to(torch.complex64).tolist() == [number] * 3
+        assert (result.to(torch.complex64) == 0).tolist() == [not number] * 3
+
+
+def test_what_lay_in_memory_is_no_index() -> None:
+    """Compiled, it is whatever lies there, and that dies of what the original may."""
+
+    class Taken(torch.nn.Module):
+        def forward(self, order: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return x[torch.empty_like(order)]
+
+    inputs = Inputs((torch.tensor([1, 0]), torch.ones(2)), {})
+    exported = torch.export.export(Taken(), inputs.args)
+    with pytest.raises(IndexError):
+        Reference(Rebuilt(exported, inputs, inputs), {}).run_eager()

@@ -139,7 +139,9 @@ def _as_one_block(constants: Constants) -> dict[str, torch.Tensor]:
     laid = {}
     for (name, value), place in zip(constants.items(), places, strict=True):
         storage = value.untyped_storage()
-        ctypes.memmove(start + place, storage.data_ptr(), storage.nbytes())
+        size = storage.nbytes()
+        ctypes.memmove(start + place, storage.data_ptr(), size)
+        ctypes.memset(start + place + size, 0, -size % _ALIGNMENT)  # as in a package
         offset = place // value.element_size() + value.storage_offset()
         empty = torch.empty(0, dtype=value.dtype)
         laid[name] = empty.set_(block, offset, value.size(), value.stride())
@@ -170,9 +172,14 @@ def _equal(value: torch.Tensor, weights: Constants) -> str:
     """Name the weight that a constant is a copy of, as it is of buffers; or ''."""
     layout = _layout(value)
     for name, weight in weights.items():
-        if _layout(weight) == layout and torch.equal(value, weight):
+        if _layout(weight) == layout and torch.equal(*map(_bytes, (value, weight))):
             return name
     return ""
+
+
+def _bytes(value: torch.Tensor) -> torch.Tensor:
+    """Look at what it is made of: as numbers, 0.0 is equal to -0.0."""
+    return torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage())
 
 
 def _layout(value: torch.Tensor) -> tuple[Any, ...]:
