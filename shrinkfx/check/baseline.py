@@ -237,7 +237,7 @@ def _calls_needed(
     """
     note(f"it changes its buffers: calling it up to {max_calls} times in a run")
     for calls in range(2, max_calls + 1):
-        if bounds.ends(runs):
+        if not bounds.have_minutes():  # a call more is no repetition
             break
         seen = bounds.run(kept.with_options(calls=calls))
         if seen is None:

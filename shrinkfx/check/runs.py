@@ -147,15 +147,19 @@ class Bounds:
         does is worth a share of them.
         """
         if runs.target is None:
-            if not self.budget.has(self._longest_s):
-                self.out_of_minutes = True
-            return self.spent_s >= self.seconds or self.out_of_minutes
+            return not self.have_minutes() or self.spent_s >= self.seconds
         if self._end_s is None:
             self.budget.keep(self.compile_s)
             self._end_s = self.spent_s + self.budget.share()
         if self.spent_s + self._longest_s >= self._end_s:
             self.out_of_minutes = True
         return self.out_of_minutes
+
+    def have_minutes(self) -> bool:
+        """Tell whether there are minutes for a run of a program that passes."""
+        if not self.budget.has(self._longest_s):
+            self.out_of_minutes = True
+        return not self.out_of_minutes
 
     def allow_compiling(self, runs: Runs) -> bool:
         """Tell whether it may be compiled once more, to see what that does then."""

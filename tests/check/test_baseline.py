@@ -8,6 +8,7 @@ import math
 import random
 import signal
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,15 @@ def test_program_that_keeps_state_is_called_until_it_fails() -> None:
     calls = [request.arguments.get("calls", 1) for request in server.asked]
     assert calls == [1, 1, 2, *[3] * (ENOUGH + 1)]
     assert "call 3 of a run fails" in notes
+
+
+def test_calls_are_added_however_long_they_take() -> None:
+    """The bound on time is one on repetitions, and a run of more calls is none."""
+    slow, failing = (replace(ending, seconds=4.0) for ending in (PASSES, DIFFERS))
+    first = replace(PASSES, seconds=6.0)
+    server = FakeServer(first, *[slow] * 6, failing)
+    base = baseline(compiler(server), None, "", None, lambda _: None, 10)
+    assert base.calls == 7
 
 
 def test_program_without_state_is_called_once_in_a_run() -> None:

@@ -86,6 +86,12 @@ def torchvision_head() -> Sample:
 # --- quantised
 
 
+def _steps(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantise to int8, with a scale for each row (out, in) -> (out, in), (out,)."""
+    scales = weight.abs().amax(1).clamp(min=1e-6) / 127
+    return (weight / scales[:, None]).round().to(torch.int8), scales
+
+
 class _Int8(nn.Module):
     """A linear layer in the form that quantising in PyTorch 2 export leaves."""
 
@@ -95,9 +101,7 @@ class _Int8(nn.Module):
 
     def __init__(self, of: nn.Linear) -> None:
         super().__init__()
-        weight = of.weight.detach()
-        scales = weight.abs().amax(1).clamp(min=1e-6) / 127
-        steps = (weight / scales[:, None]).round().to(torch.int8)
+        steps, scales = _steps(of.weight.detach())
         self.register_buffer("weight", steps)
         self.register_buffer("scales", scales)
         self.register_buffer("zeros", torch.zeros(len(scales), dtype=torch.int64))
@@ -123,9 +127,7 @@ class _PackedInt8(nn.Module):
 
     def __init__(self, of: nn.Linear) -> None:
         super().__init__()
-        weight = of.weight.detach()
-        scales = weight.abs().amax(1).clamp(min=1e-6) / 127
-        steps = (weight / scales[:, None]).round().to(torch.int8)
+        steps, scales = _steps(of.weight.detach())
         self.register_buffer("weight", steps)
         self.register_buffer("scales", scales.to(torch.bfloat16))
 

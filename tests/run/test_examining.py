@@ -83,6 +83,7 @@ RAISED = {"error": {"type": "ValueError", "message": "no such size\nat all"}}
     [
         (Ending("timeout"), "for 10 s"),
         (Ending("exit", answer={"over": True}), "for 10 s"),
+        (Ending("late"), "for 10 s"),
         (Ending("memory"), "up to the memory limit"),
         (Ending("signal", signal.SIGBUS), "up to SIGBUS in another operator"),
         (Ending("exit", answer=RAISED), "up to ValueError: no such size"),

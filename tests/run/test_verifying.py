@@ -297,6 +297,24 @@ def test_minutes_that_are_spent_on_the_way_back_leave_what_there_is(
     assert world.found.stopped == "the minutes are spent"
 
 
+def test_minutes_that_end_before_a_repro_has_run_leave_one(world: World) -> None:
+    """What is looked at before, AddressSanitizer say, may take longer than thought."""
+    raising(world, only("n3"), only("n3"))
+    asked = []
+
+    def is_late_at_first(candidate: Candidate, side: Guard) -> bool:
+        asked.append(candidate)
+        if len(asked) <= 2:
+            raise BudgetExhausted("the minutes are spent")
+        return True
+
+    world.script = is_late_at_first
+    verified, kept = world.verified()
+    assert verified.always_fails
+    assert kept.result.candidate.operators == ("n3",)
+    assert world.found.stopped == "the minutes are spent"
+
+
 def test_step_that_cannot_be_written_is_passed_over(world: World) -> None:
     raising(world, only("n3"), only("n3", "n7"))
     unbroken = world.verified()[1].result.candidate

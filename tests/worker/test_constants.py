@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,27 @@ def test_constants_are_handed_over_in_one_block_as_the_runtime_lays_them_out() -
     assert [s - starts[0] for s in starts] == [0, 64, 64 + 128, 64 + 128 + 192]
     loader.tensors["wide"].zero_()  # what compiled code spoils is a copy
     assert given["wide"].abs().sum() > 0
+
+
+def test_what_lies_between_constants_is_zero_as_in_a_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel that reads past the end of a weight reads it."""
+    rest = ctypes.create_string_buffer(b"\xff" * 192, 192)
+    heap = SimpleNamespace(malloc=lambda size: ctypes.addressof(rest))
+    monkeypatch.setattr(constants, "_LIBC", heap)
+    constants.hand_over(Loader(), {"a": torch.ones(3), "b": torch.ones(17)})
+    assert rest.raw[12:64] == bytes(52)
+    assert rest.raw[64 + 68 :] == bytes(60)
+
+
+def test_negative_zero_is_another_constant(tmp_path: Path) -> None:
+    program = exported()
+    program.state_dict["count"].zero_()
+    compiled = {"count": torch.zeros(6).neg()}
+    constants.save(compiled, program, tmp_path / "weights")
+    found = constants.read(program, tmp_path / "weights")["count"]
+    assert found.signbit().all()
 
 
 def test_weights_are_found_again_by_another_process(tmp_path: Path) -> None:
