@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.processes import descendants
 from shrinkfx.program.messages import Ready, Request, Setup
 from shrinkfx.worker.serve import Line, serve, take_line
 from shrinkfx.worker.supervise import Note, Work, become_subreaper, supervise
@@ -455,6 +456,8 @@ def _once(request: Request, folder: Path) -> None:
 
     def cancelled() -> bool:
         if request.arguments.get("lost"):
+            for pid in descendants(os.getpid()):
+                os.kill(pid, signal.SIGKILL)
             os.wait()  # the child is nobody else's to wait for
         return False
 

@@ -59,7 +59,7 @@ def test_supervise_takes_the_exit_status_from_an_answer(once: Once) -> None:
 def test_supervise_says_that_something_else_has_waited_for_the_child(
     once: Once,
 ) -> None:
-    ending = once(Request("vice", {"vice": "abort", "lost": True}))
+    ending = once(Request("vice", {"vice": "hang", "lost": True}))
     assert ending.how == "lost"
     seen = observe(replace(ending, stage="run"))
     assert "does a preload wait" in seen.unresolved
