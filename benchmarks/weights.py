@@ -35,6 +35,7 @@ from tools import Case, with_shrinkfx  # noqa: E402
 
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
 from shrinkfx.check.server import Server  # noqa: E402
+from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
 from shrinkfx.program.messages import Build, Ending, Task, Weights  # noqa: E402
@@ -134,7 +135,7 @@ def checked(model: Path, name: str, kept: Path) -> Iterator[Row]:
 
 def _without(program: Skeleton, operators: frozenset[str]) -> Candidate:
     whole = Candidate.whole(program)
-    return whole.edit([Drop(operators)]) if operators else whole
+    return apply(whole, [Drop(operators)]) if operators else whole
 
 
 def reduced(model: Path, name: str, folder: Path) -> Row:

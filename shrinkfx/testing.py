@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import (
     Bypass,
@@ -264,7 +265,7 @@ def _check_form(strategy: Strategy, candidate: Candidate) -> None:
 
 def _check_edit(strategy: Strategy, candidate: Candidate, edit: Edit) -> None:
     try:
-        candidate.edit([edit])
+        apply(candidate, [edit])
     except InvalidEdit:
         return
     except Exception as error:  # a plug-in may put anything into an edit
@@ -352,7 +353,7 @@ def candidates(draw: st.DrawFn, max_operators: int = 12) -> Candidate:
     candidate = candidate.returning(draw(st.sampled_from(Outputs)))
     for edit in draw(edits_of(candidate)):
         with suppress(InvalidEdit):
-            candidate = candidate.edit([edit])
+            candidate = apply(candidate, [edit])
     return candidate
 
 

@@ -20,6 +20,7 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Build, Guard, Task
@@ -86,7 +87,7 @@ def parts_of(whole: Candidate, chance: random.Random) -> Iterator[Candidate]:
         start = chance.randint(0, len(operators) - size)
         kept = set(operators[start : start + size])
         kept -= set(chance.sample(sorted(kept), size // 4))
-        yield whole.edit([Drop(frozenset(operators) - kept)])
+        yield apply(whole, [Drop(frozenset(operators) - kept)])
 
 
 def assert_alike(name: str, stock: Observation, fast: Observation) -> None:

@@ -5,29 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
-import networkx as nx
-
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.edits import (
-    Bypass,
-    Drop,
-    Edit,
-    Merge,
-    Replace,
-    Sizing,
-    Specialise,
-)
-from shrinkfx.program.fit import require_fit
-from shrinkfx.program.inside import gone, inside, read_inside
+from shrinkfx.program.dynamic_sizes import DynamicSizes, find_dynamic_sizes
+from shrinkfx.program.edits import Sizing
 from shrinkfx.program.plain import is_dear, stand_in
-from shrinkfx.program.settling import in_effect, openness
 from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.program.subgraphs import count_bypassed, inner_nodes, values_inside
 
 
 class Outputs(StrEnum):
@@ -65,80 +54,28 @@ class Candidate:
 
     @classmethod
     def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
-        return cls(skeleton, frozenset(skeleton.operators), {}, outputs)._normal()
-
-    def edit(self, edits: Iterable[Edit]) -> Self:
-        """Apply ``edits`` as one; their order has no meaning.
-
-        Of several values for one operator's users, or for the plain one in its
-        place, the first in the program is taken: it leaves the most behind.
-
-        Raises:
-            InvalidEdit: an edit names what is not there, mixes types, replaces
-                what is plain, or nothing would be left.
-        """
-        keep, bypass, plain = set(self.keep), dict(self.bypass), dict(self.replace)
-        groups: list[frozenset[str]] = []
-        sizes = dict(self.sizes)
-        for edit in edits:
-            require_fit(self, edit)
-            match edit:
-                case Drop(nodes):
-                    keep -= nodes
-                case Bypass(node, operand):
-                    keep.discard(node)
-                    for value in self.skeleton.values_like(node, operand):
-                        self._note(bypass, value, operand)
-                case Replace(node, operand):
-                    self._note(plain, node, operand)
-                case Merge(inputs):
-                    groups.append(inputs)
-                case Specialise(size, how):
-                    sizes[size] = how
-        for value, first in self._joined(groups).items():
-            (plain if value in self.keep else bypass)[value] = first
-        return dataclasses.replace(
-            self, keep=frozenset(keep), bypass=bypass, replace=plain, sizes=sizes
-        )._normal()
-
-    def _note(self, found: dict[str, str], value: str, operand: str) -> None:
-        rival = found.get(value, operand)
-        found[value] = min(rival, operand, key=self.skeleton.order)
+        return cls(skeleton, frozenset(skeleton.operators), {}, outputs).normalised()
 
     def returning(self, outputs: Outputs) -> Self:
         """Choose another way to pick the returned values."""
-        return dataclasses.replace(self, outputs=outputs)._normal()
+        return dataclasses.replace(self, outputs=outputs).normalised()
 
-    def _joined(self, groups: Iterable[frozenset[str]]) -> dict[str, str]:
-        """Map each input to the first one of all that overlapping groups hold.
-
-        An input that holds a replaced operator's own value is never that one: to
-        all others its name stands for what the plain operator yields.
-        """
-        graph: nx.Graph[str] = nx.Graph()
-        for group in groups:
-            nx.add_path(graph, sorted(group))
-        joined: dict[str, str] = {}
-        for inputs in nx.connected_components(graph):
-            first = min(inputs - self.keep, key=self.skeleton.order)
-            joined.update(dict.fromkeys(inputs - {first}, first))
-        return joined
-
-    def _normal(self) -> Self:
+    def normalised(self) -> Self:
         """Forget what has no effect: dead sizes, and edits that nobody notices."""
         live = frozenset(n for n in self.keep if not self._is_dead(n))
         if not live:
             raise InvalidEdit("nothing would be left")
         if live != self.keep:
-            return dataclasses.replace(self, keep=live)._normal()
+            return dataclasses.replace(self, keep=live).normalised()
         plain = {n: self.operands(n)[0] for n in self.operators if n in self.replace}
         as_it_was = [n for n in self.operators if n not in plain]
         wanted = {v for n in as_it_was for v in self.skeleton.node(n).operands}
-        wanted |= read_inside(self)
+        wanted |= values_inside(self.skeleton, self.keep, self.resolve)
         taken = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
         draft = dataclasses.replace(self, bypass=taken, replace=plain)
         if draft.sizes:
-            draft = dataclasses.replace(draft, sizes=in_effect(draft))
+            in_effect = draft.dynamic_sizes.in_effect()
+            draft = dataclasses.replace(draft, sizes=in_effect)
         differs = draft._returns_inner_values() or draft._stored
         if self.outputs is Outputs.ORIGINAL and not differs:
             return dataclasses.replace(draft, outputs=Outputs.SINKS)
@@ -147,7 +84,7 @@ class Candidate:
     @cached_property
     def inside(self) -> tuple[str, ...]:
         """The nodes inside of kept operators that have an effect, in program order."""
-        return inside(self)
+        return inner_nodes(self.skeleton, self.keep, self.resolve)
 
     def _returns_inner_values(self) -> bool:
         """Tell whether an original output is still there and used inside as well."""
@@ -223,6 +160,12 @@ class Candidate:
         weights = {Role.PARAMETER, Role.BUFFER, Role.CONSTANT}
         return tuple(v for v in self.feeds if self.skeleton.node(v).role not in weights)
 
+    @cached_property
+    def dynamic_sizes(self) -> DynamicSizes:
+        """The sizes that are not fixed, and what has been made of them."""
+        operands = (v for name in self.operators for v in self.operands(name))
+        return find_dynamic_sizes(self.skeleton, self.inputs, operands, self.sizes)
+
     def operands(self, name: str) -> list[str]:
         """The values that a kept operator really gets: all edits followed.
 
@@ -273,7 +216,11 @@ class Candidate:
         nodes = (self.skeleton.node(n) for n in self.keep)
         operators = sum(1 if n.name in self.replace else n.operators for n in nodes)
         dear = sum(is_dear(self.target(n)) for n in self.keep)
-        return operators - gone(self), dear, len(self.inputs), openness(self)
+        bypassed = count_bypassed(
+            self.skeleton, self.keep, self.bypass.keys(), self.resolve
+        )
+        openness = self.dynamic_sizes.openness()
+        return operators - bypassed, dear, len(self.inputs), openness
 
     @cached_property
     def digest(self) -> str:

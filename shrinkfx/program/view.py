@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Sizing
-from shrinkfx.program.settling import sizings
 from shrinkfx.program.skeleton import Skeleton
 
 NOBODY: Mapping[str, float] = MappingProxyType({})
@@ -59,7 +58,7 @@ class View:
     @property
     def sizings(self) -> dict[str, list[Sizing]]:
         """The sizes that are open, each with what it may be settled as."""
-        return sizings(self._candidate)
+        return self._candidate.dynamic_sizes.sizings()
 
     def suspicion(self, operators: Iterable[str]) -> float:
         """Weigh operators by the surest suspect among them; 0 if there is none."""

@@ -15,6 +15,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Build
@@ -191,7 +192,7 @@ def _ablate(job: Job, subject: Subject, found: Found) -> None:
     makes the original fail: then the rest does not.
     """
     try:
-        rest = subject.whole.edit([Drop(found.reducer.best.keep)])
+        rest = apply(subject.whole, [Drop(found.reducer.best.keep)])
     except InvalidEdit:
         return
     if job.budget.check_s > job.budget.share():

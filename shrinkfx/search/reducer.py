@@ -13,9 +13,9 @@ from dataclasses import replace
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
+from shrinkfx.program.apply import apply, left_of
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
-from shrinkfx.program.fit import left_of
 from shrinkfx.program.messages import Build
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.budget import Budget
@@ -161,7 +161,7 @@ class Reducer:
     ) -> bool:
         """Apply ``edits`` to the best candidate and keep the result if it fails."""
         try:
-            candidate = self.best.edit(edits).returning(policy)
+            candidate = apply(self.best, edits).returning(policy)
         except InvalidEdit:
             return False
         if candidate.cost >= self.best.cost:
@@ -278,7 +278,7 @@ class Reducer:
         final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
         for node in self.best.operators:
             try:
-                smaller = self.best.edit([Drop(frozenset({node}))])
+                smaller = apply(self.best, [Drop(frozenset({node}))])
             except InvalidEdit:
                 continue
             verdict = self._known(smaller)

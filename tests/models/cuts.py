@@ -29,6 +29,7 @@ from architectures import LIBRARIES, MODELS, PRELOADS  # noqa: E402
 from reductions import Loaded, check_layouts, check_values, real  # noqa: E402
 from samples import Sample  # noqa: E402
 
+from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate, Outputs  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
 from shrinkfx.program.messages import Setup  # noqa: E402
@@ -174,7 +175,7 @@ def _drawn(whole: Candidate, cuts: int, random: Random) -> Iterator[Candidate]:
         kept = {n for n in window if random.random() < density}
         kept.add(random.choice(window))
         outputs = random.choice(tuple(Outputs))
-        yield whole.edit([Drop(whole.keep - kept)]).returning(outputs)
+        yield apply(whole, [Drop(whole.keep - kept)]).returning(outputs)
 
 
 def _check(loaded: Loaded, candidate: Candidate, tally: Tally) -> None:

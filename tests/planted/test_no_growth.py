@@ -15,6 +15,7 @@ from planting import PRELOAD, Plant, write_plants
 from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.options import Options
+from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.run.job import Job
 from shrinkfx.run.session import at_work
@@ -104,4 +105,4 @@ def check_all(job: Job, subject: Subject) -> None:
     with suppress(BudgetExhausted):
         while True:
             some = frozenset(draw.sample(names, draw.randint(2, len(names) // 2)))
-            reducer.ask("at random", subject.whole.edit([Drop(some)]))
+            reducer.ask("at random", apply(subject.whole, [Drop(some)]))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.plain import is_dear
@@ -48,7 +49,7 @@ def meaning(candidate: Candidate) -> list[object]:
 
 
 def test_candidate_drops_and_feeds_the_users_from_outside() -> None:
-    candidate = whole(ABCD).edit([drop("b")])
+    candidate = apply(whole(ABCD), [drop("b")])
     assert candidate.operators == ("a", "c", "d")
     assert candidate.feeds == ("x", "b")
     assert candidate.sinks == ("a", "d")
@@ -56,7 +57,7 @@ def test_candidate_drops_and_feeds_the_users_from_outside() -> None:
 
 
 def test_candidate_bypasses_and_stays_connected() -> None:
-    candidate = whole(ABCD).edit([Bypass("b", "a")])
+    candidate = apply(whole(ABCD), [Bypass("b", "a")])
     assert candidate.operands("c") == ["a"]
     assert candidate.feeds == ("x",)
     assert candidate.sinks == ("d",)
@@ -64,35 +65,35 @@ def test_candidate_bypasses_and_stays_connected() -> None:
 
 
 def test_candidate_follows_a_chain_of_bypasses_to_its_end() -> None:
-    candidate = whole(ABCD).edit([Bypass("b", "a"), Bypass("c", "b")])
+    candidate = apply(whole(ABCD), [Bypass("b", "a"), Bypass("c", "b")])
     assert candidate.bypass == {"c": "a"}
     assert candidate.operands("d") == ["a"]
-    assert candidate.edit([Bypass("a", "x")]).bypass == {"c": "x"}
+    assert apply(candidate, [Bypass("a", "x")]).bypass == {"c": "x"}
 
 
 def test_candidate_feeds_what_a_bypass_hands_on_once_it_is_dropped() -> None:
-    candidate = whole(ABCD).edit([Bypass("b", "a")]).edit([drop("a")])
+    candidate = apply(apply(whole(ABCD), [Bypass("b", "a")]), [drop("a")])
     assert candidate.operators == ("c", "d")
     assert candidate.feeds == ("a",)
 
 
 def test_candidate_forgets_bypasses_that_nobody_takes() -> None:
-    candidate = whole(ABCD).edit([Bypass("b", "a"), drop("c")])
+    candidate = apply(whole(ABCD), [Bypass("b", "a"), drop("c")])
     assert candidate.bypass == {}
-    assert candidate == whole(ABCD).edit([drop("b", "c")])
+    assert candidate == apply(whole(ABCD), [drop("b", "c")])
 
 
 def test_candidate_takes_the_earliest_of_rival_bypasses() -> None:
     program = skeleton({"x": "", "a": "x", "b": "a x", "c": "b"})
     rivals: list[Edit] = [Bypass("b", "a"), Bypass("b", "x")]
     for edits in (rivals, rivals[::-1]):
-        assert whole(program).edit(edits).operands("c") == ["x"]
+        assert apply(whole(program), edits).operands("c") == ["x"]
 
 
 def test_candidate_prefers_the_bypass_where_a_node_is_dropped_too() -> None:
     both: list[Edit] = [drop("b"), Bypass("b", "a")]
     for edits in (both, both[::-1]):
-        assert whole(ABCD).edit(edits) == whole(ABCD).edit([Bypass("b", "a")])
+        assert apply(whole(ABCD), edits) == apply(whole(ABCD), [Bypass("b", "a")])
 
 
 def test_candidate_bypasses_only_the_values_of_the_type_handed_on() -> None:
@@ -105,7 +106,7 @@ def test_candidate_bypasses_only_the_values_of_the_type_handed_on() -> None:
             "add": "same half",
         }
     )
-    candidate = whole(program).edit([Bypass("two", "x")])
+    candidate = apply(whole(program), [Bypass("two", "x")])
     assert candidate.operands("add") == ["x", "half"]
     assert candidate.feeds == ("x", "half")
 
@@ -119,20 +120,20 @@ def test_candidate_drops_what_has_neither_value_nor_user_nor_effect() -> None:
     }
     program = skeleton({**nodes, "b": "a n"})
     assert whole(program).operators == ("a", "check", "b")
-    assert whole(program).edit([drop("b")]).operators == ("a",)
+    assert apply(whole(program), [drop("b")]).operators == ("a",)
 
 
 def test_candidate_keeps_what_has_an_effect() -> None:
     check = operator("a", value=None, impure=True)
     program = skeleton({"x": "", "a": "x", "check": check, "b": "a"})
-    assert whole(program).edit([drop("b")]).operators == ("a", "check")
+    assert apply(whole(program), [drop("b")]).operators == ("a", "check")
 
 
 # --- what a replacement does
 
 
 def test_candidate_replaces_and_stays_connected() -> None:
-    candidate = whole(ABCD).edit([Replace("b", "a")])
+    candidate = apply(whole(ABCD), [Replace("b", "a")])
     assert candidate.operators == ("a", "b", "c", "d")
     assert candidate.target("b") == "aten.abs.default"
     assert candidate.target("c") == "aten.c.default"
@@ -144,7 +145,7 @@ def test_candidate_replaces_and_stays_connected() -> None:
 
 def test_candidate_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
     nodes: Nodes = {"x": "", "h": feed(value=HALVES), "mm": "h", "a": "mm"}
-    candidate = whole(skeleton(nodes)).edit([Replace("mm", "mm")])
+    candidate = apply(whole(skeleton(nodes)), [Replace("mm", "mm")])
     assert candidate.operands("mm") == ["mm"]
     assert candidate.operands("a") == ["mm"]
     assert candidate.producers("mm") == set()
@@ -156,35 +157,35 @@ def test_candidate_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
 def test_candidate_counts_a_replaced_operator_as_one() -> None:
     cond = operator("x", operators=5)
     candidate = whole(skeleton({"x": "", "cond": cond, "a": "cond"}))
-    assert candidate.edit([Replace("cond", "x")]).cost == (2, 1, 1, 0)
+    assert apply(candidate, [Replace("cond", "x")]).cost == (2, 1, 1, 0)
 
 
 def test_candidate_follows_what_a_plain_operator_reads() -> None:
-    candidate = whole(ABCD).edit([Replace("c", "b")])
-    assert candidate.edit([Bypass("b", "a")]).replace == {"c": "a"}
-    cut = candidate.edit([drop("b")])
+    candidate = apply(whole(ABCD), [Replace("c", "b")])
+    assert apply(candidate, [Bypass("b", "a")]).replace == {"c": "a"}
+    cut = apply(candidate, [drop("b")])
     assert cut.replace == {"c": "b"}
     assert cut.feeds == ("x", "b")
 
 
 def test_candidate_forgets_what_a_replaced_operator_wanted() -> None:
     program = skeleton({"x": "", "a": "x", "b": "a x", "c": "b"})
-    candidate = whole(program).edit([Bypass("a", "x"), Replace("b", "b")])
+    candidate = apply(whole(program), [Bypass("a", "x"), Replace("b", "b")])
     assert candidate.bypass == {}
-    assert candidate.edit([drop("b")]).replace == {}
+    assert apply(candidate, [drop("b")]).replace == {}
 
 
 def test_candidate_prefers_removing_to_replacing() -> None:
     for removal in (drop("b"), Bypass("b", "a")):
         both: list[Edit] = [removal, Replace("b", "a")]
         for edits in (both, both[::-1]):
-            assert whole(ABCD).edit(edits) == whole(ABCD).edit([removal])
+            assert apply(whole(ABCD), edits) == apply(whole(ABCD), [removal])
 
 
 def test_candidate_takes_the_earliest_of_rival_replacements() -> None:
     rivals: list[Edit] = [Replace("b", "b"), Replace("b", "a"), Replace("b", "x")]
     for edits in (rivals, rivals[::-1]):
-        assert whole(ABCD).edit(edits).replace == {"b": "x"}
+        assert apply(whole(ABCD), edits).replace == {"b": "x"}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_candidate_takes_the_earliest_of_rival_replacements() -> None:
 )
 def test_candidate_replaces_by_what_the_dtype_has(dtype: str, target: str) -> None:
     mm = operator("x", value=TensorType(dtype, ("2",)))
-    candidate = whole(skeleton({"x": "", "mm": mm})).edit([Replace("mm", "mm")])
+    candidate = apply(whole(skeleton({"x": "", "mm": mm})), [Replace("mm", "mm")])
     assert candidate.target("mm") == f"aten.{target}.default"
     assert candidate.cost == (1, 0, 1, 0)
 
@@ -232,7 +233,7 @@ def merge(*inputs: str) -> Merge:
 
 
 def test_candidate_feeds_merged_inputs_with_the_first_one() -> None:
-    candidate = whole(THREE).edit([merge("z", "y")])
+    candidate = apply(whole(THREE), [merge("z", "y")])
     assert candidate.operands("fma") == ["x", "y", "y"]
     assert candidate.operands("neg") == ["y"]
     assert candidate.inputs == ("x", "y")
@@ -241,38 +242,38 @@ def test_candidate_feeds_merged_inputs_with_the_first_one() -> None:
 
 def test_candidate_merges_what_overlaps_into_one() -> None:
     overlapping: list[Edit] = [merge("y", "z"), merge("x", "y")]
-    at_once = whole(THREE).edit([merge("x", "y", "z")])
+    at_once = apply(whole(THREE), [merge("x", "y", "z")])
     for edits in (overlapping, overlapping[::-1]):
-        assert whole(THREE).edit(edits) == at_once
-    in_turn = whole(THREE).edit([merge("y", "z")]).edit([merge("x", "y")])
+        assert apply(whole(THREE), edits) == at_once
+    in_turn = apply(apply(whole(THREE), [merge("y", "z")]), [merge("x", "y")])
     assert in_turn == at_once
     assert at_once.bypass == {"y": "x", "z": "x"}
 
 
 def test_candidate_forgets_merges_that_nobody_takes() -> None:
-    candidate = whole(THREE).edit([merge("x", "y"), drop("fma")])
-    assert candidate == whole(THREE).edit([drop("fma")])
+    candidate = apply(whole(THREE), [merge("x", "y"), drop("fma")])
+    assert candidate == apply(whole(THREE), [drop("fma")])
     assert candidate.bypass == {}
 
 
 def test_candidate_keeps_the_value_that_merged_inputs_had() -> None:
     program = skeleton({"x": "", "y": "", "a": "x", "b": "y"})
-    candidate = whole(program).edit([merge("x", "y")]).edit([drop("a")])
+    candidate = apply(apply(whole(program), [merge("x", "y")]), [drop("a")])
     assert candidate.feeds == ("x",)
 
 
 def test_candidate_has_one_form_for_a_bypass_and_a_cut_that_is_merged() -> None:
-    bypassed = whole(ABCD).edit([Bypass("a", "x")])
+    bypassed = apply(whole(ABCD), [Bypass("a", "x")])
     program = skeleton({"x": "", "a": "x", "b": "x a"})
-    merged = whole(program).edit([drop("a")]).edit([merge("x", "a")])
-    assert merged == whole(program).edit([Bypass("a", "x")])
+    merged = apply(apply(whole(program), [drop("a")]), [merge("x", "a")])
+    assert merged == apply(whole(program), [Bypass("a", "x")])
     assert bypassed.bypass == {"a": "x"}
 
 
 def test_candidate_merges_an_own_value_into_another_input() -> None:
     nodes: Nodes = {"h": feed(value=HALVES), "mm": "h", "z": "", "add": "mm z"}
-    candidate = whole(skeleton(nodes)).edit([Replace("mm", "mm")])
-    merged = candidate.edit([merge("mm", "z")])
+    candidate = apply(whole(skeleton(nodes)), [Replace("mm", "mm")])
+    merged = apply(candidate, [merge("mm", "z")])
     assert merged.replace == {"mm": "z"}
     assert merged.operands("add") == ["mm", "z"]
     assert merged.inputs == ("z",)
@@ -308,7 +309,7 @@ def test_candidate_refuses_an_edit_that_does_not_fit(edit: Edit, message: str) -
         "d": "c",
     }
     with pytest.raises(InvalidEdit, match=message):
-        whole(skeleton(nodes)).edit([edit])
+        apply(whole(skeleton(nodes)), [edit])
 
 
 @pytest.mark.parametrize(
@@ -337,26 +338,26 @@ def test_candidate_refuses_an_edit_of_what_has_no_type_or_use(
         "m": number,
         "a": "one n m",
     }
-    candidate = whole(skeleton(nodes)).edit([drop("n", "m")])
+    candidate = apply(whole(skeleton(nodes)), [drop("n", "m")])
     with pytest.raises(InvalidEdit, match=message):
-        candidate.edit([edit])
+        apply(candidate, [edit])
 
 
 def test_candidate_refuses_to_replace_twice() -> None:
     with pytest.raises(InvalidEdit, match="b is plain"):
-        whole(ABCD).edit([Replace("b", "a")]).edit([Replace("b", "x")])
+        apply(apply(whole(ABCD), [Replace("b", "a")]), [Replace("b", "x")])
 
 
 def test_candidate_refuses_to_merge_own_values_alone() -> None:
     program = skeleton({"x": "", "a": "x", "b": "x", "add": "a b"})
-    candidate = whole(program).edit([Replace("a", "a"), Replace("b", "b")])
+    candidate = apply(whole(program), [Replace("a", "a"), Replace("b", "b")])
     with pytest.raises(InvalidEdit, match="no input to stand for a, b"):
-        candidate.edit([merge("a", "b")])
+        apply(candidate, [merge("a", "b")])
 
 
 def test_candidate_refuses_to_remove_an_operator_twice() -> None:
     with pytest.raises(InvalidEdit, match="not in the candidate: b"):
-        whole(ABCD).edit([drop("b")]).edit([Bypass("b", "a")])
+        apply(apply(whole(ABCD), [drop("b")]), [Bypass("b", "a")])
 
 
 def test_candidate_is_frozen() -> None:
@@ -371,8 +372,8 @@ def test_outputs_are_original_only_where_that_returns_more_than_sinks() -> None:
     assert whole(ABCD).outputs is Outputs.SINKS
     inner = skeleton({"x": "", "a": "x", "b": "a"}, "a b")
     assert whole(inner).outputs is Outputs.ORIGINAL
-    assert whole(inner).edit([drop("b")]).outputs is Outputs.SINKS
-    assert whole(inner).edit([drop("a")]).outputs is Outputs.SINKS
+    assert apply(whole(inner), [drop("b")]).outputs is Outputs.SINKS
+    assert apply(whole(inner), [drop("a")]).outputs is Outputs.SINKS
 
 
 COUNTER: Nodes = {"x": "", "h": feed(Role.BUFFER), "add": "x h", "mul": "x"}
@@ -383,15 +384,15 @@ def test_outputs_are_original_where_a_buffer_is_written_and_read(written: str) -
     program = skeleton(COUNTER, "add mul", [(written, "h")])
     assert whole(program).writes == {written: "h"}
     assert whole(program).returning(Outputs.SINKS).writes == {}
-    assert whole(program).edit([drop("add")]).outputs is Outputs.SINKS
-    assert whole(program).edit([drop("mul")]).writes == {
+    assert apply(whole(program), [drop("add")]).outputs is Outputs.SINKS
+    assert apply(whole(program), [drop("mul")]).writes == {
         value: "h" for value in [written] if value == "x"
     }
 
 
 def test_value_from_outside_is_written_like_a_computed_one() -> None:
     nodes = {**COUNTER, "more": "mul"}
-    candidate = whole(skeleton(nodes, "add mul", [("mul", "h")])).edit([drop("mul")])
+    candidate = apply(whole(skeleton(nodes, "add mul", [("mul", "h")])), [drop("mul")])
     assert candidate.feeds == ("x", "h", "mul")
     assert candidate.writes == {"mul": "h"}
 
@@ -417,7 +418,7 @@ def test_outputs_of_a_projection_count_for_its_operator() -> None:
 def test_feeds_leave_sizes_out_and_inputs_leave_weights_out() -> None:
     weights = {"w": feed(Role.PARAMETER), "k": feed(Role.CONSTANT)}
     nodes: Nodes = {"x": "", **weights, "a": "x", "n": size("a"), "view": "w k x n"}
-    candidate = whole(skeleton(nodes)).edit([drop("a")])
+    candidate = apply(whole(skeleton(nodes)), [drop("a")])
     assert candidate.feeds == ("x", "w", "k")
     assert candidate.inputs == ("x",)
     assert candidate.cost == (1, 0, 1, 0)
@@ -479,7 +480,7 @@ def test_candidate_survives_json(candidate: Candidate) -> None:
 
 @given(candidates())
 def test_candidate_is_its_own_normal_form(candidate: Candidate) -> None:
-    assert candidate.edit([]) == candidate
+    assert apply(candidate, []) == candidate
     assert candidate.returning(candidate.outputs) == candidate
 
 
@@ -531,7 +532,7 @@ def shorten(candidate: Candidate, node: str, replace: bool) -> Edit:
 
 def edited(candidate: Candidate, edits: list[Edit]) -> Candidate | None:
     try:
-        return candidate.edit(edits)
+        return apply(candidate, edits)
     except InvalidEdit:
         return None
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.report.summary import gather, ranked
 from shrinkfx.testing import chain, whole
 
 THREE = whole(chain("x", "relu", "tanh", "cos"))
-TWO = THREE.edit([Drop(frozenset({"relu"}))])
+TWO = apply(THREE, [Drop(frozenset({"relu"}))])
 
 
 def different(detail: str, text: str) -> Verdict:

@@ -14,6 +14,7 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import StorageError, WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Build, Ending, Request, Step
@@ -95,7 +96,7 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     (rest,) = found.by_catch()
     assert (rest.kind, rest.text, rest.checks) == ("mismatch", "wrong", 1)
     assert (rest.operators, len(found.second)) == (4, 1)
-    assert found.reducer.has_reproduced(WHOLE.edit([Drop(found.reducer.best.keep)]))
+    assert found.reducer.has_reproduced(apply(WHOLE, [Drop(found.reducer.best.keep)]))
 
 
 def test_original_is_not_run_without_the_result_where_minutes_are_short(

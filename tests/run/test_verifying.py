@@ -19,6 +19,7 @@ from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Ending, Guard, Ready
@@ -456,7 +457,7 @@ def test_rest_is_not_put_to_judges(world: World) -> None:
 
     world.program = world.script = fails
     _, kept = world.verified(target=OVERRUN, guarding=STEADY)
-    rest = WHOLE.edit([Drop(kept.result.candidate.keep)])
+    rest = apply(WHOLE, [Drop(kept.result.candidate.keep)])
     assert world.found.rest == "reproduced"
     assert [candidate for candidate, _ in world.found.second] == [rest]
     assert (rest, Guard.AFTER) in world.compiled

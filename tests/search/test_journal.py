@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.search.journal import Asked, Journal
@@ -30,7 +31,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_journal_finds_a_candidate_by_the_beginning_of_its_digest(
     tmp_path: Path,
 ) -> None:
-    smaller = CANDIDATE.edit([Drop(frozenset({"relu"}))])
+    smaller = apply(CANDIDATE, [Drop(frozenset({"relu"}))])
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         for candidate in (CANDIDATE, smaller):
             number = journal.asked("drop_nodes", "source", candidate)

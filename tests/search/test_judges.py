@@ -11,6 +11,7 @@ import pytest
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Build
@@ -245,7 +246,7 @@ def test_oracle_is_asked_apart_from_judges_on_demand() -> None:
     searched = Searched(needs("n7"))
     searched.go_on(needs("n7", "n9"))
     reducer, judged = searched.search.reducer, list(searched.judged)
-    without = START.edit([Drop(frozenset({"n9"}))])
+    without = apply(START, [Drop(frozenset({"n9"}))])
     assert reducer.ask("ablation", without, judged=False).reproduced
     assert searched.judged == judged
     assert not reducer.ask("ablation", without).reproduced

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.skeleton import Skeleton
@@ -29,7 +30,7 @@ def smaller_by_one(best: Candidate) -> list[Candidate]:
     found = []
     for node in best.operators:
         try:
-            found.append(best.edit([Drop(frozenset({node}))]))
+            found.append(apply(best, [Drop(frozenset({node}))]))
         except InvalidEdit:
             continue
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit
 from shrinkfx.search.refusals import Refusals, dropped
@@ -19,12 +20,12 @@ def drop(nodes: str) -> Drop:
 
 def refused(*edits: Edit, outcome: Outcome = Outcome.PASSED) -> Refusals:
     refusals = Refusals()
-    refusals.note(edits, START.edit(edits), outcome)
+    refusals.note(edits, apply(START, edits), outcome)
     return refusals
 
 
 def rules_out(refusals: Refusals, *edits: Edit) -> bool:
-    return refusals.rule_out(edits, START.edit(edits))
+    return refusals.rule_out(edits, apply(START, edits))
 
 
 def test_more_than_what_was_refused_is_ruled_out() -> None:
@@ -55,7 +56,7 @@ def test_only_what_passed_rules_anything_out(outcome: Outcome) -> None:
 def test_other_outputs_are_another_question() -> None:
     nodes = {"x": "", "a": "x", "b": "a", "c": "b", "d": "c"}
     start = whole(skeleton(nodes, "a b c d"))
-    fewer, more = start.edit([drop("d")]), start.edit([drop("cd")])
+    fewer, more = apply(start, [drop("d")]), apply(start, [drop("cd")])
     refusals = Refusals()
     refusals.note([drop("d")], fewer.returning(Outputs.SINKS), Outcome.PASSED)
     assert refusals.rule_out([drop("cd")], more.returning(Outputs.SINKS))

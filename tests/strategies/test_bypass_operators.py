@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Bypass
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
@@ -39,7 +40,7 @@ def test_bypass_passes_over_operands_of_another_type() -> None:
 
 def test_bypass_offers_every_operand_that_fits_and_each_once() -> None:
     nodes: Nodes = {"x": "", "w": feed(Role.PARAMETER), "a": "x", "add": "a w x"}
-    edited = whole(skeleton(nodes)).edit([Bypass("a", "x")])
+    edited = apply(whole(skeleton(nodes)), [Bypass("a", "x")])
     assert list(BypassOperators().propose(View(edited))) == [
         Bypass("add", "x"),
         Bypass("add", "w"),

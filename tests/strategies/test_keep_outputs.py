@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
 from shrinkfx.strategies.keep_outputs import KeepOutputs
@@ -22,7 +23,7 @@ def test_keep_outputs_leaves_a_single_output_alone() -> None:
 
 
 def test_keep_outputs_takes_apart_what_a_cut_has_left() -> None:
-    cut = whole(chain("x", "a", "b", "c", "d")).edit([Drop(frozenset({"b"}))])
+    cut = apply(whole(chain("x", "a", "b", "c", "d")), [Drop(frozenset({"b"}))])
     assert list(KeepOutputs().propose(View(cut))) == [
         Drop(frozenset({"c", "d"})),
         Drop(frozenset({"a"})),

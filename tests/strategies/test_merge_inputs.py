@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop, Merge
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
@@ -36,13 +37,13 @@ def test_merge_leaves_weights_alone() -> None:
 
 def test_merge_pairs_values_that_were_cut() -> None:
     program = skeleton({"x": "", "a": "x", "b": "x", "add": "a b"})
-    cut = whole(program).edit([Drop(frozenset({"a", "b"}))])
+    cut = apply(whole(program), [Drop(frozenset({"a", "b"}))])
     assert list(MergeInputs().propose(View(cut))) == [merge("a", "b")]
 
 
 def test_merge_passes_over_numbers() -> None:
     numbers: Nodes = {"x": "", "n": operator("x", value=None)}
     program = skeleton({**numbers, "m": operator("x", value=None), "a": "x n m"})
-    cut = whole(program).edit([Drop(frozenset({"n", "m"}))])
+    cut = apply(whole(program), [Drop(frozenset({"n", "m"}))])
     assert cut.inputs == ("x", "n", "m")
     assert list(MergeInputs().propose(View(cut))) == []

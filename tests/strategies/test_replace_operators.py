@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Bypass, Replace
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
@@ -33,7 +34,7 @@ def test_replace_reads_the_own_value_where_no_operand_fits() -> None:
 
 
 def test_replace_reads_what_a_bypass_hands_on() -> None:
-    cut = whole(chain("x", "gelu", "roll")).edit([Bypass("gelu", "x")])
+    cut = apply(whole(chain("x", "gelu", "roll")), [Bypass("gelu", "x")])
     assert list(ReplaceOperators().propose(View(cut))) == [Replace("roll", "x")]
 
 
@@ -44,7 +45,7 @@ def test_replace_leaves_alone_what_is_plain_and_what_yields_no_tensor() -> None:
 
 
 def test_replace_proposes_nothing_twice() -> None:
-    plain = whole(chain("x", "gelu", "roll")).edit([Replace("gelu", "gelu")])
+    plain = apply(whole(chain("x", "gelu", "roll")), [Replace("gelu", "gelu")])
     assert list(ReplaceOperators().propose(View(plain))) == [Replace("roll", "gelu")]
 
 

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.messages import Setup
 from shrinkfx.program.skeleton import Skeleton
@@ -317,7 +318,7 @@ def check_size(
     assert best.cost[0] <= whole, (best, oracle.refused)
     for edit in BypassInside().propose(View(best)):
         with contextlib.suppress(InvalidEdit):
-            other = best.edit([edit])
+            other = apply(best, [edit])
             kept = other.cost >= best.cost or not oracle.check(other).reproduced
             assert kept, (best, edit)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Request, Setup, Task
@@ -82,7 +83,7 @@ def test_what_is_inside_a_branch_can_be_cut(tmp_path: Path) -> None:
     skeleton = describe(opened, "")
     inner = skeleton.operators[2]
     others = frozenset(skeleton.operators) - {inner}
-    built = rebuild(opened, Candidate.whole(skeleton).edit([Drop(others)]), values)
+    built = rebuild(opened, apply(Candidate.whole(skeleton), [Drop(others)]), values)
     (found,) = run_eager(built.exported, built.failing, seed=SEED)
     x = program.example.args[0]
     torch.testing.assert_close(found, x.exp() * x.sigmoid())
@@ -130,7 +131,7 @@ def test_worker_cuts_from_the_form_that_was_described(tmp_path: Path) -> None:
     assert "cond" not in [skeleton.node(name).target for name in skeleton.operators]
     (inner,) = (n for n in skeleton.operators if n.startswith("exp"))
     others = frozenset(skeleton.operators) - {inner}
-    one = Candidate.whole(skeleton).edit([Drop(others)])
+    one = apply(Candidate.whole(skeleton), [Drop(others)])
     paths = {"path": str(tmp_path / "one.pt2"), "inputs": str(tmp_path / "one.pt")}
     assert ask(Task.SAVE, candidate=one.to_json(), **paths) == {}
     saved = torch.export.load(paths["path"]).graph

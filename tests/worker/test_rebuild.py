@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from zoo import ZOO, export
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.messages import Setup
@@ -107,7 +108,7 @@ def test_rebuild_computes_what_the_original_computed(
     whole = Candidate.whole(skeleton, Outputs.SINKS)
     dropped = data.draw(st.sets(st.sampled_from(skeleton.operators)))
     try:
-        candidate = whole.edit([Drop(frozenset(dropped))])
+        candidate = apply(whole, [Drop(frozenset(dropped))])
         built = real(program, candidate, values)
     except (InvalidEdit, CannotRebuild):
         return
@@ -125,7 +126,7 @@ def test_rebuild_of_each_single_operator_is_possible(name: str) -> None:
             continue  # an assertion alone returns nothing
         others = frozenset(skeleton.operators) - {operator}
         try:
-            candidate = whole.edit([Drop(others)])
+            candidate = apply(whole, [Drop(others)])
         except InvalidEdit:
             continue
         built = real(program, candidate, values)
@@ -167,7 +168,7 @@ def dropping(name: str, *targets: str) -> Candidate:
     _, skeleton, _ = loaded(name)
     nodes = {n for n in skeleton.operators if skeleton.node(n).target in targets}
     assert nodes
-    return Candidate.whole(skeleton).edit([Drop(frozenset(nodes))])
+    return apply(Candidate.whole(skeleton), [Drop(frozenset(nodes))])
 
 
 def shapes(built: Rebuilt) -> list[tuple[bool, ...]]:
@@ -203,7 +204,7 @@ def test_rebuilt_dynamic_program_runs_at_another_size() -> None:
 def test_cut_value_keeps_the_gaps_of_its_strides() -> None:
     program, skeleton, values = loaded("several")
     slices = [n for n in skeleton.operators if "slice" in skeleton.node(n).target]
-    candidate = Candidate.whole(skeleton).edit([Drop(frozenset(slices))])
+    candidate = apply(Candidate.whole(skeleton), [Drop(frozenset(slices))])
     built = rebuild(program, candidate, values)
     gaps = [a.stride() for a in built.failing.args if not a.is_contiguous()]
     assert gaps
@@ -295,7 +296,7 @@ def test_program_survives_each_replacement_and_merge(
 ) -> None:
     whole = Candidate.whole(form(name)[1], Outputs.SINKS)
     for edit in proposals_for(whole):
-        candidate = whole.edit([edit])
+        candidate = apply(whole, [edit])
         assert candidate.cost < whole.cost
         check_types(form(name), candidate)
 
@@ -310,10 +311,10 @@ def test_cut_program_survives_replacements_and_merges(
     skeleton = form(name)[1]
     dropped = data.draw(st.sets(st.sampled_from(skeleton.operators)))
     try:
-        candidate = Candidate.whole(skeleton).edit([Drop(frozenset(dropped))])
+        candidate = apply(Candidate.whole(skeleton), [Drop(frozenset(dropped))])
         if edits := proposals_for(candidate):
             chosen = st.lists(st.sampled_from(edits), min_size=1, max_size=3)
-            candidate = candidate.edit(data.draw(chosen)).returning(Outputs.SINKS)
+            candidate = apply(candidate, data.draw(chosen)).returning(Outputs.SINKS)
         check_types(form(name), candidate)
     except (InvalidEdit, CannotRebuild):
         return
@@ -322,7 +323,7 @@ def test_cut_program_survives_replacements_and_merges(
 def plain(name: str, node: str, operand: str) -> Rebuilt:
     """The program with a plain operator in the place of another."""
     program, skeleton, values = loaded(name)
-    candidate = Candidate.whole(skeleton).edit([Replace(node, operand)])
+    candidate = apply(Candidate.whole(skeleton), [Replace(node, operand)])
     return rebuild(program, candidate, values)
 
 
@@ -371,7 +372,7 @@ def test_merged_inputs_hold_the_first_ones_value() -> None:
     program, skeleton, values = loaded("nested")
     first, second = skeleton.inputs[:2]
     whole = Candidate.whole(skeleton)
-    built = rebuild(program, whole.edit([Merge(frozenset({first, second}))]), values)
+    built = rebuild(program, apply(whole, [Merge(frozenset({first, second}))]), values)
     assert len(built.failing.args) == len(whole.inputs) - 1
     assert torch.equal(built.failing.args[0], values.failing(first))
 
@@ -380,7 +381,7 @@ def keeping(skeleton: Skeleton, target: str) -> Candidate:
     """Only the first operator of this target."""
     kept = next(n for n in skeleton.operators if skeleton.node(n).target == target)
     others = frozenset(skeleton.operators) - {kept}
-    return Candidate.whole(skeleton).edit([Drop(others)])
+    return apply(Candidate.whole(skeleton), [Drop(others)])
 
 
 def test_number_given_from_outside_is_carried_by_a_tensor_of_that_length() -> None:
@@ -397,7 +398,7 @@ def test_number_given_from_outside_is_carried_by_a_tensor_of_that_length() -> No
 def test_symbol_is_computed_from_a_size_if_no_input_has_it() -> None:
     program, skeleton, values = loaded("computed_dims")
     first = frozenset({skeleton.operators[0]})
-    candidate = Candidate.whole(skeleton).edit([Drop(first)])
+    candidate = apply(Candidate.whole(skeleton), [Drop(first)])
     built = rebuild(program, candidate, values)
     assert not built.stale
     assert all(any(dims) for dims in shapes(built))
@@ -466,7 +467,7 @@ def test_operators_inside_of_a_body_can_be_bypassed(tmp_path: Path) -> None:
         Bypass(names["cos"], skeleton.node(names["cos"]).operands[0]),
         Bypass(names["sin"], skeleton.node(names["sin"]).operands[0]),
     ]
-    shorter = whole.edit(edits)
+    shorter = apply(whole, edits)
     built = rebuild(program, shorter, values)
     assert built.stale
     exported = run_source(print_program(built), built)
@@ -506,6 +507,6 @@ def test_branch_that_no_export_takes_is_refused(tmp_path: Path) -> None:
         n for n in whole.inside if whole.skeleton.node(n).target.startswith("aten.cos")
     )
     (turned,) = whole.skeleton.node(cos).operands
-    built = rebuild(program, whole.edit([Bypass(cos, turned)]), values)
+    built = rebuild(program, apply(whole, [Bypass(cos, turned)]), values)
     with pytest.raises(CannotRebuild, match="a branch or a body is none"):
         run_source(print_program(built), built)

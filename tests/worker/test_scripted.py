@@ -17,6 +17,7 @@ from torch._library.fake_class_registry import register_fake_class
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Setup
@@ -95,7 +96,7 @@ def loaded(name: str) -> tuple[Program, Values]:
 def cut(name: str, *dropped: str) -> Rebuilt:
     program, values = loaded(name)
     whole = Candidate.whole(describe(program, ""))
-    candidate = whole.edit([Drop(frozenset(dropped))]) if dropped else whole
+    candidate = apply(whole, [Drop(frozenset(dropped))]) if dropped else whole
     return rebuild(program, candidate, values)
 
 

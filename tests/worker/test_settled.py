@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Sizing, Specialise
-from shrinkfx.program.settling import sizings
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import Inputs, Program
@@ -67,8 +67,9 @@ class Case:
 
     def keeping(self, *targets: str) -> Candidate:
         kept = {self.named(target) for target in targets}
-        return Candidate.whole(self.skeleton).edit(
-            [Drop(frozenset(self.skeleton.operators) - kept)]
+        return apply(
+            Candidate.whole(self.skeleton),
+            [Drop(frozenset(self.skeleton.operators) - kept)],
         )
 
     def again(self, candidate: Candidate) -> Rebuilt:
@@ -137,11 +138,12 @@ def test_sizes_are_described_as_they_are_in_both_runs(batches: Case) -> None:
 
 
 def test_static_and_narrow_dims_are_declared_so(batches: Case) -> None:
-    settled = batches.keeping("tanh", "reshape").edit(
+    settled = apply(
+        batches.keeping("tanh", "reshape"),
         [
             Specialise(batches.symbol(0), Sizing.STATIC),
             Specialise(batches.symbol(1), Sizing.NARROW),
-        ]
+        ],
     )
     built = batches.again(settled)
     assert dynamic(built) == [[1]]
@@ -153,8 +155,8 @@ def test_static_and_narrow_dims_are_declared_so(batches: Case) -> None:
 
 
 def test_range_alone_leaves_the_other_dim_as_it_was(batches: Case) -> None:
-    settled = batches.keeping("tanh").edit(
-        [Specialise(batches.symbol(1), Sizing.NARROW)]
+    settled = apply(
+        batches.keeping("tanh"), [Specialise(batches.symbol(1), Sizing.NARROW)]
     )
     built = batches.again(settled)
     assert dynamic(built) == [[0, 1]]
@@ -165,7 +167,9 @@ def test_range_alone_leaves_the_other_dim_as_it_was(batches: Case) -> None:
 def test_static_dim_is_a_number_where_it_is_read(tmp_path: Path) -> None:
     runs = ([(5, 4)], [(1, 4)], [(1, 4)])
     made = case(tmp_path, Filled(), runs, [{0: Dim("n", min=1, max=9)}])
-    kept = made.keeping("ones", "add").edit([Specialise(made.symbol(0), Sizing.STATIC)])
+    kept = apply(
+        made.keeping("ones", "add"), [Specialise(made.symbol(0), Sizing.STATIC)]
+    )
     built = made.again(kept)
     assert shapes(built.failing) == [()]  # no input only carries the size
     module = built.exported.module(check_guards=False)
@@ -187,7 +191,7 @@ def test_example_avoids_sizes_that_export_takes_for_fixed(
 ) -> None:
     runs = ([(5, 4, 3)], [(passing, 4, 3)], [(failing, 4, 3)])
     made = case(tmp_path, Batches(), runs, [{0: Dim("b", min=0, max=64)}])
-    settled = made.keeping("tanh").edit([Specialise(made.symbol(0), Sizing.NARROW)])
+    settled = apply(made.keeping("tanh"), [Specialise(made.symbol(0), Sizing.NARROW)])
     built = made.again(settled)
     assert ranges(built) == [declared]
     assert shapes(built.example) == [(exported_at, 4, 3)]
@@ -207,7 +211,7 @@ def test_derived_dim_becomes_plain_and_needs_no_other_input(tmp_path: Path) -> N
     (derived,) = (
         size for size, known in made.skeleton.sizes.items() if known.failing == 13
     )
-    built = made.again(cos.edit([Specialise(derived, Sizing.PLAIN)]))
+    built = made.again(apply(cos, [Specialise(derived, Sizing.PLAIN)]))
     assert dynamic(built) == [[0]]
     assert ranges(built) == [(10, 13)]
     assert shapes(built.passing) == [(10, 2)]
@@ -221,7 +225,7 @@ def test_dims_that_belong_together_cannot_become_plain(tmp_path: Path) -> None:
     (derived,) = (
         size for size, known in made.skeleton.sizes.items() if known.failing == 13
     )
-    settled = Candidate.whole(made.skeleton).edit([Specialise(derived, Sizing.PLAIN)])
+    settled = apply(Candidate.whole(made.skeleton), [Specialise(derived, Sizing.PLAIN)])
     with pytest.raises(Exception, match="must match the size"):
         made.again(settled)
 
@@ -232,7 +236,7 @@ def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> Non
     made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
     name = made.symbol(0)
     for sizes, span in (([], (3, 100)), ([Specialise(name, Sizing.NARROW)], (3, 4))):
-        whole = Candidate.whole(made.skeleton).edit(sizes)
+        whole = apply(Candidate.whole(made.skeleton), sizes)
         built = rebuild(made.program, whole, made.values)
         again = built.exported_again(run_source(print_program(built), built))
         assert dynamic(again) == [[0], [0]]
@@ -246,7 +250,7 @@ def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
     made = case(tmp_path, Alone(), ([(16, 2)], [(10, 2)], [(13, 2)]), [{0: 3 * t + 1}])
     (symbol,) = (size for size in made.skeleton.sizes if size.isidentifier())
     for edits, span in (([], (3, 100)), ([Specialise(symbol, Sizing.NARROW)], (3, 4))):
-        whole = Candidate.whole(made.skeleton).edit(edits)
+        whole = apply(Candidate.whole(made.skeleton), edits)
         built = rebuild(made.program, whole, made.values)
         again = built.exported_again(run_source(print_program(built), built))
         assert dynamic(again) == [[0]]
@@ -255,9 +259,9 @@ def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
 
 def settled_in_all(candidate: Candidate) -> Candidate:
     """Settle whatever can be."""
-    while open_sizes := sizings(candidate):
+    while open_sizes := candidate.dynamic_sizes.sizings():
         size, (how, *_) = next(iter(open_sizes.items()))
-        candidate = candidate.edit([Specialise(size, how)])
+        candidate = apply(candidate, [Specialise(size, how)])
     return candidate
 
 
@@ -265,7 +269,7 @@ def test_settled_programs_compute_what_they_did(batches: Case) -> None:
     whole = Candidate.whole(batches.skeleton)
     tried = 0
     for name in ("", *batches.skeleton.operators):
-        candidate = whole.edit([Drop(frozenset({name}))]) if name else whole
+        candidate = apply(whole, [Drop(frozenset({name}))]) if name else whole
         before = rebuild(batches.program, candidate, batches.values)
         built = batches.again(settled_in_all(candidate))
         module = built.exported.module(check_guards=False)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import UserError, UserErrorType
 
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.worker.describe import describe
@@ -198,7 +199,7 @@ def test_values_of_computed_sizes_can_be_cut_and_exported_again(
     whole = Candidate.whole(skeleton)
     names = skeleton.operators
     prefixes = [frozenset(names[:n]) for n in range(1, len(names))]
-    cut = [whole.edit([Drop(dropped)]) for dropped in prefixes]
+    cut = [apply(whole, [Drop(dropped)]) for dropped in prefixes]
     seen: list[str] = []
     refused = 0
     for candidate in (whole, *cut):

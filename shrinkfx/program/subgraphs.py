@@ -1,4 +1,4 @@
-"""What a candidate has inside of its operators: nodes of branches and bodies.
+"""The nodes inside of operators: those of the branches and bodies that they carry.
 
 They are not kept or dropped, since nothing can be fed into a body from outside. But one
 of their operators may be bypassed as any other; what nobody uses then is gone.
@@ -7,49 +7,48 @@ of their operators may be bypassed as any other; what nobody uses then is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import TYPE_CHECKING
 
 from shrinkfx.program.skeleton import Role, Skeleton
 
-if TYPE_CHECKING:
-    from shrinkfx.program.candidate import Candidate
+Resolve = Callable[[str], str]
+"""Gives the value that the users of one really get: bypasses followed."""
 
 
-def inside(candidate: Candidate) -> tuple[str, ...]:
-    """List the nodes of subgraphs that have an effect, in program order."""
-    program = candidate.skeleton
-    used = _used(program, candidate.keep, candidate.resolve)
+def inner_nodes(program: Skeleton, keep: Set[str], resolve: Resolve) -> tuple[str, ...]:
+    """List the nodes of kept operators' subgraphs that have an effect, in order."""
+    used = _used(program, keep, resolve)
     inner = (name for name in used if program.node(name).role is Role.INNER)
     return tuple(program.in_order(inner))
 
 
-def read_inside(candidate: Candidate) -> set[str]:
+def values_inside(program: Skeleton, keep: Set[str], resolve: Resolve) -> set[str]:
     """Collect the values that subgraphs read or return, bypassed ones too."""
-    program = candidate.skeleton
-    used = _used(program, candidate.keep, candidate.resolve)
+    used = _used(program, keep, resolve)
     return {value for name in used for value in program.node(name).operands}
 
 
-def returns_an_input(candidate: Candidate, node: str, operand: str) -> bool:
+def returns_an_input(
+    program: Skeleton, resolve: Resolve, node: str, operand: str
+) -> bool:
     """Tell whether a subgraph would hand back what it was given, without ``node``.
 
     An export refuses that, as it does any result that shares memory with an input.
     """
-    program = candidate.skeleton
-    given = program.node(candidate.resolve(operand))
+    given = program.node(resolve(operand))
     if given.role is not Role.INNER or given.operands or given.operators:
         return False
-    returned = map(candidate.resolve, program.node(graph_of(node)).operands)
+    returned = map(resolve, program.node(graph_of(node)).operands)
     return node in returned
 
 
-def gone(candidate: Candidate) -> int:
+def count_bypassed(
+    program: Skeleton, keep: Set[str], bypassed: Set[str], resolve: Resolve
+) -> int:
     """Count the operators that bypasses have taken out of subgraphs."""
-    if not any(map(is_inside, candidate.bypass)):
+    if not any(map(is_inside, bypassed)):
         return 0
-    program = candidate.skeleton
-    before = _used(program, candidate.keep, lambda value: value)
-    after = _used(program, candidate.keep, candidate.resolve)
+    before = _used(program, keep, lambda value: value)
+    after = _used(program, keep, resolve)
     return sum(program.node(name).operators for name in before - after)
 
 
@@ -63,7 +62,7 @@ def graph_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _used(program: Skeleton, keep: Set[str], resolve: Callable[[str], str]) -> set[str]:
+def _used(program: Skeleton, keep: Set[str], resolve: Resolve) -> set[str]:
     """Collect subgraphs of kept operators, and the nodes that their results need."""
     carriers = program.subgraphs.keys() & keep
     stack = [graph for name in carriers for graph in program.subgraphs[name]]

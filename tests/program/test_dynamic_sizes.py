@@ -7,10 +7,9 @@ import json
 import pytest
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.apply import apply, left_of
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Sizing, Specialise
-from shrinkfx.program.fit import left_of
-from shrinkfx.program.settling import sizings
 from shrinkfx.program.skeleton import FreeSize, Skeleton, TensorType
 from shrinkfx.testing import feed, operator, size, skeleton, whole
 
@@ -38,34 +37,35 @@ def program() -> Skeleton:
 
 
 def dropping(*names: str) -> Candidate:
-    return whole(program()).edit([Drop(frozenset(names))])
+    return apply(whole(program()), [Drop(frozenset(names))])
 
 
 def test_size_that_differs_between_the_runs_stays_dynamic() -> None:
-    assert sizings(whole(program())) == {
+    assert whole(program()).dynamic_sizes.sizings() == {
         "b": [Sizing.STATIC],
         "t": [Sizing.NARROW],
         "3*t + 1": [Sizing.PLAIN],
     }
     with pytest.raises(InvalidEdit, match="t cannot be made static"):
-        whole(program()).edit([Specialise("t", Sizing.STATIC)])
+        apply(whole(program()), [Specialise("t", Sizing.STATIC)])
 
 
 def test_only_what_the_inputs_have_is_open() -> None:
-    assert set(sizings(dropping("cos"))) == {"b", "t"}
-    assert set(sizings(dropping("relu"))) == {"t", "3*t + 1"}
+    assert set(dropping("cos").dynamic_sizes.sizings()) == {"b", "t"}
+    assert set(dropping("relu").dynamic_sizes.sizings()) == {"t", "3*t + 1"}
 
 
 def test_plain_size_needs_no_symbol() -> None:
-    plain = dropping("relu").edit([PLAIN])
-    assert sizings(plain) == {}
+    plain = apply(dropping("relu"), [PLAIN])
+    assert plain.dynamic_sizes.sizings() == {}
     assert plain.sizes == {"3*t + 1": Sizing.PLAIN}
 
 
 def test_size_that_an_operator_reads_as_a_number_is_open() -> None:
     nodes = {"x": feed(value=typed("b")), "n": size("x"), "y": feed()}
-    read = whole(skeleton({**nodes, "full": operator("y n")}, sizes={"b": BATCH})).edit(
-        [STATIC]
+    read = apply(
+        whole(skeleton({**nodes, "full": operator("y n")}, sizes={"b": BATCH})),
+        [STATIC],
     )
     assert read.sizes == {"b": Sizing.STATIC}
 
@@ -73,35 +73,35 @@ def test_size_that_an_operator_reads_as_a_number_is_open() -> None:
 @pytest.mark.parametrize("edit", [STATIC, NARROW, PLAIN])
 def test_each_edit_is_a_step_down_and_done_once(edit: Specialise) -> None:
     start = whole(program())
-    settled = start.edit([edit])
+    settled = apply(start, [edit])
     assert settled.cost < start.cost
     assert settled.digest != start.digest
     assert left_of(edit, start) == edit
     assert left_of(edit, settled) is None
     with pytest.raises(InvalidEdit):
-        settled.edit([edit])
+        apply(settled, [edit])
 
 
 def test_what_was_settled_of_a_size_that_goes_is_forgotten() -> None:
-    first = whole(program()).edit([STATIC]).edit([Drop(frozenset({"relu"}))])
+    first = apply(apply(whole(program()), [STATIC]), [Drop(frozenset({"relu"}))])
     assert first == dropping("relu")
     assert first.digest == dropping("relu").digest
 
 
 def test_edits_commute() -> None:
-    together = whole(program()).edit([STATIC, NARROW, PLAIN])
-    one_by_one = whole(program()).edit([PLAIN]).edit([NARROW]).edit([STATIC])
+    together = apply(whole(program()), [STATIC, NARROW, PLAIN])
+    one_by_one = apply(apply(apply(whole(program()), [PLAIN]), [NARROW]), [STATIC])
     assert together == one_by_one
-    assert sizings(together) == {}
+    assert together.dynamic_sizes.sizings() == {}
 
 
 def test_settled_sizes_and_free_ones_survive_json() -> None:
-    before = whole(program()).edit([STATIC, PLAIN])
+    before = apply(whole(program()), [STATIC, PLAIN])
     made = Skeleton.from_json(json.loads(json.dumps(program().to_json())))
     again = Candidate.from_json(made, json.loads(json.dumps(before.to_json())))
     assert again == before
     assert again.digest == before.digest
-    assert sizings(again) == sizings(before)
+    assert again.dynamic_sizes.sizings() == before.dynamic_sizes.sizings()
 
 
 def test_candidate_without_free_sizes_says_nothing_of_them() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shrinkfx.program.apply import apply, left_of
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
-from shrinkfx.program.fit import left_of
 from shrinkfx.testing import skeleton, whole
 
 PROGRAM = skeleton({"x": "", "y": "", "z": "", "a": "x y z", "b": "a", "c": "b"})
@@ -26,7 +26,8 @@ PROGRAM = skeleton({"x": "", "y": "", "z": "", "a": "x y z", "b": "a", "c": "b"}
     ],
 )
 def test_edit_says_what_is_left_to_do(edit: Edit, left: Edit | None) -> None:
-    candidate = whole(PROGRAM).edit(
-        [Bypass("b", "a"), Replace("c", "c"), Merge(frozenset({"y", "z"}))]
+    candidate = apply(
+        whole(PROGRAM),
+        [Bypass("b", "a"), Replace("c", "c"), Merge(frozenset({"y", "z"}))],
     )
     assert left_of(edit, candidate) == left

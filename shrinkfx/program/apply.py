@@ -1,0 +1,146 @@
+"""Apply edits to a candidate: what they require of it, what is left of them to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Set
+
+import networkx as nx
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace, Specialise
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.subgraphs import graph_of, returns_an_input
+
+
+def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
+    """Apply ``edits`` as one; their order has no meaning.
+
+    Of several values for one operator's users, or for the plain one in its
+    place, the first in the program is taken: it leaves the most behind.
+
+    Raises:
+        InvalidEdit: an edit names what is not there, mixes types, replaces
+            what is plain, or nothing would be left.
+    """
+    program = candidate.skeleton
+    keep, bypass = set(candidate.keep), dict(candidate.bypass)
+    plain, sizes = dict(candidate.replace), dict(candidate.sizes)
+    groups: list[frozenset[str]] = []
+    for edit in edits:
+        _require_fit(candidate, edit)
+        match edit:
+            case Drop(nodes):
+                keep -= nodes
+            case Bypass(node, operand):
+                keep.discard(node)
+                for value in program.values_like(node, operand):
+                    bypass[value] = _first(program, operand, bypass.get(value))
+            case Replace(node, operand):
+                plain[node] = _first(program, operand, plain.get(node))
+            case Merge(inputs):
+                groups.append(inputs)
+            case Specialise(size, how):
+                sizes[size] = how
+    for value, first in _joined(candidate, groups).items():
+        (plain if value in candidate.keep else bypass)[value] = first
+    return dataclasses.replace(
+        candidate, keep=frozenset(keep), bypass=bypass, replace=plain, sizes=sizes
+    ).normalised()
+
+
+def _first(program: Skeleton, value: str, rival: str | None) -> str:
+    return value if rival is None else min(rival, value, key=program.order)
+
+
+def _joined(candidate: Candidate, groups: Iterable[frozenset[str]]) -> dict[str, str]:
+    """Map each input to the first one of all that overlapping groups hold.
+
+    An input that holds a replaced operator's own value is never that one: to
+    all others its name stands for what the plain operator yields.
+    """
+    graph: nx.Graph[str] = nx.Graph()
+    for group in groups:
+        nx.add_path(graph, sorted(group))
+    joined: dict[str, str] = {}
+    for inputs in nx.connected_components(graph):
+        first = min(inputs - candidate.keep, key=candidate.skeleton.order)
+        joined.update(dict.fromkeys(inputs - {first}, first))
+    return joined
+
+
+def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
+    """Leave out of an edit what is done already; None if that is all of it."""
+    match edit:
+        case Drop(nodes):
+            kept = nodes & candidate.keep
+            return Drop(kept) if kept else None
+        case Bypass(node):
+            there = node in candidate.keep or node in candidate.inside
+            return edit if there else None
+        case Replace(node):
+            open_to_it = node in candidate.keep and candidate.is_replaceable(node)
+            return edit if open_to_it else None
+        case Merge(inputs):
+            fed = inputs & set(candidate.inputs)
+            return Merge(fed) if len(fed) > 1 else None
+        case Specialise(size, how):
+            return (
+                edit if how in candidate.dynamic_sizes.sizings().get(size, ()) else None
+            )
+
+
+def _require_kept(candidate: Candidate, nodes: Iterable[str]) -> None:
+    missing = sorted(set(nodes) - candidate.keep)
+    if missing:
+        raise InvalidEdit(f"not in the candidate: {', '.join(missing)}")
+
+
+def _require_same_type(candidate: Candidate, node: str, operand: str) -> None:
+    skeleton = candidate.skeleton
+    if operand not in skeleton or not skeleton.values_like(node, operand):
+        raise InvalidEdit(f"{operand} is no value of the type of {node}")
+    if graph_of(operand) != graph_of(node):
+        raise InvalidEdit(f"{operand} is not of the same graph as {node}")
+    if skeleton.order(operand) >= skeleton.order(node):
+        raise InvalidEdit(f"{operand} does not come before {node}")
+
+
+def _require_inputs(candidate: Candidate, names: Set[str]) -> None:
+    if missing := sorted(names - set(candidate.inputs)):
+        raise InvalidEdit(f"no inputs: {', '.join(missing)}")
+    types = {candidate.skeleton.node(name).value for name in names}
+    if len(types) != 1 or None in types:
+        raise InvalidEdit(f"not of one type: {', '.join(sorted(names))}")
+    if names <= candidate.keep:
+        # Such an input goes by the name of the operator whose value it holds.
+        raise InvalidEdit(f"no input to stand for {', '.join(sorted(names))}")
+
+
+def _require_fit(candidate: Candidate, edit: Edit) -> None:
+    """Refuse an edit that names what is not there, mixes types, or has no use.
+
+    Raises:
+        InvalidEdit: says what does not fit.
+    """
+    match edit:
+        case Drop(nodes):
+            _require_kept(candidate, nodes)
+        case Bypass(node, operand):
+            if node not in candidate.inside:
+                _require_kept(candidate, {node})
+            _require_same_type(candidate, node, operand)
+            if returns_an_input(candidate.skeleton, candidate.resolve, node, operand):
+                raise InvalidEdit(f"without {node} an input is returned as it is")
+        case Replace(node, operand):
+            _require_kept(candidate, {node})
+            if not candidate.is_replaceable(node):
+                raise InvalidEdit(f"{node} is plain, or yields no single tensor")
+            if operand != node:
+                _require_same_type(candidate, node, operand)
+        case Merge(inputs):
+            _require_inputs(candidate, inputs)
+        case Specialise(size, how):
+            if how not in candidate.dynamic_sizes.sizings().get(size, ()):
+                raise InvalidEdit(f"the size {size} cannot be made {how}")

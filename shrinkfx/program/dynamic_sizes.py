@@ -1,0 +1,121 @@
+"""What a candidate leaves open of its sizes, and what more could be specialised.
+
+The symbols of a candidate are those in the shapes of its inputs, and those that its
+operators read as numbers. A size such as ``2*s0 + 1`` of an input is open as well:
+it may become a dim of its own, and then it needs no ``s0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from shrinkfx.program.edits import Sizing
+from shrinkfx.program.skeleton import FreeSize, Role, Skeleton
+
+
+@dataclass(frozen=True)
+class DynamicSizes:
+    """The sizes of a candidate that are not fixed, and what has been made of them.
+
+    Attributes:
+        known: what the program tells of each size, by how shapes spell it.
+        of_inputs: those in the shapes of inputs, each once.
+        read: those of the tensors that the numbers are read off which operators take.
+        made: what has been specialised, and how.
+    """
+
+    known: Mapping[str, FreeSize]
+    of_inputs: tuple[str, ...]
+    read: tuple[str, ...]
+    made: Mapping[str, Sizing]
+
+    def sizings(self) -> dict[str, list[Sizing]]:
+        """List the open sizes, each with what it may be made, least open first.
+
+        What differs between the run that passes and the one that fails stays dynamic.
+        """
+        found: dict[str, list[Sizing]] = {}
+        for symbol in sorted(self._symbols() - self.made.keys()):
+            agrees = self.known[symbol].passing == self.known[symbol].failing
+            found[symbol] = [Sizing.STATIC if agrees else Sizing.NARROW]
+        for size in self._derived():
+            known = self.known[size]
+            if size not in self.made and known.passing != known.failing:
+                found[size] = [Sizing.PLAIN]
+        return found
+
+    def in_effect(self) -> dict[str, Sizing]:
+        """Forget what was made of sizes that are gone."""
+        there = self._symbols() | set(self._derived())
+        return {size: how for size, how in self.made.items() if size in there}
+
+    def openness(self) -> int:
+        """Count what is open: each edit that specialises a size lowers it."""
+        sizes = [*self._symbols(), *self._derived()]
+        return sum(_OPEN[self.made.get(size)] for size in sizes)
+
+    def _symbols(self) -> set[str]:
+        """Find the symbols, specialised ones as well."""
+        computed = (s for s in self.of_inputs if self.made.get(s) is not Sizing.PLAIN)
+        sizes = (*computed, *self.read)
+        return {symbol for size in sizes for symbol in self.known[size].symbols}
+
+    def _derived(self) -> list[str]:
+        """List the inputs' sizes that are computed from symbols that are still open."""
+        return [
+            size
+            for size in self.of_inputs
+            if self.known[size].symbols != (size,)
+            and any(
+                self.made.get(symbol) is not Sizing.STATIC
+                for symbol in self.known[size].symbols
+            )
+        ]
+
+
+_OPEN: Mapping[Sizing | None, int] = {
+    None: 2,
+    Sizing.NARROW: 1,
+    Sizing.PLAIN: 1,
+    Sizing.STATIC: 0,
+}
+
+
+def find_dynamic_sizes(
+    skeleton: Skeleton,
+    inputs: Iterable[str],
+    operands: Iterable[str],
+    made: Mapping[str, Sizing],
+) -> DynamicSizes:
+    """Find the sizes that are not fixed in a program's inputs and in what it reads.
+
+    Args:
+        operands: of all operators.
+        made: what has been specialised, and how.
+    """
+    read = _carriers(skeleton, operands) if skeleton.sizes else ()
+    return DynamicSizes(
+        skeleton.sizes, _sizes_of(skeleton, inputs), _sizes_of(skeleton, read), made
+    )
+
+
+def _sizes_of(skeleton: Skeleton, values: Iterable[str]) -> tuple[str, ...]:
+    """List the sizes that are not fixed in the shapes of values, each once."""
+    nodes = (skeleton.node(name) for name in values)
+    shapes = (node.value.shape for node in nodes if node.value is not None)
+    found = dict.fromkeys(size for shape in shapes for size in shape)
+    return tuple(size for size in found if size in skeleton.sizes)
+
+
+def _carriers(skeleton: Skeleton, operands: Iterable[str]) -> set[str]:
+    """Find the values that the numbers among operands are read off."""
+    found, seen = set[str](), set[str]()
+    stack = list(operands)
+    while stack:
+        node = skeleton.node(stack.pop())
+        if node.role is Role.SIZE and node.name not in seen:
+            seen.add(node.name)
+            stack += node.operands
+            found.update(node.operands)
+    return found
