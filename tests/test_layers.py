@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "shrinkfx"
@@ -75,8 +76,8 @@ def room(path: Path) -> str:
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -86,7 +87,7 @@ def imports(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_module_imports_only_what_its_room_may(path: Path) -> None:
     here = room(path)
-    for name in imports(path):
+    for name in imports(path.read_text()):
         top, *rest = name.split(".")
         if top == "torch":
             assert here == "worker", f"{path} imports torch"
@@ -94,11 +95,52 @@ def test_module_imports_only_what_its_room_may(path: Path) -> None:
             assert rest[0] in ALLOWED[here] | {here}, f"{path} imports {name}"
 
 
+def dotted(path: Path) -> str:
+    """Name a module as imports do; a package's own file by the package."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def circles(sources: Mapping[str, str]) -> list[set[str]]:
+    """Find modules that import each other, lazily or for their types alone as well.
+
+    Args:
+        sources: the text of each module, by its dotted name.
+    """
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for module, text in sources.items():
+        for name in imports(text):
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            if name and name != module:
+                graph.add_edge(module, name)
+    together = nx.strongly_connected_components(graph)
+    return [found for found in together if len(found) > 1]
+
+
+def test_no_modules_import_each_other() -> None:
+    sources = {dotted(path): path.read_text() for path in modules()}
+    assert circles(sources) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import room.a",
+        "def lazily():\n    from room import a",
+        "if TYPE_CHECKING:\n    from room.a import Name",
+    ],
+)
+def test_a_circle_is_found(back: str) -> None:
+    sources = {"room.a": "from room.b import x", "room.b": back, "room.c": ""}
+    assert {"room.a", "room.b"} in circles(sources)
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_nothing_is_unpickled_outside_of_the_worker(path: Path) -> None:
     """What comes from a file of somebody else's is read where it may do harm."""
     unpicklers = {"pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"}
-    used = {name.split(".")[0] for name in imports(path)}
+    used = {name.split(".")[0] for name in imports(path.read_text())}
     assert not used & unpicklers
 
 

@@ -18,11 +18,12 @@ from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import INTERRUPTED, Job, server_for
 from shrinkfx.run.kept import result_of
 from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.observe import find_subject
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.remembering import recall_subject
 from shrinkfx.run.result import Verified, conclude, sum_up
 from shrinkfx.run.session import at_work, finish, how_to_go_on
-from shrinkfx.run.subject import Subject, find_subject
+from shrinkfx.run.subject import Subject
 from shrinkfx.run.verifying import Verification
 from shrinkfx.search.events import Caught, Listener, Seen
 

@@ -19,8 +19,8 @@ from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.session import content_of
-from shrinkfx.run.subject import BASELINE_TIMEOUT_S
 from shrinkfx.run.unchanged import has_begun
 from shrinkfx.search.examples import Example, judge_example
 from shrinkfx.search.journal import SweepJournal

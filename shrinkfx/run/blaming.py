@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shrinkfx import scratch
 from shrinkfx.check.blaming import interrogate
 from shrinkfx.failure.blame import Evidence, suspects, ties
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.run.building import choose_build
+from shrinkfx.run.describing import Described
 from shrinkfx.run.job import Job
-
-if TYPE_CHECKING:
-    from shrinkfx.run.describing import Described
-    from shrinkfx.run.subject import Subject
+from shrinkfx.run.subject import Subject
 
 _SHOWN = 3
 """Suspects, or ties of them, that are worth a line to whoever waits."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.messages import MANY_BYTES, Backend, Build, Step, Weights
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
 from shrinkfx.run.job import Job
-
-if TYPE_CHECKING:
-    from shrinkfx.run.subject import Subject
+from shrinkfx.run.subject import Subject
 
 
 def can_build_fast(job: Job, server: Server) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from shrinkfx.check.baseline import describe
 from shrinkfx.errors import LoadError, NotCuttable
@@ -13,9 +12,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.blaming import with_suspects
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
-
-if TYPE_CHECKING:
-    from shrinkfx.run.subject import Subject
+from shrinkfx.run.subject import Subject
 
 logger = logging.getLogger(__name__)
 

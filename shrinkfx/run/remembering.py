@@ -19,7 +19,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job
-from shrinkfx.run.subject import Subject, find_subject
+from shrinkfx.run.observe import find_subject
+from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_same_versions
 
 _FACT = "baseline"

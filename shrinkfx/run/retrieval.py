@@ -21,9 +21,10 @@ from shrinkfx.report.summary import DIGITS, Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job, server_for
 from shrinkfx.run.memory import examine
+from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.session import JOURNAL
-from shrinkfx.run.subject import BASELINE_TIMEOUT_S, Subject
+from shrinkfx.run.subject import Subject
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Asked, Journal
 

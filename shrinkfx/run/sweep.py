@@ -18,8 +18,8 @@ from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.run.at_sizes import QUIET_THREADS, Runner, settle_settings
 from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.session import JOURNAL, at_work, finish
-from shrinkfx.run.subject import BASELINE_TIMEOUT_S
 from shrinkfx.run.swept import Searched, Swept, conclude
 from shrinkfx.search.events import Failed, Listener, Spanned, Tried
 from shrinkfx.search.examples import Example, Examples

@@ -15,8 +15,8 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.held import shared_weights
-from shrinkfx.worker.load import MUTATIONS, Inputs
-from shrinkfx.worker.values import SEED, copy_of, flat_inputs
+from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
+from shrinkfx.worker.values import SEED, copy_of
 
 
 @dataclass(frozen=True)

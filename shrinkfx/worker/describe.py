@@ -17,9 +17,8 @@ from torch.export.graph_signature import InputKind
 
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.worker.held import calls_mutable
-from shrinkfx.worker.load import MUTATIONS, Program
+from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
 from shrinkfx.worker.sizes import bind, nbytes, sizes_of
-from shrinkfx.worker.values import flat_inputs
 
 _SIZE_OPERATORS = frozenset(
     {

@@ -28,10 +28,10 @@ from shrinkfx.program.sizes import beside
 from shrinkfx.worker.custom import is_custom
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.lies import is_branching
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.promises import Promises, broken, promised_by
 from shrinkfx.worker.space import find_space
-from shrinkfx.worker.values import SEED, copy_of, flat_inputs
+from shrinkfx.worker.values import SEED, copy_of
 
 _MOST_BYTES = 1 << 28
 """Arguments beyond that are not copied, so no writes to them are seen."""

@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.sizes import holds, names_in
-from shrinkfx.worker.given import Inputs
-from shrinkfx.worker.space import find_space, user_placeholders
+from shrinkfx.worker.model import Inputs, user_placeholders
+from shrinkfx.worker.space import find_space
 
 
 def require_declared_sizes(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch.utils import _pytree as pytree
@@ -12,18 +11,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.errors import LoadError
 from shrinkfx.worker.archive import disarmed, why_unreadable
 from shrinkfx.worker.containers import require_tree
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Arguments of one call, in the program's own structure."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-    def flat(self) -> list[Any]:
-        leaves: list[Any] = pytree.tree_leaves((self.args, self.kwargs))
-        return leaves
+from shrinkfx.worker.model import Inputs
 
 
 def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:

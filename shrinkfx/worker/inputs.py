@@ -14,11 +14,11 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.given import Inputs, as_inputs
-from shrinkfx.worker.load import Program, import_file
+from shrinkfx.worker.given import as_inputs
+from shrinkfx.worker.load import import_file
+from shrinkfx.worker.model import Inputs, Program, flat_inputs, user_placeholders
 from shrinkfx.worker.sizes import bind, evaluate
-from shrinkfx.worker.space import user_placeholders
-from shrinkfx.worker.values import flat_inputs, restride
+from shrinkfx.worker.values import restride
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 

@@ -8,14 +8,13 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
@@ -23,48 +22,18 @@ from shrinkfx.program.messages import Backend, Setup
 from shrinkfx.worker.archive import read_program
 from shrinkfx.worker.containers import trust
 from shrinkfx.worker.devices import is_for_cuda, on_cpu, read_cuda_storages_on_cpu
+from shrinkfx.worker.fitting import require_declared_sizes
 from shrinkfx.worker.functional import without_writes
-from shrinkfx.worker.given import (
-    Inputs,
-    in_order_of,
-    read_inputs,
-    require_same_structure,
-)
+from shrinkfx.worker.given import in_order_of, read_inputs, require_same_structure
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.scripted import trusting_new_classes
 from shrinkfx.worker.wall import behind_wall, limited_memory
-
-MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
-"""Kinds of outputs that are written back instead of returned; they come first."""
 
 _TIMES, _MORE_BYTES = 16, 4 << 30
 """What reading may take of memory, by what lies in the files, and in any case."""
 
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 """Where the compiled program is told to check its inputs, it may be handed any."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """What is reduced.
-
-    Attributes:
-        original: as the file holds it.
-        graph: what candidates are cut from: without in-place operators, unless
-            the failure needs those.
-        example: the inputs it was exported with.
-        failing: the inputs it fails on; ``example`` itself where none are given.
-        passing: near inputs on which it passes and must go on to, or None.
-    """
-
-    original: ExportedProgram
-    graph: ExportedProgram
-    example: Inputs
-    failing: Inputs
-    passing: Inputs | None = None
-
-    def as_exported(self) -> Program:
-        """Cut from the original itself, in-place operators and all."""
-        return replace(self, graph=self.original)
 
 
 def preload(names: Sequence[str]) -> dict[str, str]:
@@ -212,8 +181,6 @@ def _fitted(setup: Setup, program: Program, given: Inputs) -> Inputs:
     names = _names(program.original)
     require_same_structure(setup.inputs, program.example, given, names)
     if os.environ.get(_CHECKS_INPUTS) != "1":
-        from shrinkfx.worker.fitting import require_declared_sizes
-
         require_declared_sizes(setup.inputs, program.original, program.example, given)
     return given
 

@@ -19,8 +19,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.utils import _pytree as pytree
 
-from shrinkfx.worker.load import Inputs, Program
-from shrinkfx.worker.values import SEED, copy_of, flat_inputs
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.values import SEED, copy_of
 
 Taken = Mapping[str, bool]
 """Predicates by the path of their ``cond``, such as ``cond_1.cond``."""

@@ -36,8 +36,9 @@ from shrinkfx.worker.describe import (
 from shrinkfx.worker.devices import save_for_cuda
 from shrinkfx.worker.examine import examine
 from shrinkfx.worker.inputs import inputs_at
-from shrinkfx.worker.load import Program, load
+from shrinkfx.worker.load import load
 from shrinkfx.worker.memory import guard_pages
+from shrinkfx.worker.model import Program
 from shrinkfx.worker.opened import with_open_branches
 from shrinkfx.worker.preloaded import register
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild

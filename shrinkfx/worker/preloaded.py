@@ -18,7 +18,8 @@ from shrinkfx.program.messages import Backend, Setup
 from shrinkfx.worker import stranger
 from shrinkfx.worker.backends import interpreter
 from shrinkfx.worker.changes import Snapshot, registrations
-from shrinkfx.worker.load import Program, load
+from shrinkfx.worker.load import load
+from shrinkfx.worker.model import Program
 from shrinkfx.worker.scripted import trusting_new_classes
 from shrinkfx.worker.witness import Witness
 

@@ -28,12 +28,12 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.describe import tensor_type
 from shrinkfx.worker.inside import shorten_subgraphs
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.returned import Returned, returned
 from shrinkfx.worker.settled import Settled
 from shrinkfx.worker.sizes import Sizes, bind, evaluate
 from shrinkfx.worker.symbols import CannotRebuild, Symbols, symbols_in
-from shrinkfx.worker.values import Values, flat_inputs, restride
+from shrinkfx.worker.values import Values, restride
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,

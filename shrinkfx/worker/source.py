@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from shrinkfx.worker.declared import dynamic_shapes
 from shrinkfx.worker.literals import Written, write_tensor
-from shrinkfx.worker.load import MUTATIONS
+from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.printer import GraphPrinter, Unprintable
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.scripted import bytes_of, expression_for

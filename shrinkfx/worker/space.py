@@ -8,13 +8,11 @@ from typing import Any
 
 import sympy
 import torch
-from torch import fx
 from torch.export import ExportedProgram
 from torch.utils._sympy.printers import PythonPrinter
 
 from shrinkfx.program.sizes import Place, Space, Symbol, names_in
-from shrinkfx.worker.load import Inputs
-from shrinkfx.worker.values import flat_inputs
+from shrinkfx.worker.model import Inputs, user_placeholders
 
 _print = PythonPrinter().doprint
 
@@ -39,14 +37,6 @@ def find_space(exported: ExportedProgram, inputs: Inputs) -> Space:
         conditions=tuple(_conditions(exported, set(named))),
         tensors=tuple(_tensors(exported, symbols)),
     )
-
-
-def user_placeholders(exported: ExportedProgram, inputs: Inputs) -> list[fx.Node]:
-    """List the nodes that take the flat inputs: those behind the weights."""
-    nodes = [n for n in exported.graph.nodes if n.op == "placeholder"]
-    total = len(flat_inputs(exported, inputs))
-    weights = total - len(torch.utils._pytree.tree_leaves((inputs.args, inputs.kwargs)))
-    return nodes[weights:]
 
 
 def _places(

@@ -18,7 +18,7 @@ from shrinkfx.worker import uninitialised
 from shrinkfx.worker.disk import require_space_for_values
 from shrinkfx.worker.held import Views, shared_weights, weights_of
 from shrinkfx.worker.lies import Lies, Watcher
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.scripted import copied_objects, copy_of_object
 from shrinkfx.worker.sizes import bind
 
@@ -197,17 +197,6 @@ class _Recorder(Watcher):
             advice = "free some space, or set TMPDIR to a folder that has more"
             reason = f"the eager values cannot be stored: {error}"
             raise LoadError(str(path.parent), reason, advice) from error
-
-
-def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
-    """List what a program's graph takes: its weights, then the inputs flattened.
-
-    The program's own way refuses sizes outside of its ranges; the example is inside.
-    """
-    assert exported.example_inputs is not None
-    example = exported._graph_module_flat_inputs(*exported.example_inputs)
-    given = pytree.tree_leaves((inputs.args, inputs.kwargs))
-    return [*example[: len(example) - len(given)], *given]
 
 
 def _scalars(folder: Path) -> dict[str, Scalar]:

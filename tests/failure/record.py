@@ -48,7 +48,8 @@ from shrinkfx.report.definitions import Definitions  # noqa: E402
 from shrinkfx.report.header import About  # noqa: E402
 from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
 from shrinkfx.worker.backends import aoti  # noqa: E402
-from shrinkfx.worker.load import Inputs, Program, load  # noqa: E402
+from shrinkfx.worker.load import load  # noqa: E402
+from shrinkfx.worker.model import Inputs, Program  # noqa: E402
 from shrinkfx.worker.perform import Worker  # noqa: E402
 from shrinkfx.worker.serve import serve, take_line  # noqa: E402
 from shrinkfx.worker.supervise import Note, Work  # noqa: E402

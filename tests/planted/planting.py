@@ -13,8 +13,9 @@ from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.job import Job
+from shrinkfx.run.observe import find_subject
 from shrinkfx.run.reduction import Found, reduce
-from shrinkfx.run.subject import Subject, find_subject
+from shrinkfx.run.subject import Subject
 from shrinkfx.search.events import ignore
 
 PRELOAD = Path(__file__).with_name("fake_backend.py")

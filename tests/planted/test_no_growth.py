@@ -18,8 +18,9 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.run.job import Job
+from shrinkfx.run.observe import find_subject
 from shrinkfx.run.session import at_work
-from shrinkfx.run.subject import Subject, find_subject
+from shrinkfx.run.subject import Subject
 from shrinkfx.search.events import Checked, Event
 from shrinkfx.search.reducer import Reducer
 

@@ -30,7 +30,8 @@ from shrinkfx.strategies.bypass_inside import BypassInside
 from shrinkfx.testing import PLANTED
 from shrinkfx.worker.compare import unstable
 from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import Inputs, Program, load
+from shrinkfx.worker.load import load
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.sizes import Sizes, evaluate
 from shrinkfx.worker.source import Unprintable, export_source

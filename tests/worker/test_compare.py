@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.worker.compare import USUAL, Closeness, compare, in_float64, unstable
-from shrinkfx.worker.load import Inputs
+from shrinkfx.worker.model import Inputs
 
 
 def difference(

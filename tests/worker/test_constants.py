@@ -19,7 +19,7 @@ from shrinkfx.program.messages import MANY_BYTES, Setup, Weights
 from shrinkfx.worker.attempt import attempt
 from shrinkfx.worker.backends import aoti, constants
 from shrinkfx.worker.backends.constants import CannotKeepBeside
-from shrinkfx.worker.given import Inputs
+from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.rebuild import Rebuilt
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from torch.export import export
 from shrinkfx.errors import LoadError
 from shrinkfx.worker import disk
 from shrinkfx.worker.disk import require_space_for_values, require_space_for_weights
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.values import Values
 
 

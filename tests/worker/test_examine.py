@@ -18,7 +18,7 @@ from torch.export import Dim
 from shrinkfx.program.messages import Ending, Request, Setup, Task
 from shrinkfx.worker.custom import custom_operators as custom_in
 from shrinkfx.worker.examine import examine
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.perform import Worker
 from shrinkfx.worker.supervise import become_subreaper, supervise
 

@@ -9,7 +9,8 @@ from torch.export import Dim
 from zoo import Fixing, export
 
 from shrinkfx.program.messages import Setup
-from shrinkfx.worker.load import Program, load
+from shrinkfx.worker.load import load
+from shrinkfx.worker.model import Program
 
 
 def loaded(exported: torch.export.ExportedProgram, folder: Path) -> Program:

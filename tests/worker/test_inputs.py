@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram, export
 from shrinkfx.errors import LoadError
 from shrinkfx.program.sizes import Place, Space, Symbol
 from shrinkfx.worker.inputs import inputs_at
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.space import find_space
 
 

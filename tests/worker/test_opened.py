@@ -16,7 +16,8 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.messages import Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import Inputs, Program, load
+from shrinkfx.worker.load import load
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.opened import branches_taken, with_open_branches
 from shrinkfx.worker.perform import Worker
 from shrinkfx.worker.rebuild import rebuild

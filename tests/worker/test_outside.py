@@ -15,7 +15,7 @@ from torch.export import Dim, export
 from shrinkfx.program.messages import Setup
 from shrinkfx.worker.attempt import attempt_outside
 from shrinkfx.worker.backends import aoti
-from shrinkfx.worker.load import Inputs
+from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.rebuild import Rebuilt
 
 

@@ -14,7 +14,7 @@ from torch.export import Dim, export
 from shrinkfx.program.messages import Setup
 from shrinkfx.worker import attempt as module
 from shrinkfx.worker.attempt import attempt
-from shrinkfx.worker.load import Inputs
+from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.rebuild import Rebuilt
 
 Compiled = Callable[[Tensor], Any]

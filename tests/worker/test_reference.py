@@ -17,7 +17,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.compare import in_float64
 from shrinkfx.worker.describe import describe, keeps_state, mutates
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.reference import Reference
 from shrinkfx.worker.source import print_program, run_source

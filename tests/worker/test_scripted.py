@@ -25,7 +25,8 @@ from shrinkfx.report.repro import SCRIPT_OBJECT
 from shrinkfx.worker import scripted
 from shrinkfx.worker.archive import disarmed
 from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import Program, load, preload
+from shrinkfx.worker.load import load, preload
+from shrinkfx.worker.model import Program
 from shrinkfx.worker.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.refused import Refused
 from shrinkfx.worker.source import export_source, long_values, print_program

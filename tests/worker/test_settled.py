@@ -17,7 +17,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Sizing, Specialise
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.source import print_program, run_source
 from shrinkfx.worker.values import Recorded, Values

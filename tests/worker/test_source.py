@@ -15,7 +15,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.source import (
     Printed,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim, export
 
-from shrinkfx.worker.load import Inputs, Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.values import Recorded, Values, run_eager
 
 

@@ -14,12 +14,11 @@ from torch.utils._pytree import tree_leaves
 
 from shrinkfx.worker.backends.stand_ins import Contract, Externs, fresh
 from shrinkfx.worker.describe import mutates
-from shrinkfx.worker.load import Inputs
 from shrinkfx.worker.memory.arena import distinct, exact
 from shrinkfx.worker.memory.bounds import CHECKER
 from shrinkfx.worker.memory.findings import Finding, Probe, Report, Unsupported
 from shrinkfx.worker.memory.partial import Spreading
-from shrinkfx.worker.values import flat_inputs
+from shrinkfx.worker.model import Inputs, flat_inputs
 
 _WEIGHTS = {
     InputKind.PARAMETER: "weight",

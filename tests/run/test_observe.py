@@ -14,7 +14,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.messages import Backend, Ending, Ready
 from shrinkfx.run.job import Job
-from shrinkfx.run.subject import find_subject
+from shrinkfx.run.observe import find_subject
 from shrinkfx.search.events import ignore
 from shrinkfx.testing import chain
 from shrinkfx.validation import require_sense

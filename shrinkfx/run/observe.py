@@ -1,0 +1,118 @@
+"""First phase: see the failure, in the file's program and in a form to cut."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from shrinkfx.check.command import Command
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.patience import time_limit
+from shrinkfx.check.server import Server
+from shrinkfx.errors import BudgetExhausted, UsageError
+from shrinkfx.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.messages import Backend, Build
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.building import can_build_fast, place_of_weights
+from shrinkfx.run.cutting import in_a_form_that_fails
+from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.examining import examine_operators
+from shrinkfx.run.job import Job
+from shrinkfx.run.subject import Subject
+from shrinkfx.run.unchanged import find_unchanged
+
+BASELINE_TIMEOUT_S = 600.0
+"""Seconds that a run of the unchanged program may take without ``timeout_s``."""
+
+
+def find_subject(job: Job, server: Server) -> Subject:
+    """See the program fail, and find the form of it that fails and can be cut.
+
+    Raises:
+        LoadError: eager cannot run it.
+        NotReproducible: it does not fail as asked.
+    """
+    meter = job.meters["baseline"]
+    meter.cpu_seconds += server.ready.cpu_seconds
+    compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
+    if server.ready.backend != Backend.INTERPRETER:
+        _refuse_probes(job.options)
+    check, cwd = job.options.check, job.options.cwd
+    command = Command.parse(check, cwd) if check else None
+    build = Build.FAST if can_build_fast(job, server) else Build.STOCK
+    with _telling_that_nothing_was_seen():
+        compiler, described = describe_program(job, compiler)
+        examine_operators(job, compiler, described)
+        compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
+        if ignored := server.ready.ignored_options:
+            job.warnings.append(_IGNORED.format(", ".join(ignored)))
+            job.note(job.warnings[-1])
+        asked = job, server, compiler, described, command, build
+        unchanged = find_unchanged(*asked)
+    base = unchanged.base
+    job.warnings += [base.warning] if base.warning else []
+    limits = job.limits(time_limit(base.seconds))
+    compiler = compiler.with_options(**unchanged.options, **job.options.closeness)
+    compiler = compiler.with_limits(limits, meter)
+    skeleton = described.skeleton
+    before = Sizes(
+        operators=skeleton.original_operators,
+        nodes=skeleton.original_nodes,
+        inputs=described.inputs,
+        dynamic_dims=described.dynamic_dims,
+    )
+    if build is Build.FAST:
+        compiler = compiler.with_options(build=build)
+    whole = Candidate.whole(skeleton)
+    found = (base.target, base.rate, command, unchanged.guarding)
+    subject = Subject(whole, before, compiler, *found)
+    subject = _in_a_form_that_fails(job, subject, described)
+    compiler = subject.compiler.with_limits(limits, job.meters["search"])
+    return replace(subject, compiler=compiler)
+
+
+def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
+    """Find out which form of the program can be cut, if there is time to ask."""
+    known = list(job.lies), list(job.warnings)
+    if job.budget.has(job.budget.check_s * _FAST):
+        with contextlib.suppress(BudgetExhausted):
+            return in_a_form_that_fails(job, subject, described)
+    job.lies[:], job.warnings[:] = known
+    return replace(subject, unasked=_NO_SEARCH.format(job.budget.seconds / 60))
+
+
+_FAST = 0.5
+"""What the fast build takes of a first check's time, at the least."""
+
+_NO_SEARCH = "{:.1f} minutes went into seeing the failure, and left none for a search"
+
+
+@contextlib.contextmanager
+def _telling_that_nothing_was_seen() -> Iterator[None]:
+    """Say how far it came where the minutes end before the failure was seen."""
+    try:
+        yield
+    except BudgetExhausted as spent:
+        raise BudgetExhausted(
+            f"{spent}\nthe program had not shown its failure by then, so that there is "
+            "nothing to write"
+        ) from spent
+
+
+def _refuse_probes(options: Options) -> None:
+    """Refuse what only the interpreter can do.
+
+    Raises:
+        UsageError: that is asked for.
+    """
+    for name, asked in (("probe", options.probe), ("all-probes", options.all_probes)):
+        if asked:
+            raise UsageError(f"--{name} is for CUDA without a GPU: add --device cuda")
+
+
+_IGNORED = (
+    "the interpreter has settings of its own for {}: a failure that needs the chosen "
+    "ones does not show"
+)
