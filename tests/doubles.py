@@ -6,15 +6,38 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.program.messages import CheckOptions, CheckOriginal, Ending, Request, Task
 
 Arguments = Mapping[str, Any]
+
+
+def asked_of(request: Request) -> Arguments:
+    """Gather a request's task and those of its options that are no defaults."""
+    usual = asdict(CheckOptions())
+    options = asdict(request.options)
+    chosen = {name: v for name, v in options.items() if v != usual[name]}
+    return {**chosen, **asdict(request.task)}
+
+
+def request_of(
+    vice: str,
+    *,
+    task: Task = CheckOriginal(),  # noqa: B008 - frozen
+    timeout_s: float = 60.0,
+    **arguments: Any,
+) -> Request:
+    """Ask for one of ``check/vices.py``, whatever the task.
+
+    It is named where settings of Inductor would be.
+    """
+    options = CheckOptions(inductor={"vice": vice, **arguments})
+    return Request(task, options, timeout_s=timeout_s)
 
 
 class FakeServer:
@@ -25,8 +48,9 @@ class FakeServer:
         self.asked: list[Arguments] = []
 
     def ask(self, request: Request) -> Ending:
-        self.asked.append(request.arguments)
-        return self._answer(request.arguments)
+        asked = asked_of(request)
+        self.asked.append(asked)
+        return self._answer(asked)
 
 
 class Minutes:
@@ -75,7 +99,7 @@ class TimedServer:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        package = request.arguments.get("package")
+        package = request.options.package
         is_compiled = package in self._packages
         self._packages |= {package} if package else set()
         seconds = self.run_s if is_compiled else self.compile_s

@@ -119,7 +119,7 @@ def plain_runs(compiler: Compiler, candidate: Candidate) -> Iterator[Observation
     with scratch.folder("package") as folder:
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
-            yield kept.without("guard_pages").candidate(candidate)
+            yield kept.with_options(guard_pages=Guard.OFF).candidate(candidate)
 
 
 def seen_plainly(

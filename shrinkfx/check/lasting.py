@@ -12,7 +12,7 @@ from typing import Any
 
 from shrinkfx.check.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
-from shrinkfx.program.messages import Ending, Request, Task
+from shrinkfx.program.messages import Describe, Ending, Request, Task
 
 LIVES = 6
 """Times in a row that a process may die without an answer between."""
@@ -48,7 +48,7 @@ class LastingServer(Server):
         self,
         *,
         seconds_left: Callable[[], float | None] = lambda: None,
-        asking: Callable[[str], None] = lambda task: None,
+        asking: Callable[[Task], None] = lambda task: None,
         answered: Callable[[], None] = lambda: None,
         heard: Callable[[Ending], None] = lambda ending: None,
         folders: tuple[Path, ...] = (),
@@ -73,7 +73,7 @@ class LastingServer(Server):
         """
         self._asking(request.task)
         ending = self._asked_in_time(request)
-        if request.task == Task.DESCRIBE and ending.answer:
+        if isinstance(request.task, Describe) and ending.answer:
             self._described = request
         _refuse_if_full(ending, self._folders)
         self._answered()

@@ -22,7 +22,14 @@ from shrinkfx.failure.threads import is_of_any_thread, is_without_words
 from shrinkfx.failure.transcript import as_check
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.beside import ONLY_ON
-from shrinkfx.program.messages import Ending, Guard, Probe, Request, Task
+from shrinkfx.program.messages import (
+    CheckOptions,
+    Ending,
+    Guard,
+    Probe,
+    Request,
+    RunScript,
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class ScriptRunner:
     server: Asks
     limits: Limits
     meter: Meter
-    probe: str = Probe.REAL
+    probe: Probe = Probe.REAL
     guard: Guard = Guard.OFF
     note: Callable[[str], None] = lambda _: None
     times: list[float] = field(default_factory=list)
@@ -69,13 +76,8 @@ class ScriptRunner:
 
     def _request(self, script: Path, *, fresh: bool) -> Request:
         return Request(
-            Task.SCRIPT,
-            {
-                "path": str(script),
-                "cwd": str(script.parent),
-                "probe": self.probe,
-                "guard_pages": self.guard,
-            },
+            RunScript(str(script), str(script.parent)),
+            CheckOptions(probe=self.probe, guard_pages=self.guard),
             timeout_s=self.limits.timeout_s,
             max_rss_bytes=self.limits.max_rss_bytes,
             fresh=fresh,

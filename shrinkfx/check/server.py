@@ -151,10 +151,10 @@ class Server:
         with held_interrupt() as interrupted:
             try:
                 self._write(request.to_line(), _GRACE_S)
-                if not self._wait(patience, request.task, interrupted):
+                if not self._wait(patience, request.task.doing, interrupted):
                     self._write('"cancel"\n', _GRACE_S)
                     self._wait(_GRACE_S, "cancelling")
-                ending = self._take(Ending, request.task)
+                ending = self._take(Ending, request.task.doing)
             except BaseException:
                 self._process.kill()  # what it may still say answers nothing
                 raise

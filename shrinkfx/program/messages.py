@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Self
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 from shrinkfx.program.words import plain
 
@@ -23,19 +24,41 @@ colon, and a number of its own."""
 
 @dataclass(frozen=True)
 class Message:
-    """A record that is one line of JSON and back."""
+    """A record that is one line of JSON and back; an unknown field is an error."""
 
     def to_line(self) -> str:
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        known = {f.name for f in fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        """Read a record; what JSON does not have (enums, tuples, records) is made anew.
+
+        Raises:
+            TypeError: a field is unknown, or one without a default is missing.
+            ValueError: a value is none of its enum's.
+        """
+        hints = get_type_hints(cls)
+        if unknown := sorted(data.keys() - {f.name for f in fields(cls)}):
+            raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
+        return cls(**{name: _read(hints[name], value) for name, value in data.items()})
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
         return cls.from_json(json.loads(line))
+
+
+def _read(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
+    """Make of a JSON value what a field's type says."""
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(h for h in get_args(hint) if h is not NoneType)
+        return None if value is None else _read(hint, value)
+    if get_origin(hint) is tuple:
+        return tuple(_read(get_args(hint)[0], item) for item in value)
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return hint.from_json(value)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return hint(value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -57,37 +80,6 @@ def _plain_value(value: object) -> object:
     if isinstance(value, list):  # of texts, at the most; else its objects were met
         return [plain(text) if isinstance(text, str) else text for text in value]
     return value
-
-
-class Task(StrEnum):
-    """What a child can be asked to do."""
-
-    DESCRIBE = "describe"
-    """Run the original in eager, keep every value, answer with the skeleton."""
-    EXAMINE = "examine"
-    """Run the original in eager at several sizes, and watch its custom operators."""
-    ORIGINAL = "original"
-    """Compile and run the program exactly as the file holds it."""
-    CANDIDATE = "candidate"
-    """Rebuild a candidate, compile it and run it."""
-    SAVE = "save"
-    """Rebuild a candidate, run it in eager and save it: for a user's command."""
-    WRITE = "write"
-    """Save a candidate as ``.pt2`` and print it as Python."""
-    SPACE = "space"
-    """List the sizes that the original leaves open."""
-    COMPILE = "compile"
-    """Compile the original into the package that ``SIZES`` runs."""
-    SIZES = "sizes"
-    """Run the original at given sizes, on inputs made for them."""
-    INPUTS = "inputs"
-    """Save the inputs that ``SIZES`` makes."""
-    REGISTER = "register"
-    """Run what registers operators, and a program that needs them, in eager."""
-    SCRIPT = "script"
-    """Run a Python file as ``__main__``."""
-    COMMAND = "command"
-    """Become a command of the user's."""
 
 
 class Backend(StrEnum):
@@ -184,9 +176,253 @@ class Setup(Message):
     reading_cpu_s: float = 300.0
     max_disk_bytes: int | None = None
 
-    def __post_init__(self) -> None:
-        # JSON has no tuples.
-        object.__setattr__(self, "preloads", tuple(self.preloads))
+
+class GraphForm(StrEnum):
+    """The graph that candidates are cut from."""
+
+    FUNCTIONAL = "functional"
+    """Without in-place operators, as Inductor itself sees a program."""
+    IN_PLACE = "in-place"
+    """As the file holds it."""
+    INLINED_COND = "inlined-cond"
+    """Functional, with the branches that it takes in the place of ``cond``."""
+
+
+class Printed(StrEnum):
+    """What is compiled of a candidate."""
+
+    PROGRAM = "program"
+    """The graph that it was rebuilt as."""
+    SOURCE = "source"
+    """What is exported when that is printed as Python and run."""
+
+
+@dataclass(frozen=True)
+class CheckOptions(Message):
+    """How a program is made, compiled, run and judged in a check.
+
+    Attributes:
+        graph: what it is cut from.
+        form: what of it is compiled.
+        build: how its library is built.
+        only: with the fast build, the one step that is asked about; None for all.
+        weights: where a compiled program has them.
+        package: a file: the first check compiles into it, later ones run what is there.
+        inductor: settings besides the user's own.
+        fallback_random: draw eager's random numbers.
+        sanity: check its inputs and the values of each kernel.
+        sanitize: build with AddressSanitizer.
+        guard_pages: what tensors lie against.
+        probe: what the interpreter looks at; None where it runs nothing.
+        calls: of the program in one run.
+        runs: how often a child may run a program that passes.
+        reference: compare with eager.
+        taps: inner values that are returned and compared as well.
+        sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
+        rtol: what is close to eager's value, relative to it; None for what usually is.
+        atol: likewise, absolute.
+        strict: compare strides, too.
+        evidence: a file for what the failure may come from, or None.
+    """
+
+    graph: GraphForm = GraphForm.FUNCTIONAL
+    form: Printed = Printed.PROGRAM
+    build: Build = Build.STOCK
+    only: Step | None = None
+    weights: Weights = Weights.INSIDE
+    package: str | None = None
+    inductor: Mapping[str, Any] = field(default_factory=dict)
+    fallback_random: bool = False
+    sanity: bool = False
+    sanitize: bool = False
+    guard_pages: Guard = Guard.OFF
+    probe: Probe | None = None
+    calls: int = 1
+    runs: int = 1
+    reference: bool = True
+    taps: tuple[str, ...] = ()
+    sought: str = ""
+    rtol: float | None = None
+    atol: float | None = None
+    strict: bool = False
+    evidence: str | None = None
+
+
+@dataclass(frozen=True)
+class Task(Message):
+    """What a child is asked to do; see its subclasses.
+
+    Attributes:
+        doing: what takes the time meanwhile, in words for whoever waits.
+    """
+
+    doing: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Describe(Task):
+    """Run the original in eager, keep every value, answer with the skeleton."""
+
+    doing = "running the program in eager"
+
+
+@dataclass(frozen=True)
+class Examine(Task):
+    """Run the original in eager at several sizes, and watch its custom operators.
+
+    Attributes:
+        findings: a file, a line of JSON each.
+        seconds: that it may take.
+    """
+
+    doing = "running the program in eager, with an eye on custom operators"
+
+    findings: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CheckOriginal(Task):
+    """Compile and run the program exactly as the file holds it."""
+
+    doing = "compiling or running the program as it is"
+
+
+@dataclass(frozen=True)
+class CheckCandidate(Task):
+    """Rebuild a candidate, compile it and run it.
+
+    Attributes:
+        candidate: as ``Candidate.to_json`` has it.
+    """
+
+    doing = "compiling or running a candidate"
+
+    candidate: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SaveCandidate(Task):
+    """Rebuild a candidate, run it in eager and save it: for a user's command.
+
+    Attributes:
+        path: of the ``.pt2``.
+        inputs: a file for its inputs.
+    """
+
+    doing = "running a candidate in eager, and saving it"
+
+    candidate: Mapping[str, Any]
+    path: str
+    inputs: str
+
+
+@dataclass(frozen=True)
+class WriteCandidate(Task):
+    """Save a candidate as ``.pt2`` and print it as Python.
+
+    Attributes:
+        path: of the ``.pt2``.
+        data: a file for values that are too long for Python.
+    """
+
+    doing = "writing the result"
+
+    candidate: Mapping[str, Any]
+    path: str
+    data: str
+
+
+@dataclass(frozen=True)
+class FindSpace(Task):
+    """List the sizes that the original leaves open."""
+
+    doing = "reading its sizes"
+
+
+@dataclass(frozen=True)
+class CompileOriginal(Task):
+    """Compile the original into the package that ``CheckAtSizes`` runs."""
+
+    doing = "compiling the program"
+
+
+@dataclass(frozen=True)
+class CheckAtSizes(Task):
+    """Run the original at given sizes, on inputs made for them.
+
+    Attributes:
+        sizes: a number for each symbol.
+        outside: the program does not declare them, and must refuse them.
+    """
+
+    doing = "running the program at some sizes"
+
+    sizes: Mapping[str, int]
+    seed: int
+    outside: bool = False
+
+
+@dataclass(frozen=True)
+class SaveInputs(Task):
+    """Save the inputs that ``CheckAtSizes`` makes.
+
+    Attributes:
+        passing: sizes of the run before, on which it passes; None for no such run.
+    """
+
+    doing = "saving inputs"
+
+    sizes: Mapping[str, int]
+    seed: int
+    path: str
+    passing: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class RunPreload(Task):
+    """Run what registers operators, and a program that needs them, in eager.
+
+    Attributes:
+        path: of the Python file that registers them.
+        model: of the ``.pt2`` that needs them.
+        operators: what it must register.
+    """
+
+    doing = "looking for what of the preloads is needed"
+
+    path: str
+    model: str
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunScript(Task):
+    """Run a Python file as ``__main__``.
+
+    Attributes:
+        cwd: the folder that it runs in.
+    """
+
+    doing = "running repro.py"
+
+    path: str
+    cwd: str
+
+
+@dataclass(frozen=True)
+class RunCommand(Task):
+    """Become a command of the user's."""
+
+    doing = "running --check"
+
+    words: tuple[str, ...]
+    cwd: str
+
+
+_TASKS: Mapping[str, type[Task]] = {
+    task.__name__: task for task in Task.__subclasses__()
+}
 
 
 @dataclass(frozen=True)
@@ -201,8 +437,8 @@ class Request(Message):
         one_thread: have each parallel region of the program run in one thread.
     """
 
-    task: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    task: Task
+    options: CheckOptions = field(default_factory=CheckOptions)
     timeout_s: float = 600.0
     max_rss_bytes: int = 8 << 30
     fresh: bool = False
@@ -213,6 +449,20 @@ class Request(Message):
     def most_s(self) -> float:
         """Seconds by the clock after which there will be no answer."""
         return TIMES * self.timeout_s if self.clock_s is None else self.clock_s
+
+    def to_json(self) -> dict[str, Any]:
+        """State it with its task by name."""
+        return {**asdict(self), "task": {type(self.task).__name__: asdict(self.task)}}
+
+    def to_line(self) -> str:
+        return json.dumps(self.to_json()) + "\n"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        ((name, told),) = data["task"].items()
+        rest = {key: value for key, value in data.items() if key != "task"}
+        options = CheckOptions.from_json(rest.pop("options"))
+        return cls(_TASKS[name].from_json(told), options, **rest)
 
 
 @dataclass(frozen=True)
@@ -278,6 +528,3 @@ class Ready(Reported):
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
     beside: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ignored_options", tuple(self.ignored_options))

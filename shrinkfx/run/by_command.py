@@ -13,7 +13,7 @@ from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.messages import Backend, Task
+from shrinkfx.program.messages import Backend, Printed, RunScript, SaveCandidate
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
@@ -45,7 +45,7 @@ class CommandRunner:
             for file in files:
                 shutil.copy(file, folder)
             script, program = Path(folder) / files[0].name, Path(folder) / SAVED
-            self.stranger.ask(Task.SCRIPT, path=str(script), cwd=folder)
+            self.stranger.ask(RunScript(str(script), folder))
             if not program.exists():
                 return False
             seen = self.command.run(self.compiler, program, self.inputs)
@@ -69,14 +69,10 @@ def verify_by_command(
     takes_inputs = subject.command.takes_inputs
     with scratch.folder("inputs") as folder:
         inputs = (job.out if takes_inputs else Path(folder)).resolve() / INPUTS
-        compiler = subject.compiler.with_options(form=result.form)
+        compiler = subject.compiler.with_options(form=Printed(result.form))
         compiler = compiler.with_limits(limits, job.meters["verify"])
-        compiler.ask(
-            Task.SAVE,
-            candidate=result.candidate.to_json(),
-            path=f"{folder}/model.pt2",
-            inputs=str(inputs),
-        )
+        saved = f"{folder}/model.pt2", str(inputs)
+        compiler.ask(SaveCandidate(result.candidate.to_json(), *saved))
         with job.bare_server(Backend.AUTO) as bare:
             meter = job.meters["verify"]
             meter.cpu_seconds += bare.ready.cpu_seconds

@@ -14,7 +14,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Guard, Probe, Task
+from shrinkfx.program.messages import Backend, Guard, Printed, Probe, WriteCandidate
 from shrinkfx.report.files import draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Written, write_smallest_repro
@@ -85,16 +85,12 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
         NotWritten: it could not be.
         WorkerError: no process could be started for it.
     """
-    compiler = compiler.with_options(form=result.form).with_limits(
+    compiler = compiler.with_options(form=Printed(result.form)).with_limits(
         compiler.limits, job.meters["verify"]
     )
     program, data = (job.out / name for name in ("minimal.pt2", DATA))
-    ending = compiler.ask(
-        Task.WRITE,
-        candidate=result.candidate.to_json(),
-        path=str(draft_of(program).resolve()),
-        data=str(draft_of(data).resolve()),
-    )
+    drafts = (str(draft_of(path).resolve()) for path in (program, data))
+    ending = compiler.ask(WriteCandidate(result.candidate.to_json(), *drafts))
     if "operators" not in ending.answer:
         raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
@@ -116,7 +112,7 @@ def verify(
     With guard pages only if it needs them to fail in every run.
     """
     verified = verify_as_is(job, server, subject, result, printed)
-    pages = Guard(subject.compiler.options.get("guard_pages", Guard.OFF))
+    pages = subject.compiler.options.guard_pages
     if verified.always_fails or pages == result.memory.guard:
         return verified
     # Whether an overrun heap is noticed depends on how all else in it lies.
@@ -153,7 +149,7 @@ def verify_as_is(
     with job.bare_server(server.ready.backend, worker) as bare:
         meter = job.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
-        probe = subject.compiler.options.get("probe", Probe.REAL)
+        probe = subject.compiler.options.probe or Probe.REAL
         runner = ScriptRunner(
             bare, subject.compiler.limits, meter, probe, side, job.note
         )
@@ -182,7 +178,7 @@ def about(
         **server.ready.environment,
         **options.environment,
     }
-    eager_random = printed["random"] and checks.get("fallback_random")
+    eager_random = printed["random"] and checks.fallback_random
     random = {"fallback_random": True} if eager_random else {}
     return About(
         # A script's comparison has words of its own.
@@ -193,8 +189,8 @@ def about(
         versions=server.ready.versions,
         operators=(subject.before.operators, printed["operators"]),
         environment=environment,
-        inductor={**options.inductor, **checks.get("inductor", {}), **random},
-        reference=bool(checks.get("reference", True)),
+        inductor={**options.inductor, **checks.inductor, **random},
+        reference=checks.reference,
         random=printed["random"],
         rate=result.rate,
         runs=runs_to_be_sure(result.rate),

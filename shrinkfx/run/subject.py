@@ -43,12 +43,12 @@ class Subject:
     @property
     def calls(self) -> int:
         """How often a run must call the program before it fails."""
-        return int(self.compiler.options.get("calls", 1))
+        return self.compiler.options.calls
 
     @property
     def build(self) -> Build:
         """How its candidates are built."""
-        return Build(self.compiler.options.get("build", Build.STOCK))
+        return self.compiler.options.build
 
     def built_stock(self) -> Subject:
         """Build candidates as AOTInductor does."""

@@ -13,7 +13,7 @@ from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Task
+from shrinkfx.program.messages import FindSpace
 from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.run.at_sizes import QUIET_THREADS, Runner, settle_settings
 from shrinkfx.run.job import INTERRUPTED, Job
@@ -60,7 +60,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
 
 def _space(job: Job, server: Server) -> Space:
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S))
-    ending = compiler.ask(Task.SPACE)
+    ending = compiler.ask(FindSpace())
     model = str(job.options.model)
     if "space" not in ending.answer:
         error = ending.answer.get("error", {"message": ending.log[-1500:]})

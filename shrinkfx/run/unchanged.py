@@ -16,11 +16,14 @@ from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Build, Probe, Task
+from shrinkfx.program.messages import Backend, Build, GraphForm, Probe, SaveCandidate
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
 from shrinkfx.search.journal import Journal
+
+SCHEMA = 2
+"""Of what the journal says of the unchanged program; no other one is read."""
 
 _FACT = "unchanged"
 
@@ -76,6 +79,7 @@ def find_unchanged(
         versions = dict(server.ready.versions)
         stated = {
             **asdict(found),
+            "schema": SCHEMA,
             "versions": versions,
             "cpu_seconds": cpu_seconds,
             "check_s": max(job.budget.check_s, found.base.seconds),
@@ -101,6 +105,11 @@ def require_same_versions(job: Job, server: Server, known: Mapping[str, Any]) ->
     Raises:
         UsageError: that session was on another machine, or with another torch.
     """
+    if known.get("schema") != SCHEMA:
+        raise UsageError(
+            f"--resume {job.out}: another version of shrinkfx has written its journal: "
+            "run anew with another --out"
+        )
     if known["versions"] == dict(server.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
@@ -173,17 +182,13 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
     The user's file may hold them otherwise. Where it does not fail, what it was run
     on is left behind.
     """
-    compiler, described = describe_program(job, compiler.with_options(in_place=True))
+    as_exported = compiler.with_options(graph=GraphForm.IN_PLACE)
+    compiler, described = describe_program(job, as_exported)
     folder = job.out.resolve()
     program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
     whole = Candidate.whole(described.skeleton)
     saved = observe(
-        compiler.ask(
-            Task.SAVE,
-            candidate=whole.to_json(),
-            path=str(program),
-            inputs=str(inputs),
-        )
+        compiler.ask(SaveCandidate(whole.to_json(), str(program), str(inputs)))
     )
     if not inputs.exists():
         known = "the program may fail (--check has not been run)"

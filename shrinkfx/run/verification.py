@@ -64,7 +64,7 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
         arch=options.arch,
         command=WORKER if guard is Guard.OFF else GUARDED_WORKER,
     ) as bare:
-        probe = options.probe or _probe(expected)
+        probe = Probe(options.probe or _probe(expected))
         limits = limits_of(options, TIMEOUT_S)
         runner = ScriptRunner(bare, limits, Meter(), probe, guard)
         interpreted = bare.ready.backend == Backend.INTERPRETER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +24,7 @@ from shrinkfx.worker.scripted import trusting_new_classes
 from shrinkfx.worker.witness import Witness
 
 
-def register(script: Path, setup: Setup, operators: list[str]) -> dict[str, Any]:
+def register(script: Path, setup: Setup, operators: Sequence[str]) -> dict[str, Any]:
     """Run ``script``, and the program of ``setup`` with what that registers.
 
     Args:

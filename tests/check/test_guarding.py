@@ -10,7 +10,7 @@ from doubles import Arguments, FakeServer, Minutes, TimedServer
 
 from shrinkfx.check.guarding import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
-from shrinkfx.program.messages import Ending, Guard
+from shrinkfx.program.messages import CheckOptions, Ending, Guard
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done")
@@ -106,7 +106,9 @@ def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:
 
 def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
     server = FakeServer(lambda _: WRONG)
-    compiler = Compiler(server, Limits(10.0, 1 << 30), {"guard_pages": "after"})
+    compiler = Compiler(
+        server, Limits(10.0, 1 << 30), CheckOptions(guard_pages=Guard.AFTER)
+    )
     candidate = whole(chain("x", "relu", "tanh"))
     seen = list(plain_runs(compiler.with_options(inductor={"a": 1}), candidate))
     assert len(seen) == len(server.asked) == ENOUGH
@@ -126,10 +128,10 @@ def test_program_is_not_compiled_again_for_guard_pages_where_minutes_are_short()
     None
 ):
     guarding, server = timed(Minutes(180.0))
-    assert not any("inductor" in request.arguments for request in server.asked)
+    assert not any(request.options.inductor for request in server.asked)
     assert guarding.plain == "nan in compare: wrong (1 of 1 runs)"
-    sides = [request.arguments.get("guard_pages") for request in server.asked]
-    assert sides == [None, Guard.AFTER, Guard.BEFORE]
+    sides = [request.options.guard_pages for request in server.asked]
+    assert sides == [Guard.OFF, Guard.AFTER, Guard.BEFORE]
     _, server = timed(Minutes(1800.0))
     assert len(server.asked) == 7
 

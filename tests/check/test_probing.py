@@ -47,7 +47,7 @@ class ByProbe:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        endings = self._answers.get(request.arguments["probe"], [PASSES])
+        endings = self._answers.get(str(request.options.probe), [PASSES])
         return endings.pop(0) if len(endings) > 1 else endings[0]
 
 
@@ -73,7 +73,7 @@ def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
     assert base.probe == Probe.HINTS
     assert (base.target.kind, base.target.stage) == (Kind.IMA, Stage.COMPILE)
     assert base.rate == 1.0
-    probes = [r.arguments["probe"] for r in server.asked]
+    probes = [r.options.probe for r in server.asked]
     assert probes == ["real", "hints", "hints", "hints"]
     assert [r.fresh for r in server.asked] == [False, False, True, False]
     assert any("hints" in line and "compile-time benchmark" in line for line in said)
@@ -84,7 +84,7 @@ def test_all_probes_are_asked_if_that_is_wanted() -> None:
     server = ByProbe({"real": [raises(ASSERTS)], "hints": [ABROAD_IN_BENCHMARK]})
     base = run(server, ask_all=True)
     assert base.probe == Probe.REAL
-    probes = [r.arguments["probe"] for r in server.asked]
+    probes = [r.options.probe for r in server.asked]
     assert probes == [*Probe, "real", "real"]
     assert any("hints" in line and "out-of-bounds load" in line for line in said)
 
@@ -94,7 +94,7 @@ def test_probe_that_tells_most_of_a_kind_is_asked_first(until: str) -> None:
     server = ByProbe({})
     with pytest.raises(NotReproducible):
         run(server, until)
-    first, *others = [r.arguments["probe"] for r in server.asked]
+    first, *others = [r.options.probe for r in server.asked]
     assert first == Probe.COMPILE
     assert len(others) == len(Probe) - 1
 
@@ -166,7 +166,7 @@ def test_kernels_are_compiled_only_where_that_may_be_the_failure(
     server = ByProbe({})
     with pytest.raises(NotReproducible):
         run(server, until)
-    asked = [r.arguments["probe"] for r in server.asked]
+    asked = [r.options.probe for r in server.asked]
     assert (Probe.COMPILE in asked) is compiles
 
 
@@ -184,7 +184,7 @@ class Slow(ByProbe):
 
     def ask(self, request: Request) -> Ending:
         ending = super().ask(request)
-        needed = self.seconds[request.arguments["probe"]]
+        needed = self.seconds[str(request.options.probe)]
         took = min(needed, request.most_s)
         if took > self.minutes.left:
             raise BudgetExhausted("the minutes are spent")

@@ -87,7 +87,7 @@ def test_minutes_that_are_short_leave_out_what_need_not_be_known() -> None:
     assert base.rate == 1.0
     assert server.seconds <= 60.0 + minutes.left / 3
     assert minutes.left >= 2 * 60.0 - 10.0
-    assert not any(request.arguments.get("sanity") for request in server.asked)
+    assert not any(request.options.sanity for request in server.asked)
     assert "it was seen to fail in 1 of 1 runs" in base.warning
     assert any("minutes are short" in note for note in notes)
 

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
+from dataclasses import fields
+from types import UnionType
+from typing import get_args, get_origin, get_type_hints
 
-from shrinkfx.program.messages import Ending, Message, Ready, Request, Setup, Task
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shrinkfx.program.messages import (
+    CheckCandidate,
+    CheckOptions,
+    Describe,
+    Ending,
+    Message,
+    Ready,
+    Request,
+    Setup,
+    Task,
+)
 
 
 @pytest.mark.parametrize(
@@ -12,8 +29,14 @@ from shrinkfx.program.messages import Ending, Message, Ready, Request, Setup, Ta
     [
         Setup("/tmp/here"),
         Setup("/tmp/here", "m.pt2", "i.pt", ("ops", "lib.so"), "cuda", {"a": True}),
-        Request(Task.CANDIDATE, {"keep": ["relu"]}, 2.5, 1 << 20, fresh=True),
-        Request(Task.DESCRIBE),
+        Request(
+            CheckCandidate({"keep": ["relu"]}),
+            CheckOptions(calls=2),
+            2.5,
+            1 << 20,
+            fresh=True,
+        ),
+        Request(Describe()),
         Ending("signal", 11, "run", {"path": "a"}, 1.5, 3.0, 1 << 30, "two\nlines ä"),
         Ready("cannot read", "m.pt2", "look", {"torch": "2.13"}, {"ops": ""}, {}, 4.0),
     ],
@@ -27,10 +50,49 @@ def test_message_survives_its_line(message: Message) -> None:
     assert type(message).from_line(line.encode()) == message
 
 
-def test_message_ignores_keys_of_another_version() -> None:
-    ending = Ending.from_json({"how": "exit", "colour": "red"})
-    assert ending == Ending("exit")
-    assert Setup.from_line('{"directory": "/tmp", "later": [1]}') == Setup("/tmp")
+def test_unknown_field_is_an_error() -> None:
+    with pytest.raises(TypeError, match="Ending has no colour"):
+        Ending.from_json({"how": "exit", "colour": "red"})
+    line = Request(Describe(), CheckOptions(calls=2)).to_line()
+    assert Request.from_line(line).options.calls == 2
+    with pytest.raises(TypeError, match="CheckOptions has no cals"):
+        Request.from_line(line.replace('"calls"', '"cals"'))
+    with pytest.raises(KeyError, match="Undescribe"):
+        Request.from_line(line.replace("Describe", "Undescribe"))
+
+
+def a_value(hint: object) -> st.SearchStrategy[object]:
+    """Draw a value of a field's type, as JSON can hold it."""
+    if get_origin(hint) is UnionType:
+        return st.one_of([a_value(one) for one in get_args(hint)])
+    if get_origin(hint) is tuple:
+        return st.lists(a_value(get_args(hint)[0])).map(tuple)
+    if get_origin(hint) is Mapping:
+        return st.dictionaries(st.text(), st.integers())
+    if hint is float:
+        return st.floats(allow_nan=False)
+    assert isinstance(hint, type)
+    return st.from_type(hint)
+
+
+def messages(kind: type[Message]) -> st.SearchStrategy[Message]:
+    hints = get_type_hints(kind)
+    drawn = {f.name: a_value(hints[f.name]) for f in fields(kind)}
+    return st.builds(kind, **drawn)
+
+
+@given(st.data())
+def test_every_request_survives_its_line(data: st.DataObject) -> None:
+    task = data.draw(st.one_of([messages(kind) for kind in Task.__subclasses__()]))
+    options = data.draw(messages(CheckOptions))
+    assert isinstance(task, Task)
+    assert isinstance(options, CheckOptions)
+    request = Request(task, options, fresh=data.draw(st.booleans()))
+    again = Request.from_line(request.to_line())
+    assert again == request
+    assert type(again.task) is type(task)
+    for name in ("graph", "form", "build", "only", "guard_pages", "probe"):
+        assert type(getattr(again.options, name)) is type(getattr(options, name))
 
 
 def test_message_needs_what_has_no_default() -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import asked_of
 
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Guard, Request
+from shrinkfx.program.messages import CheckOptions, Ending, Guard, Request
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory, examine, wants_guard_pages
 from shrinkfx.search.events import Event, Noted
@@ -40,15 +41,15 @@ class Worker:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        return self._answer(request.arguments, len(self.asked))
+        return self._answer(asked_of(request), len(self.asked))
 
 
 def examined(
-    worker: Worker, target: Signature = OVERRUN, side: str | None = Guard.BEFORE
+    worker: Worker, target: Signature = OVERRUN, side: Guard | None = Guard.BEFORE
 ) -> tuple[Memory, list[str]]:
     events: list[Event] = []
     job = Job(Options(Path("model.pt2")), Path("out"), events.append)
-    options = {"guard_pages": side} if side else {}
+    options = CheckOptions(guard_pages=side or Guard.OFF)
     compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
     memory = examine(job, compiler, target, BEST, "program")
     return memory, [event.text for event in events if isinstance(event, Noted)]
@@ -66,7 +67,7 @@ def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
     assert memory.report is not None
     assert (memory.report.kernel, memory.report.line) == ("cpp_fused_mean_0", 27)
     assert "silent" in notes[0]
-    assert "guard_pages" not in worker.asked[-1].arguments
+    assert worker.asked[-1].options.guard_pages is Guard.OFF
     assert worker.asked[-1].fresh
 
 
@@ -102,7 +103,7 @@ def test_missing_report_is_told_in_a_line(ending: Ending, said: str) -> None:
     ],
 )
 def test_nothing_is_asked_where_guard_pages_tell_nothing(
-    target: Signature, side: str | None
+    target: Signature, side: Guard | None
 ) -> None:
     worker = Worker(sanitized_or(PASSES))
     assert examined(worker, target, side) == (Memory(), [])

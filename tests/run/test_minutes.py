@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import Arguments, written
+from doubles import Arguments, asked_of, written
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Ready, Request, Task
+from shrinkfx.program.messages import (
+    CheckCandidate,
+    CheckOriginal,
+    Describe,
+    Ending,
+    Ready,
+    Request,
+    RunScript,
+    Task,
+    WriteCandidate,
+)
 from shrinkfx.run import run
 from shrinkfx.run.job import Job
 from shrinkfx.run.session import resumed
@@ -52,7 +62,7 @@ class Model:
         self.program: Fails = needs("n3")
         self.script: Fails = needs("n3")
         self.now = 0.0
-        self.asked: list[tuple[Task, Arguments]] = []
+        self.asked: list[tuple[type[Task], Arguments]] = []
         self.notes: list[str] = []
         self.job: Job | None = None
         self.needs_own_inputs = False
@@ -70,8 +80,9 @@ class Model:
         left = self.job.budget.seconds_left
         if left is not None and left <= 0:
             raise BudgetExhausted("the minutes are spent")
-        self.asked.append((Task(request.task), request.arguments))
-        ending = self._answer(Task(request.task), request.arguments)
+        asked = type(request.task), asked_of(request)
+        self.asked.append(asked)
+        ending = self._answer(*asked)
         limit = request.timeout_s if left is None else min(left, request.timeout_s)
         self.now += min(ending.seconds, limit)
         if ending.seconds <= limit:
@@ -80,15 +91,15 @@ class Model:
             raise BudgetExhausted("the minutes are spent")
         return Ending("timeout", stage="run", seconds=limit)
 
-    def _answer(self, task: Task, asked: Arguments) -> Ending:
-        if task is Task.DESCRIBE:
+    def _answer(self, task: type[Task], asked: Arguments) -> Ending:
+        if task is Describe:
             return Ending("exit", stage="done", answer=self._described, seconds=2.0)
-        if task is Task.ORIGINAL:
+        if task is CheckOriginal:
             return replace(FAILS, seconds=self._seconds(asked))
-        if task is Task.SCRIPT:
+        if task is RunScript:
             return self._run_script(Path(asked["path"]).read_text())
         candidate = Candidate.from_json(WHOLE.skeleton, asked["candidate"])
-        if task is Task.WRITE:
+        if task is WriteCandidate:
             self._last = candidate
             return replace(written(asked, candidate), seconds=2.0)
         ending = FAILS if self.program(candidate) else PASSES
@@ -121,12 +132,12 @@ class Model:
         self.now += self.start_s
         yield self
 
-    def tasks(self, task: Task) -> list[Arguments]:
+    def tasks(self, task: type[Task]) -> list[Arguments]:
         return [asked for each, asked in self.asked if each is task]
 
     def questions(self) -> list[tuple[str, object, object]]:
         """List which candidates were asked about, in which form and build."""
-        asked = self.tasks(Task.CANDIDATE)
+        asked = self.tasks(CheckCandidate)
         return [
             (json.dumps(a["candidate"]), a.get("form"), a.get("build")) for a in asked
         ]
@@ -224,7 +235,7 @@ def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
     assert summary["verified"]["runs"] == reduction.verified[0]
     assert any("the program itself" in note for note in world.notes)
     assert "stopped early" in reduction.repro.read_text()
-    assert not world.tasks(Task.CANDIDATE)
+    assert not world.tasks(CheckCandidate)
     assert "--resume" in reduction.to_go_on
 
 
@@ -247,7 +258,7 @@ def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
     reduction = world.resumed(60.0)
     assert reduction.operators == (12, 1)
     assert (reduction.status, reduction.verified) == ("reduced", (3, 3))
-    assert not world.tasks(Task.ORIGINAL)
+    assert not world.tasks(CheckOriginal)
     unbroken = model(80.0).reduced(60.0, folder="unbroken")
     assert reduction.candidate == unbroken.candidate
     assert reduction.summary["warnings"] != unbroken.summary["warnings"]
@@ -263,7 +274,7 @@ def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
     reduction = world.resumed(60.0)
     assert reduction.operators == (12, 1)
     assert reduction.verified == (3, 3)
-    assert not world.tasks(Task.ORIGINAL)
+    assert not world.tasks(CheckOriginal)
     assert len(answered) > 4
     assert not set(answered) & set(world.questions())
 
@@ -312,7 +323,7 @@ def test_other_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> No
     world = model(60.0)
     reduction = world.reduced(3.0)
     assert reduction.verified == (1, 1)
-    assert len(world.tasks(Task.SCRIPT)) == 1
+    assert len(world.tasks(RunScript)) == 1
     assert any("running the repro no more" in note for note in world.notes)
 
 

@@ -15,7 +15,7 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.program.messages import CheckOptions, Ending, Guard, Ready
 from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
@@ -71,7 +71,8 @@ def verified(
     runs: list[Guard] = []
 
     def answer(asked: Arguments) -> Ending:
-        text, side = Path(asked["path"]).read_text(), Guard(asked["guard_pages"])
+        text = Path(asked["path"]).read_text()
+        side = Guard(asked.get("guard_pages", Guard.OFF))
         runs.append(side)
         return DIES if fails(side, runs.count(side), text) else PASSES
 
@@ -79,13 +80,13 @@ def verified(
     def bare(_: Job, backend: str, worker: Sequence[str]) -> Iterator[Bare]:
         server = Bare(answer)
         yield server
-        sides = {asked["guard_pages"] for asked in server.asked}
+        sides = {asked.get("guard_pages", Guard.OFF) for asked in server.asked}
         assert sides == {Guard.OFF} or worker == GUARDED_WORKER
 
     monkeypatch.setattr(Job, "bare_server", bare)
     server: Any = Bare(printed)
     job = Job(Options(Path("model.pt2")), folder, lambda _: None)
-    compiler = Compiler(server, Limits(9.0, 1 << 30), {"guard_pages": pages})
+    compiler = Compiler(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
     subject = Subject(BEST, Sizes(1), compiler, OVERRUN, 1.0)
     memory = Memory(plain="ima in run: double free (10 of 10 runs)")
     result = Result(BEST, "program", OVERRUN, memory=memory)

@@ -60,7 +60,7 @@ def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
     seen, _ = see_again(compiler(worker), CANDIDATE, CRASH, 0.3)
     assert seen.signature is None
     assert len(worker.asked) == runs_to_be_sure(0.3)
-    assert len({request.arguments["package"] for request in worker.asked}) == 1
+    assert len({request.options.package for request in worker.asked}) == 1
 
 
 def test_candidate_that_only_fails_otherwise_shows_how() -> None:

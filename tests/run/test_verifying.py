@@ -22,7 +22,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.program.messages import CheckOptions, Ending, Guard, Ready
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
@@ -75,7 +75,8 @@ class World:
         return self.ending if self.program(candidate, side) else PASSES
 
     def run(self, asked: Arguments) -> Ending:
-        text, side = Path(asked["path"]).read_text(), Guard(asked["guard_pages"])
+        text = Path(asked["path"]).read_text()
+        side = Guard(asked.get("guard_pages", Guard.OFF))
         lines = [row for row in text.splitlines() if "candidate = " in row]
         candidate = self.last  # embedded: the program itself, in no readable form
         if lines:
@@ -100,7 +101,7 @@ class World:
             job = Job(options, self.folder, self.events.append, journal)
             guarding = about.pop("guarding", Guarding())
             limits = Limits(9.0, 1 << 30)
-            compiler = Compiler(server, limits, {**guarding.options})
+            compiler = Compiler(server, limits, CheckOptions(**guarding.options))
             target = about.pop("target", RAISES)
             subject = Subject(WHOLE, Sizes(12), compiler, target, 1.0, None, guarding)
             self.found = reduce(job, subject)

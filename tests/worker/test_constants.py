@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._inductor import codecache
 from torch.export import ExportedProgram, export
 
-from shrinkfx.program.messages import MANY_BYTES, Setup, Weights
+from shrinkfx.program.messages import MANY_BYTES, CheckOptions, Setup, Weights
 from shrinkfx.worker.attempt import attempt
 from shrinkfx.worker.backends import aoti, constants
 from shrinkfx.worker.backends.constants import CannotKeepBeside
@@ -171,7 +171,7 @@ def test_constants_that_are_no_plain_memory_are_refused() -> None:
 def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[dict[str, Any]] = []
+    asked: list[CheckOptions] = []
 
     def build_once(*given: Any) -> bool:
         asked.append(given[-1])
@@ -187,10 +187,10 @@ def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
     program = exported()
     example = Inputs((torch.ones(6),), {})
     run = Rebuilt(program, example, example)
-    arguments = {"weights": Weights.BESIDE, "package": "kept", "calls": 1}
+    options = CheckOptions(weights=Weights.BESIDE, package="kept")
     stages: list[str] = []
-    attempt(Setup(str(tmp_path)), run, arguments, stages.append, tmp_path)
-    assert asked == [arguments, {"weights": Weights.INSIDE, "calls": 1}]
+    attempt(Setup(str(tmp_path)), run, options, stages.append, tmp_path)
+    assert asked == [options, CheckOptions(weights=Weights.INSIDE)]
     assert stages[-4:] == ["load", "run", "compare", "done"]
 
 
