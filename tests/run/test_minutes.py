@@ -40,6 +40,7 @@ class Model:
     Attributes:
         check_s: to compile and run all of it; smaller ones take less.
         run_s: to run what is compiled.
+        guarded_s: to run it beside guard pages, or None where that is as fast.
         script_s: a repro of all of it.
         asked: the tasks, with what was asked.
     """
@@ -49,6 +50,7 @@ class Model:
     def __init__(self, folder: Path, check_s: float) -> None:
         self.folder, self.check_s, self.script_s = folder, check_s, check_s
         self.run_s, self.start_s = check_s / 10, 5.0
+        self.guarded_s: float | None = None
         self.program: Fails = needs("n3")
         self.script: Fails = needs("n3")
         self.now = 0.0
@@ -72,13 +74,15 @@ class Model:
             raise BudgetExhausted("the minutes are spent")
         self.asked.append((Task(request.task), request.arguments))
         ending = self._answer(Task(request.task), request.arguments)
-        limit = request.timeout_s if left is None else min(left, request.timeout_s)
+        most = min(request.timeout_s, request.most_s)
+        limit = most if left is None else min(left, most)
         self.now += min(ending.seconds, limit)
         if ending.seconds <= limit:
             return ending
-        if left is not None and left < request.timeout_s:
+        if left is not None and left < most:
             raise BudgetExhausted("the minutes are spent")
-        return Ending("timeout", stage="run", seconds=limit)
+        how = "timeout" if most == request.timeout_s else "late"
+        return Ending(how, stage="run", seconds=limit)
 
     def _answer(self, task: Task, asked: Arguments) -> Ending:
         if task is Task.DESCRIBE:
@@ -95,6 +99,8 @@ class Model:
         return replace(ending, seconds=self.check_s * part(candidate))
 
     def _seconds(self, asked: Arguments) -> float:
+        if self.guarded_s is not None and "guard_pages" in asked:
+            return self.guarded_s
         package = asked.get("package")
         is_compiled = package is not None and package in self._packages
         self._packages.add(package)
@@ -325,3 +331,27 @@ def test_guard_pages_leave_time_for_a_verified_repro(
     reduction = world.reduced(3.0, guard_pages="on")
     assert verified(reduction)
     assert world.now <= 240.0
+
+
+@pytest.mark.parametrize("check_s", [5, 20])
+def test_guard_pages_that_slow_a_program_down_do_not_take_all_minutes(
+    model: Made, check_s: float
+) -> None:
+    """It fails without them: the run goes on so, and verifies that."""
+    world = model(check_s)
+    world.guarded_s = 1000.0
+    reduction = world.reduced(3.0, guard_pages="on")
+    assert verified(reduction)
+    assert check_s > 10 or reduction.operators[1] < 12
+    assert world.now <= 240.0
+    given_up = [note for note in world.notes if "not tried to the end" in note]
+    assert len(given_up) == 2
+    assert "before each tensor" in given_up[1]
+
+
+def test_first_run_alone_may_take_all_minutes_before_guard_pages_are_tried(
+    model: Made,
+) -> None:
+    world = model(200.0)
+    with pytest.raises(BudgetExhausted, match="had not shown its failure by then"):
+        world.reduced(3.0, guard_pages="on")
