@@ -41,7 +41,7 @@ OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
 DIES = Ending("signal", signal.SIGSEGV, "run")
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
 
-Fails = Callable[[Candidate, Guard], bool]
+Fails = Callable[[Candidate, Guard], bool | None]
 
 
 class World:
@@ -81,7 +81,9 @@ class World:
             kept = json.loads(lines[0].partition("= ")[2])
             candidate = Candidate.from_json(WHOLE.skeleton, kept)
         self.scripts.append((candidate, side))
-        if not self.script(candidate, side):
+        if (fails := self.script(candidate, side)) is None:
+            return Ending("late", stage="run")
+        if not fails:
             return PASSES
         if self.ending is DIES:
             return DIES
@@ -176,6 +178,37 @@ def test_stopped_search_goes_back_but_not_on(world: World) -> None:
     assert needs("n3", "n7")(kept.result.candidate)
     assert world.found.stopped
     assert len(world.found.search.verdicts()) == 4
+
+
+def test_run_without_an_answer_does_not_send_the_search_back(world: World) -> None:
+    """Be that one that is made again, or both of its tries."""
+    for late in ({1}, {2}, {2, 3}, {3, 4}):
+        world.scripts.clear()
+        raising(
+            world,
+            only("n3"),
+            lambda c, _, late=late: None if len(world.scripts) in late else True,
+        )
+        verified, kept = world.verified()
+        assert verified.failed == verified.runs == (2 if len(late) > 1 else 3)
+        assert kept.result.candidate.operators == ("n3",)
+        assert all(c == kept.result.candidate for c, _ in world.scripts)
+        assert "earlier step" not in world.notes
+
+
+def test_result_of_which_no_repro_has_an_answer_is_not_verified_by_an_empty_count(
+    world: World,
+) -> None:
+    """A larger step's may have one: its server need not die of it."""
+    raising(world, only("n3"), lambda c, _: None if c.cost[0] == 1 else True)
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (3, 3)
+    assert kept.result.candidate.cost[0] > 1
+    raising(world, only("n3"), lambda *_: None)
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (0, 0)
+    assert not verified.always_fails
+    assert kept.result.candidate.operators == ("n3",)
 
 
 class Killed(Exception):
