@@ -42,6 +42,7 @@ class Model:
         run_s: to run what is compiled.
         guarded_s: to run it beside guard pages, or None where that is as fast.
         script_s: a repro of all of it.
+        waited: the part of a run that went into waiting for the machine.
         asked: the tasks, with what was asked.
     """
 
@@ -51,6 +52,7 @@ class Model:
         self.folder, self.check_s, self.script_s = folder, check_s, check_s
         self.run_s, self.start_s = check_s / 10, 5.0
         self.guarded_s: float | None = None
+        self.waited = 0.0
         self.program: Fails = needs("n3")
         self.script: Fails = needs("n3")
         self.now = 0.0
@@ -88,7 +90,8 @@ class Model:
         if task is Task.DESCRIBE:
             return Ending("exit", stage="done", answer=self._described, seconds=2.0)
         if task is Task.ORIGINAL:
-            return replace(FAILS, seconds=self._seconds(asked))
+            seconds = self._seconds(asked)
+            return replace(FAILS, seconds=seconds, waited_s=self.waited * seconds)
         if task is Task.SCRIPT:
             return self._run_script(Path(asked["path"]).read_text())
         candidate = Candidate.from_json(WHOLE.skeleton, asked["candidate"])
@@ -259,6 +262,22 @@ def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
     assert reduction.summary["warnings"] != unbroken.summary["warnings"]
     (warning,) = reduction.summary["warnings"]
     assert warning.startswith("minutes were short")
+
+
+@pytest.mark.parametrize("check_s", [80.0, 20.0])
+def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
+    model: Made, check_s: float
+) -> None:
+    """What the first session has seen tells it, be that before its search or in it."""
+    world = model(check_s)
+    world.waited = 0.5  # which a repro would have to wait as well
+    assert world.reduced(3.0).status == "stopped"
+    assert world.job
+    assert world.job.budget.check_s == check_s
+    world.asked.clear()
+    world.resumed(60.0)
+    assert not world.tasks(Task.ORIGINAL)
+    assert world.job.budget.check_s == check_s
 
 
 def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
