@@ -8,7 +8,7 @@ import signal
 import site
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -260,12 +260,16 @@ KILLED = Ending("signal", signal.SIGKILL, seconds=2.0)
 SERVER = Ending("server", log="the worker died with SIGKILL")
 
 
+def in_turn(endings: Sequence[Ending]) -> FakeServer:
+    told = iter(endings)
+    return FakeServer(lambda _: next(told))
+
+
 def answered(
     folder: Path, *endings: Ending, left: float = math.inf
 ) -> tuple[list[bool | None], int, list[str]]:
     """Run a repro again that ends so, and then always as it did last."""
-    notes, told = list[str](), iter((*endings, *[endings[-1]] * 9))
-    server = FakeServer(lambda _: next(told))
+    notes, server = list[str](), in_turn((*endings, *[endings[-1]] * 9))
     runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), note=notes.append)
     script = folder / "repro.py"
     script.write_text("def compiled(): ...\nactual = compiled()\n")
@@ -313,10 +317,8 @@ def test_first_run_without_an_answer_is_made_once_more(tmp_path: Path) -> None:
         ([LATE, PASSES], False),
         ([LATE, LATE], None),
     ):
-        told = iter(endings)
-        runner = ScriptRunner(
-            FakeServer(lambda _, told=told: next(told)), Limits(60.0, 1 << 30), Meter()
-        )
+        server = in_turn(endings)
+        runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter())
         assert runner.fails([script], ASSERTION) is fails
 
 
