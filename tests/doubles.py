@@ -12,7 +12,14 @@ from typing import Any
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import CheckOptions, CheckOriginal, Ending, Request, Task
+from shrinkfx.program.messages import (
+    CheckOptions,
+    CheckOriginal,
+    Ending,
+    Guard,
+    Request,
+    Task,
+)
 
 Arguments = Mapping[str, Any]
 
@@ -78,8 +85,9 @@ class Minutes:
 class TimedServer:
     """Answers with one ending after the other, the last one for ever.
 
-    Takes ``compile_s`` for what it compiles and ``run_s`` for a run of that, and as
-    ``LastingServer`` ends a check that goes beyond the minutes.
+    Takes ``compile_s`` for what it compiles, ``run_s`` for a run of that and
+    ``guarded_s`` for one with guard pages, and as ``LastingServer`` ends a check that
+    goes beyond its limit by the clock, or beyond the minutes.
     """
 
     def __init__(
@@ -92,6 +100,7 @@ class TimedServer:
     ) -> None:
         self._endings = itertools.chain(endings, then, itertools.repeat(endings[-1]))
         self.compile_s, self.run_s = compile_s, run_s
+        self.guarded_s: float | None = None
         self.minutes = minutes or Minutes()
         self.seconds = 0.0
         self.asked: list[Request] = []
@@ -103,11 +112,16 @@ class TimedServer:
         is_compiled = package in self._packages
         self._packages |= {package} if package else set()
         seconds = self.run_s if is_compiled else self.compile_s
-        if seconds > self.minutes.left:
+        if self.guarded_s is not None and request.options.guard_pages is not Guard.OFF:
+            seconds = self.guarded_s
+        limit = math.inf if request.clock_s is None else request.clock_s
+        if min(seconds, limit) > self.minutes.left:
             self.minutes.left = 0.0
             raise BudgetExhausted("the minutes are spent")
-        self.minutes.left -= seconds
-        self.seconds += seconds
+        self.minutes.left -= min(seconds, limit)
+        self.seconds += min(seconds, limit)
+        if seconds > limit:
+            return Ending("late", stage="run", seconds=limit)
         return replace(next(self._endings), seconds=seconds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import shutil
@@ -101,19 +102,23 @@ class Server:
         )
         self.start()
 
-    def start(self) -> None:
+    def start(self, clock_s: float = math.inf) -> None:
         """Start the process and have it load; again, if it was closed before.
 
         If something kills it from outside while it loads, it is started once more.
+
+        Args:
+            clock_s: what that may take by the clock, whatever it takes of its own time.
         """
+        deadline = time.monotonic() + clock_s
         try:
-            self._start()
+            self._start(deadline)
         except WorkerError as error:
             if not error.killed:
                 raise
-            self._start()
+            self._start(deadline)
 
-    def _start(self) -> None:
+    def _start(self, deadline: float) -> None:
         self.directory.mkdir(exist_ok=True)
         (self.directory / _EMPTY).mkdir(exist_ok=True)
         self._mark, self._buffer = new_mark(), b""
@@ -121,8 +126,9 @@ class Server:
             self._process = self._started()
             own = OwnTime(self._look)
             try:
-                self._write(self._setup.to_line(), self._start_timeout_s, _LOADING)
-                if not self._wait(self._start_timeout_s, _LOADING, interrupted, own):
+                within = self._start_timeout_s, _LOADING
+                self._write(self._setup.to_line(), *within)
+                if not self._wait(*within, interrupted, own, deadline):
                     raise KeyboardInterrupt
                 self.ready = self._take(Ready, _LOADING)
             except BaseException as error:
@@ -243,16 +249,19 @@ class Server:
         doing: str,
         interrupted: Callable[[], bool] = bool,
         own: OwnTime | None = None,
+        deadline: float = math.inf,
     ) -> bool:
         """Wait for a line; False if interrupted before there is one.
 
         Args:
             own: what the limit is for, if not for the time that passes, of which
                 there is many times as much then.
+            deadline: by ``time.monotonic``, if that is earlier.
         """
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + timeout_s * (TIMES if own else 1)
+        most_s = timeout_s * (TIMES if own else 1)
+        deadline = min(deadline, time.monotonic() + most_s)
         while b"\n" not in self._buffer:
             if interrupted():
                 return False

@@ -52,7 +52,7 @@ def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
     if (ending.how, ending.code) == ("exit", CANNOT_TELL) and said_so:
         return dataclasses.replace(ending, code=0, stage=Stage.DONE.value, answer={})
     stage = _stage(ending.log, script, name)
-    answer: dict[str, Any] = {}
+    answer = {k: v for k, v in ending.answer.items() if k == "unresolved"}
     if ending.how == "exit" and (ending.code or "error" in ending.answer):
         # A fork knows its exception; a bare Python has only printed it.
         error = ending.answer.get("error") or _error(ending.log)

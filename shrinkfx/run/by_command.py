@@ -18,7 +18,7 @@ from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
 from shrinkfx.run.preloading import ways_to_carry
-from shrinkfx.run.result import Result, Verified, about
+from shrinkfx.run.result import Result, Verified, about, counted
 from shrinkfx.run.settings import to_ask_about
 from shrinkfx.run.subject import Subject
 
@@ -90,5 +90,5 @@ def verify_by_command(
         runs = runs_of(subject.command, compiler, program, inputs, job.budget)
     if takes_inputs:
         written = replace(written, files=(*written.files, job.out / INPUTS))
-    failed = sum(subject.target.admits(seen.signature) for seen in runs)
-    return Verified(written, len(runs), failed)
+    failed = [subject.target.admits(s.signature) if s.tells else None for s in runs]
+    return Verified(written, *counted(job, failed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -42,6 +42,7 @@ class Verified:
     """A repro, and how often it ran and failed as it says.
 
     Attributes:
+        runs: those that had an answer; the others count neither way.
         memory: what is known of its memory error, with the guard pages it ran with.
     """
 
@@ -52,8 +53,8 @@ class Verified:
 
     @property
     def always_fails(self) -> bool:
-        """Tell whether the repro has failed in every run."""
-        return self.failed == self.runs
+        """Tell whether the repro has failed in every run, of which there was one."""
+        return 0 < self.failed == self.runs
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,18 @@ def verify_as_is(
             asked = []
         written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
         again = runner.again(written.files, told.signature, job.budget)
-        failed = [written.fails, *again]
-        return Verified(written, len(failed), sum(failed), result.memory)
+        return Verified(written, *counted(job, [written.fails, *again]), result.memory)
+
+
+def counted(job: Job, failed: Sequence[bool | None]) -> tuple[int, int]:
+    """Count the runs of a repro that had an answer, and those that failed."""
+    answered = [each for each in failed if each is not None]
+    if silent := len(failed) - len(answered):
+        job.note(
+            f"{silent} of {len(failed)} runs of the repro had no answer, which counts "
+            "neither way"
+        )
+    return len(answered), sum(answered)
 
 
 def about(
@@ -282,9 +293,9 @@ def sum_up(
 
 
 def _status(found: Found, verified: Verified) -> str:
-    if not verified.runs:
+    if not verified.runs and found.stopped:
         return "stopped"
-    if verified.failed < verified.runs:
+    if not verified.always_fails:
         return "unverified"
     return "stopped" if found.stopped else "reduced"
 

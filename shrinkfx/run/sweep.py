@@ -130,7 +130,6 @@ def _search(
     except KeyboardInterrupt:
         searched.stopped = INTERRUPTED
     if searched.stopped:
-        job.budget.max_seconds = None  # what was found is written all the same
         job.note(f"{searched.stopped}: --resume {job.out} goes on from here")
         searched.found = so_far(plan.grid, searched.inside)
     return searched

@@ -182,6 +182,9 @@ class Verification:
             unresolved = "it could not be written"
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
         verified = kept.verified
+        if not verified.runs:
+            unresolved = "no run of its repro had an answer"
+            return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
         if not verified.always_fails:
             return Verdict(Outcome.PASSED, Observation(runs=verified.runs))
         seen = Observation(kept.result.seen, runs=verified.runs)

@@ -228,3 +228,17 @@ def test_finding_is_not_confirmed_where_minutes_are_short() -> None:
     server = Slow({"real": [ABROAD]}, dict.fromkeys(Probe, 70.0), minutes)
     run(server, ask_all=True, minutes=minutes)
     assert len(server.asked) == 1
+
+
+def test_minutes_that_end_while_a_finding_is_confirmed_leave_it() -> None:
+    class Slower(Slow):
+        def ask(self, request: Request) -> Ending:
+            self.seconds = dict.fromkeys(Probe, 500.0 if self.asked else 40.0)
+            return super().ask(request)
+
+    minutes = Minutes(400.0)
+    server = Slower({"real": [ABROAD] * 3}, {}, minutes)
+    base = run(server, minutes=minutes)
+    assert base.target.kind == "ima"
+    assert "shown it once" in base.warning
+    assert len(server.asked) == 3

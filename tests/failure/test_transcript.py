@@ -48,6 +48,13 @@ def test_stage_is_that_of_the_line(line: int, stage: str) -> None:
     assert died(line, "RuntimeError: no").stage == stage
 
 
+def test_what_the_interpreter_cannot_run_is_no_pass() -> None:
+    answer = {"unresolved": "inline assembly"}
+    seen = observe(as_check(Ending("exit", stage="run", answer=answer), SCRIPT))
+    assert seen.unresolved == "inline assembly"
+    assert not seen.tells
+
+
 def test_exception_has_its_type_message_and_frames() -> None:
     ending = died(
         6, "torch._inductor.exc.InductorError: LoweringException: x\n  target: y"

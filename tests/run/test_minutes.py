@@ -50,7 +50,9 @@ class Model:
     Attributes:
         check_s: to compile and run all of it; smaller ones take less.
         run_s: to run what is compiled.
+        guarded_s: to run it beside guard pages, or None where that is as fast.
         script_s: a repro of all of it.
+        waited: the part of a run that went into waiting for the machine.
         asked: the tasks, with what was asked.
     """
 
@@ -59,6 +61,8 @@ class Model:
     def __init__(self, folder: Path, check_s: float) -> None:
         self.folder, self.check_s, self.script_s = folder, check_s, check_s
         self.run_s, self.start_s = check_s / 10, 5.0
+        self.guarded_s: float | None = None
+        self.waited = 0.0
         self.program: Fails = needs("n3")
         self.script: Fails = needs("n3")
         self.now = 0.0
@@ -83,19 +87,22 @@ class Model:
         asked = type(request.task), asked_of(request)
         self.asked.append(asked)
         ending = self._answer(*asked)
-        limit = request.timeout_s if left is None else min(left, request.timeout_s)
+        most = min(request.timeout_s, request.most_s)
+        limit = most if left is None else min(left, most)
         self.now += min(ending.seconds, limit)
         if ending.seconds <= limit:
             return ending
-        if left is not None and left < request.timeout_s:
+        if left is not None and left < most:
             raise BudgetExhausted("the minutes are spent")
-        return Ending("timeout", stage="run", seconds=limit)
+        how = "timeout" if most == request.timeout_s else "late"
+        return Ending(how, stage="run", seconds=limit)
 
     def _answer(self, task: type[Task], asked: Arguments) -> Ending:
         if task is Describe:
             return Ending("exit", stage="done", answer=self._described, seconds=2.0)
         if task is CheckOriginal:
-            return replace(FAILS, seconds=self._seconds(asked))
+            seconds = self._seconds(asked)
+            return replace(FAILS, seconds=seconds, waited_s=self.waited * seconds)
         if task is RunScript:
             return self._run_script(Path(asked["path"]).read_text())
         candidate = Candidate.from_json(WHOLE.skeleton, asked["candidate"])
@@ -106,6 +113,8 @@ class Model:
         return replace(ending, seconds=self.check_s * part(candidate))
 
     def _seconds(self, asked: Arguments) -> float:
+        if self.guarded_s is not None and "guard_pages" in asked:
+            return self.guarded_s
         package = asked.get("package")
         is_compiled = package is not None and package in self._packages
         self._packages.add(package)
@@ -266,6 +275,22 @@ def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
     assert warning.startswith("minutes were short")
 
 
+@pytest.mark.parametrize("check_s", [80.0, 20.0])
+def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
+    model: Made, check_s: float
+) -> None:
+    """What the first session has seen tells it, be that before its search or in it."""
+    world = model(check_s)
+    world.waited = 0.5  # which a repro would have to wait as well
+    assert world.reduced(3.0).status == "stopped"
+    assert world.job
+    assert world.job.budget.check_s == check_s
+    world.asked.clear()
+    world.resumed(60.0)
+    assert not world.tasks(CheckOriginal)
+    assert world.job.budget.check_s == check_s
+
+
 def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
     world = model(20.0)
     assert world.reduced(3.0).status == "stopped"
@@ -336,3 +361,27 @@ def test_guard_pages_leave_time_for_a_verified_repro(
     reduction = world.reduced(3.0, guard_pages="on")
     assert verified(reduction)
     assert world.now <= 240.0
+
+
+@pytest.mark.parametrize("check_s", [5, 20])
+def test_guard_pages_that_slow_a_program_down_do_not_take_all_minutes(
+    model: Made, check_s: float
+) -> None:
+    """It fails without them: the run goes on so, and verifies that."""
+    world = model(check_s)
+    world.guarded_s = 1000.0
+    reduction = world.reduced(3.0, guard_pages="on")
+    assert verified(reduction)
+    assert check_s > 10 or reduction.operators[1] < 12
+    assert world.now <= 240.0
+    given_up = [note for note in world.notes if "not tried to the end" in note]
+    assert len(given_up) == 2
+    assert "before each tensor" in given_up[1]
+
+
+def test_first_run_alone_may_take_all_minutes_before_guard_pages_are_tried(
+    model: Made,
+) -> None:
+    world = model(200.0)
+    with pytest.raises(BudgetExhausted, match="had not shown its failure by then"):
+        world.reduced(3.0, guard_pages="on")
