@@ -77,8 +77,8 @@ class Compiler:
     patience: Patience | None = None
 
     def with_options(self, **changes: Any) -> Compiler:  # noqa: ANN401 - of its fields
-        """Set fields of ``CheckOptions``."""
-        options = dataclasses.replace(self.options, **changes)
+        """Set fields of ``CheckOptions``, which a journal may hold as text."""
+        options = CheckOptions.from_json({**vars(self.options), **changes})
         return dataclasses.replace(self, options=options)
 
     def with_limits(self, limits: Limits, meter: Meter) -> Compiler:
