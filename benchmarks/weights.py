@@ -38,15 +38,10 @@ from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
-from shrinkfx.program.messages import (  # noqa: E402
-    Build,
-    CheckCandidate,
-    CheckOriginal,
-    Describe,
-    Ending,
-    Weights,
-)
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
+from shrinkfx.protocol.answers import Ending  # noqa: E402
+from shrinkfx.protocol.choices import Build, Weights  # noqa: E402
+from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe  # noqa: E402
 
 LAYERS, NARROW = 40, 32
 BUG = HERE.parent / "repros" / "assert_roll_bound" / "planted.py"

@@ -12,14 +12,10 @@ from typing import Any
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import (
-    CheckOptions,
-    CheckOriginal,
-    Ending,
-    Guard,
-    Request,
-    Task,
-)
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal, Task
 
 Arguments = Mapping[str, Any]
 

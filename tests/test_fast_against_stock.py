@@ -22,8 +22,10 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Build, CheckOptions, Describe, Guard
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Build, Guard
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import Describe
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPORT = str(ROOT / "repros" / "export.py")

@@ -18,7 +18,7 @@ from shrinkfx.check.sanity import may_be_the_inputs, other_cause
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Build, Guard, Weights
+from shrinkfx.protocol.choices import Build, Guard, Weights
 
 
 @dataclass(frozen=True)

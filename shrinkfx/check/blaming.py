@@ -14,7 +14,8 @@ from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import CheckCandidate, Ending
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.tasks import CheckCandidate
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
 """Prints each launch before and after, and no value."""

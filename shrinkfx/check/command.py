@@ -16,8 +16,8 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import RunCommand, SaveCandidate
 from shrinkfx.program.words import cut
+from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
 
 PROGRAM, INPUTS = "{}", "{inputs}"
 """What a command line holds in the place of a path."""

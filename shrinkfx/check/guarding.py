@@ -15,7 +15,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 
 _PLAIN_RUNS = 3
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from shrinkfx.check.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
-from shrinkfx.program.messages import (
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
     CheckCandidate,
     Describe,
-    Ending,
-    GraphForm,
-    Request,
     SaveCandidate,
     Task,
     WriteCandidate,

@@ -17,16 +17,10 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import (
-    Build,
-    CheckCandidate,
-    CheckOptions,
-    CheckOriginal,
-    Ending,
-    Request,
-    Task,
-    Weights,
-)
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Task
 
 
 class Asks(Protocol):

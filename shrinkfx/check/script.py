@@ -22,14 +22,10 @@ from shrinkfx.failure.threads import is_of_any_thread, is_without_words
 from shrinkfx.failure.transcript import as_check
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.beside import ONLY_ON
-from shrinkfx.program.messages import (
-    CheckOptions,
-    Ending,
-    Guard,
-    Probe,
-    Request,
-    RunScript,
-)
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import RunScript
 
 _TRIES = 2
 """Times that a repro is run whose run has no answer."""

@@ -24,18 +24,11 @@ from shrinkfx.check.leftovers import kill_marked, new_mark
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
-from shrinkfx.program.messages import (
-    ARCHS,
-    MARK,
-    TIMES,
-    Backend,
-    Ending,
-    Message,
-    Ready,
-    Request,
-    Setup,
-)
 from shrinkfx.program.words import LINE, cut, plain
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import ARCHS, Backend
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import MARK, TIMES, Request, Setup
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 60.0, 0.1

@@ -16,8 +16,8 @@ from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.threads import in_order, is_without_words, of_the_first, thrown
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Ending
 from shrinkfx.program.words import cut, short_lines
+from shrinkfx.protocol.answers import Ending
 
 _ILLEGAL_ACCESS = re.compile(
     r"illegal memory access|cudaErrorIllegalAddress|misaligned address"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 STAGE_OF_CALL = {
     "torch.export.": Stage.REBUILD,

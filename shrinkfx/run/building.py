@@ -5,7 +5,8 @@ from __future__ import annotations
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import Verdict
-from shrinkfx.program.messages import (
+from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
+from shrinkfx.protocol.choices import (
     MANY_BYTES,
     Backend,
     Build,
@@ -13,7 +14,6 @@ from shrinkfx.program.messages import (
     Step,
     Weights,
 )
-from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
 

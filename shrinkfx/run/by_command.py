@@ -13,7 +13,8 @@ from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.messages import Backend, Printed, RunScript, SaveCandidate
+from shrinkfx.protocol.choices import Backend, Printed
+from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job

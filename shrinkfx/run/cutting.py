@@ -9,7 +9,7 @@ from shrinkfx.check.baseline import describe
 from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import GraphForm
+from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.run.blaming import with_suspects
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job

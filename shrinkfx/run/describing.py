@@ -12,8 +12,9 @@ from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.transcript import frames_of_death
-from shrinkfx.program.messages import Describe, Ending
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.tasks import Describe
 from shrinkfx.run.job import Job
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.classify import first_line
-from shrinkfx.program.messages import Ending, Examine
 from shrinkfx.program.words import plain
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.tasks import Examine
 from shrinkfx.run.describing import Described
 from shrinkfx.run.job import Job
 

@@ -8,7 +8,7 @@ from shrinkfx.check.guarding import in_words, seen_plainly
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build, Printed
+from shrinkfx.protocol.choices import Build, Printed
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch

@@ -14,7 +14,8 @@ from shrinkfx.failure.sanitizer import MemoryReport, parse
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import CheckCandidate, Guard, Printed
+from shrinkfx.protocol.choices import Guard, Printed
+from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.run.job import Job
 
 _SANITIZE_TIMEOUT_S = 600.0

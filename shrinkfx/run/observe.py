@@ -13,7 +13,7 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Build
+from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import can_build_fast, place_of_weights
 from shrinkfx.run.cutting import in_a_form_that_fails

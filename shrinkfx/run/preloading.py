@@ -21,7 +21,8 @@ from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.beside import Beside
-from shrinkfx.program.messages import Request, RunPreload
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import RunPreload
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN

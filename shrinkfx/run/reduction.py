@@ -18,7 +18,7 @@ from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Build, Printed
+from shrinkfx.protocol.choices import Build, Printed
 from shrinkfx.report.summary import DIGITS, ByCatch, gather
 from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge

@@ -16,7 +16,7 @@ from shrinkfx.check.server import Server
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import CheckOptions
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job

@@ -14,7 +14,8 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Guard, Printed, Probe, WriteCandidate
+from shrinkfx.protocol.choices import Backend, Guard, Printed, Probe
+from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.files import draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Written, write_smallest_repro

@@ -16,8 +16,8 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Printed
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Printed
 from shrinkfx.report.summary import DIGITS, Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job, server_for

@@ -11,7 +11,7 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build
+from shrinkfx.protocol.choices import Build
 from shrinkfx.report.summary import Sizes
 
 

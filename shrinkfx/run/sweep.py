@@ -13,8 +13,8 @@ from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.options import Options
-from shrinkfx.program.messages import FindSpace
 from shrinkfx.program.sizes import Space, names_in, outside
+from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.at_sizes import QUIET_THREADS, Runner, settle_settings
 from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.memory import wants_guard_pages

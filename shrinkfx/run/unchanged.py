@@ -16,7 +16,8 @@ from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Build, GraphForm, Probe, SaveCandidate
+from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
+from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard

@@ -16,14 +16,8 @@ from typing import Any
 
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.messages import (
-    Backend,
-    CheckOptions,
-    Guard,
-    Probe,
-    Setup,
-    Weights,
-)
+from shrinkfx.protocol.choices import Backend, Guard, Probe, Weights
+from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker import evidence
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.fast_build import Stopped

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from shrinkfx.program.messages import CheckOptions
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.held import shared_weights
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
 from shrinkfx.worker.values import SEED, copy_of

@@ -24,8 +24,8 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from shrinkfx.program.messages import Examine
 from shrinkfx.program.sizes import beside
+from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.custom import is_custom
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.lies import is_branching

@@ -23,15 +23,10 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import (
-    Backend,
-    Guard,
-    Ready,
-    Request,
-    RunCommand,
-    RunScript,
-    Setup,
-)
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.choices import Backend, Guard
+from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.tasks import RunCommand, RunScript
 from shrinkfx.worker import last_words, stranger
 from shrinkfx.worker.memory import guard_pages, sanitizer
 from shrinkfx.worker.serve import ParentGone, serve, take_line

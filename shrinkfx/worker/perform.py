@@ -16,28 +16,23 @@ from torch.export import ExportedProgram
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import (
-    Backend,
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Backend, GraphForm, Printed, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import (
     CheckAtSizes,
     CheckCandidate,
-    CheckOptions,
     CheckOriginal,
     CompileOriginal,
     Describe,
     Examine,
     FindSpace,
-    GraphForm,
-    Printed,
-    Probe,
-    Request,
     RunPreload,
     RunScript,
     SaveCandidate,
     SaveInputs,
-    Setup,
     WriteCandidate,
 )
-from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker import last_words, stranger
 from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, interpreter

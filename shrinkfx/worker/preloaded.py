@@ -14,7 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.beside import Beside
-from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker import stranger
 from shrinkfx.worker.backends import interpreter
 from shrinkfx.worker.changes import Snapshot, registrations

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.messages import CheckOptions
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.compare import (
     USUAL,
     Closeness,

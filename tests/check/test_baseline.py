@@ -26,7 +26,10 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.messages import Build, CheckCandidate, Ending, Request, Weights
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})

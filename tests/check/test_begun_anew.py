@@ -15,15 +15,10 @@ from shrinkfx import scratch
 from shrinkfx.check.lasting import LIVES, LastingServer
 from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.program.messages import (
-    CheckCandidate,
-    CheckOptions,
-    CheckOriginal,
-    Describe,
-    Ending,
-    GraphForm,
-    Request,
-)
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe
 
 PLAIN, INLINED = GraphForm.FUNCTIONAL, GraphForm.INLINED_COND
 IN_PLACE = GraphForm.IN_PLACE

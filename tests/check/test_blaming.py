@@ -16,8 +16,9 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import CheckOptions, Ending, Request
 from shrinkfx.program.skeleton import Node, Role, TensorType
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, skeleton, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from shrinkfx.check.builds import PATIENCE, Builds
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.program.messages import (
-    Build,
-    CheckOptions,
-    CheckOriginal,
-    Ending,
-    Request,
-    Step,
-)
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))

@@ -6,7 +6,9 @@ import pytest
 
 from shrinkfx.check.busy import Busyness
 from shrinkfx.failure.classify import observe
-from shrinkfx.program.messages import CheckOriginal, Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 STARVED = Ending("exit", stage="done", seconds=60.0, waited_s=50.0, runnable=12)
 

@@ -14,7 +14,9 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.messages import Ending, Request, RunCommand, SaveCandidate
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu", "tanh"))

@@ -11,7 +11,9 @@ from doubles import Arguments, FakeServer, Minutes, TimedServer
 from shrinkfx.check.guarding import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.program.messages import CheckOptions, Ending, Guard, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done")

@@ -21,7 +21,7 @@ from shrinkfx import scratch
 from shrinkfx.check.lasting import LIVES, LastingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
-from shrinkfx.program.messages import (
+from shrinkfx.protocol.tasks import (
     CheckCandidate,
     CompileOriginal,
     Describe,

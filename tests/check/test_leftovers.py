@@ -23,7 +23,8 @@ import sys
 from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check.server import Server
-from shrinkfx.program.messages import CheckOptions, CheckOriginal, Request
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 vices, ready, note = sys.argv[1:4]
 with Server(command=[sys.executable, vices]) as server, scratch.folder("candidate"):

@@ -13,7 +13,9 @@ from shrinkfx.check.oracle import Asks, Compiler, Limits
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import Ending, Probe, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.requests import Request
 
 STRAYS = (
     "interpreter{}: illegal memory access: out-of-bounds load of 4 bytes in "

@@ -12,7 +12,8 @@ from shrinkfx.check.baseline import Baseline, baseline
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 
 PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
 CRASHES = Ending("signal", signal.SIGSEGV, "run")

@@ -21,7 +21,8 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import GUARDED_WORKER, Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.beside import ONLY_ON
-from shrinkfx.program.messages import Ending, Guard
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
 
 GUARDED = """
 import os

@@ -13,7 +13,9 @@ from shrinkfx.check.oracle import Compiler, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.messages import CheckOptions, CheckOriginal, Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 THREW = "terminate called after throwing an instance of 'c10::Error'\n  what():  "

@@ -20,7 +20,8 @@ from shrinkfx import scratch
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.classify import observe
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 
 Marked = Callable[[], list[int]]
 Survivors = Callable[[], list[str]]
@@ -355,7 +356,8 @@ PARENT = """
 import sys
 from pathlib import Path
 from shrinkfx.check.server import Server
-from shrinkfx.program.messages import CheckOptions, CheckOriginal, Request
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 vices, vice, ready, note = sys.argv[1:]
 with Server(command=[sys.executable, vices]) as server:
@@ -374,7 +376,8 @@ import signal
 import sys
 from pathlib import Path
 from shrinkfx.check.server import Server
-from shrinkfx.program.messages import CheckOptions, CheckOriginal, Request
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 vices, ready = sys.argv[1:]
 number = interrupts = 0

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.processes import descendants
-from shrinkfx.program.messages import Ready, Request, Setup
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.worker.serve import Line, serve, take_line
 from shrinkfx.worker.supervise import Note, Work, become_subreaper, supervise
 

@@ -17,7 +17,9 @@ import torch
 from shrinkfx.check.server import Server
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import Backend, CheckOriginal, Describe, Request
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckOriginal, Describe
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

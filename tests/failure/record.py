@@ -36,17 +36,10 @@ from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
 from shrinkfx.failure.transcript import as_check  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
-from shrinkfx.program.messages import (  # noqa: E402
-    CheckOptions,
-    Describe,
-    Ending,
-    Ready,
-    Request,
-    RunScript,
-    Setup,
-    WriteCandidate,
-)
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
+from shrinkfx.protocol.answers import Ending, Ready  # noqa: E402
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup  # noqa: E402
+from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa: E402
 from shrinkfx.report.definitions import Definitions  # noqa: E402
 from shrinkfx.report.header import About  # noqa: E402
 from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402

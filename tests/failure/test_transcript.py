@@ -13,7 +13,7 @@ from shrinkfx.failure.transcript import (
     frames_of_death,
     name_frame,
 )
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 SCRIPT = """\
 import torch

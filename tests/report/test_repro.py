@@ -16,7 +16,7 @@ import torch
 from shrinkfx.failure.sanitizer import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.transcript import STAGE_OF_CALL
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import About, is_of_interpreter
 from shrinkfx.report.repro import Data, write_embedded, write_repro

@@ -12,16 +12,10 @@ from doubles import asked_of
 from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
 from shrinkfx.options import Options
-from shrinkfx.program.messages import (
-    CheckAtSizes,
-    CompileOriginal,
-    Ending,
-    Ready,
-    Request,
-    SaveInputs,
-    Task,
-)
 from shrinkfx.program.sizes import Space, Symbol
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
 from shrinkfx.run.at_sizes import Runner
 from shrinkfx.run.job import Job
 from shrinkfx.search.events import ignore

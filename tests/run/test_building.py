@@ -12,15 +12,10 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
-from shrinkfx.program.messages import (
-    MANY_BYTES,
-    Build,
-    CheckOptions,
-    Ending,
-    Step,
-    Weights,
-)
 from shrinkfx.program.skeleton import Node, Role, Skeleton
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import MANY_BYTES, Build, Step, Weights
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import choose_build, place_of_weights
 from shrinkfx.run.job import Job

@@ -13,15 +13,9 @@ from doubles import asked_of, written
 from shrinkfx.check.command import SKIP, Command
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.options import Options
-from shrinkfx.program.messages import (
-    Ending,
-    Ready,
-    Request,
-    RunCommand,
-    RunScript,
-    SaveCandidate,
-    WriteCandidate,
-)
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteCandidate
 from shrinkfx.report.running import SAVED
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.by_command import verify_by_command

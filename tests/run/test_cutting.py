@@ -15,8 +15,10 @@ from shrinkfx.errors import NotCuttable
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build, CheckOptions, Ending, GraphForm
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, GraphForm
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.cutting import in_a_form_that_fails
 from shrinkfx.run.describing import describe_program

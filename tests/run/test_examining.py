@@ -13,7 +13,8 @@ from doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.run.describing import Described
 from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.job import Job

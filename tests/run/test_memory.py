@@ -14,7 +14,9 @@ from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import CheckOptions, Ending, Guard, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory, examine, wants_guard_pages
 from shrinkfx.search.events import Event, Noted

@@ -18,13 +18,12 @@ from doubles import Arguments, asked_of, written
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import (
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
     CheckCandidate,
     CheckOriginal,
     Describe,
-    Ending,
-    Ready,
-    Request,
     RunScript,
     Task,
     WriteCandidate,

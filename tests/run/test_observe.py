@@ -13,7 +13,8 @@ from doubles import Arguments, FakeServer
 from shrinkfx.check.server import Server
 from shrinkfx.errors import UsageError
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Backend, Ending, Ready
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.run.job import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.search.events import ignore

@@ -16,14 +16,10 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import (
-    Build,
-    CheckCandidate,
-    CheckOptions,
-    Ending,
-    Request,
-    Step,
-)
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce

@@ -15,7 +15,9 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import CheckOptions, Ending, Guard, Ready
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job

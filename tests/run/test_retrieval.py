@@ -16,7 +16,8 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.run.retrieval import retrieve, see_again
 from shrinkfx.run.session import JOURNAL
 from shrinkfx.search.events import ignore

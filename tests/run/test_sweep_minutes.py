@@ -16,17 +16,16 @@ import pytest
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.options import Options, Sweeping
-from shrinkfx.program.messages import (
+from shrinkfx.program.sizes import Space, Symbol
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
     CheckAtSizes,
     CompileOriginal,
-    Ending,
     FindSpace,
-    Ready,
-    Request,
     SaveInputs,
     Task,
 )
-from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.run.job import Job
 from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept

@@ -22,7 +22,9 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import CheckOptions, Ending, Guard, Ready
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job

@@ -13,14 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.program.messages import (
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.tasks import (
     Describe,
-    Ready,
-    Request,
     RunCommand,
     RunScript,
     SaveCandidate,
-    Setup,
     WriteCandidate,
 )
 from shrinkfx.report.running import SAVED

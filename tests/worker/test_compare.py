@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shrinkfx.program.messages import CheckOptions
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.compare import USUAL, Closeness, compare, in_float64, unstable
 from shrinkfx.worker.model import Inputs
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch._inductor import codecache
 from torch.export import ExportedProgram, export
 
-from shrinkfx.program.messages import MANY_BYTES, CheckOptions, Setup, Weights
+from shrinkfx.protocol.choices import MANY_BYTES, Weights
+from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, constants
 from shrinkfx.worker.backends.constants import CannotKeepBeside

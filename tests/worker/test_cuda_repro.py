@@ -15,14 +15,9 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import (
-    Backend,
-    CheckOptions,
-    CheckOriginal,
-    Describe,
-    Probe,
-    Request,
-)
+from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal, Describe
 from shrinkfx.worker.devices import save_for_cuda
 
 KERNEL = """

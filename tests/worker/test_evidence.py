@@ -13,7 +13,7 @@ from torch._inductor import debug
 from torch._inductor.exc import InductorError
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import CheckOptions
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker import evidence
 from shrinkfx.worker.evidence import PROVENANCE, gathered, raised_at
 from shrinkfx.worker.rebuild import rebuild

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from shrinkfx.program.messages import Ending, Examine, Request, Setup
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.custom import custom_operators as custom_in
 from shrinkfx.worker.examine import examine
 from shrinkfx.worker.model import Inputs, Program

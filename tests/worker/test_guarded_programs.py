@@ -15,7 +15,9 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.sanitizer import parse
 from shrinkfx.failure.signature import MEMORY
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import CheckOptions, CheckOriginal, Guard
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import CheckOriginal
 
 RUNS = 20
 PRELOAD = str(Path(lying_operators.__file__))

@@ -13,16 +13,10 @@ from torch.export import Dim
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import (
-    CheckOptions,
-    Describe,
-    GraphForm,
-    Request,
-    SaveCandidate,
-    Setup,
-    Task,
-)
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import load
 from shrinkfx.worker.model import Inputs, Program

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
-from shrinkfx.program.messages import CheckOptions, Setup
+from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.attempt import attempt_outside
 from shrinkfx.worker.backends import aoti
 from shrinkfx.worker.model import Inputs

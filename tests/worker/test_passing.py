@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
-from shrinkfx.program.messages import CheckOptions, Setup
+from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker import attempt as module
 from shrinkfx.worker.attempt import attempt
 from shrinkfx.worker.model import Inputs

@@ -14,8 +14,8 @@ from torch.export import ExportedProgram
 from zoo import ZOO, export
 
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.messages import CheckOptions
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.compare import in_float64
 from shrinkfx.worker.describe import describe, keeps_state, mutates
 from shrinkfx.worker.model import Inputs, Program

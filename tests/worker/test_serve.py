@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from doubles import request_of
 
-from shrinkfx.program.messages import Ready, Setup
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.serve import Line, ParentGone
 
 ROOT = str(Path(__file__).parents[2])

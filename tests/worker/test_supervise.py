@@ -15,7 +15,8 @@ from doubles import request_of
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.processes import descendants
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.supervise import describe_error, write_answer
 
 ROOT = str(Path(__file__).parents[2])

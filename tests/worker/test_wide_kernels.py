@@ -16,7 +16,7 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import CheckOptions
+from shrinkfx.protocol.requests import CheckOptions
 
 PLANTS = Path(__file__).parents[1] / "failure" / "plants.py"
 ROWS, COLUMNS, RUNS = 4096, 64, 10

@@ -11,16 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import (
-    CheckOptions,
-    Describe,
-    Printed,
-    Request,
-    Setup,
-    Task,
-    WriteCandidate,
-)
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Printed
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
 from shrinkfx.worker import perform
 from shrinkfx.worker.load import load
 from shrinkfx.worker.rebuild import Rebuilt

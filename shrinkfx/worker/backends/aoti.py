@@ -18,7 +18,8 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Build, CheckOptions, Weights
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.backends import constants
 from shrinkfx.worker.backends.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.disk import require_space_for_weights

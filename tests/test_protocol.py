@@ -11,17 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shrinkfx.program.messages import (
-    CheckCandidate,
-    CheckOptions,
-    Describe,
-    Ending,
-    Message,
-    Ready,
-    Request,
-    Setup,
-    Task,
-)
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
 
 
 @pytest.mark.parametrize(
