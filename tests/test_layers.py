@@ -21,7 +21,7 @@ ALLOWED = {
     "own_time": {"processes"},
     "program": {"errors"},
     "protocol": {"program"},
-    "failure": {"errors", "program", "protocol"},
+    "failure": {"program", "protocol"},
     "search": {"errors", "scratch", "program", "protocol", "failure"},
     "check": {
         "errors",
@@ -55,7 +55,6 @@ ALLOWED = {
     "validation": {
         "errors",
         "options",
-        "program",
         "protocol",
         "failure",
         "search",
@@ -65,15 +64,13 @@ ALLOWED = {
         "errors",
         "options",
         "validation",
-        "program",
         "protocol",
         "failure",
         "search",
         "check",
-        "report",
         "run",
     },
-    "arguments": {"options", "program", "protocol", "failure"},
+    "arguments": {"options", "protocol", "failure"},
     "parsed": {"errors", "options", "arguments"},
     "cli": {"errors", "streams", "search", "api", "arguments", "parsed", "progress"},
 }
