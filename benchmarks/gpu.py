@@ -30,7 +30,7 @@ from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
 from shrinkfx.check.probing import probe_baseline  # noqa: E402
 from shrinkfx.check.server import WORKER, Server  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
-from shrinkfx.program.messages import Backend, Probe  # noqa: E402
+from shrinkfx.protocol.choices import Backend, Probe  # noqa: E402
 
 LIMITS = Limits(timeout_s=300.0, max_rss_bytes=32 << 30)
 

@@ -36,8 +36,9 @@ from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
 from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
-from shrinkfx.program.messages import Task  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
+from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
+from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, FindSpace  # noqa: E402
 from shrinkfx.run.at_sizes import QUIET_THREADS  # noqa: E402
 from shrinkfx.search.examples import Answer, Example, Examples, judge_example  # noqa: E402
 from shrinkfx.search.shapes import Plan, sweep  # noqa: E402
@@ -57,15 +58,15 @@ def compiled(model: Path, preload: str) -> Iterator[tuple[Space, Run]]:
     """Compile a program once; yield its sizes and what runs it at some."""
     preloads = [preload] if preload else []
     with Server(model=model, preloads=preloads, environment=QUIET_THREADS) as server:
-        options = {"seed": 0, "package": str(server.directory / "sweep.pt2")}
+        options = CheckOptions(package=str(server.directory / "sweep.pt2"))
         compiler = Compiler(server, Limits(600.0, 8 << 30), options)
-        space = Space.from_json(compiler.ask(Task.SPACE).answer["space"])
-        assert compiler.ask(Task.COMPILE).stage == "done"
+        space = Space.from_json(compiler.ask(FindSpace()).answer["space"])
+        assert compiler.ask(CompileOriginal()).stage == "done"
 
         @lru_cache(None)
         def run(sizes: Sizes) -> Example:
             before = cpu_seconds(server.pid)
-            ending = compiler.ask(Task.SIZES, sizes=space.named(sizes))
+            ending = compiler.ask(CheckAtSizes(space.named(sizes), seed=0))
             example = judge_example(sizes, observe(ending), ANY)
             forking = cpu_seconds(server.pid) - before
             return replace(example, cpu_seconds=example.cpu_seconds + forking)

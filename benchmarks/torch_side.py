@@ -33,7 +33,7 @@ from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import GUARDED_WORKER, WORKER
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.failure.signature import Kind, asked_for
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 
 COMPARING = (Kind.MISMATCH, Kind.NAN)
 FAULTS = (Kind.IMA, Kind.CRASH)

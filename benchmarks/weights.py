@@ -38,8 +38,10 @@ from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
-from shrinkfx.program.messages import Build, Ending, Task, Weights  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
+from shrinkfx.protocol.answers import Ending  # noqa: E402
+from shrinkfx.protocol.choices import Build, Weights  # noqa: E402
+from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe  # noqa: E402
 
 LAYERS, NARROW = 40, 32
 BUG = HERE.parent / "repros" / "assert_roll_bound" / "planted.py"
@@ -117,19 +119,19 @@ def checked(model: Path, name: str, kept: Path) -> Iterator[Row]:
             used = written - before, ending.cpu_seconds, ending.peak_rss_bytes
             return Row(name, question, *used, ended)
 
-        ending = beside.ask(Task.DESCRIBE)
+        ending = beside.ask(Describe())
         yield row("eager, every value kept", ending)
         text = Path(ending.answer["skeleton"]).read_text(encoding="utf-8")
         program = Skeleton.from_json(json.loads(text))
-        yield row("baseline, first run", package.ask(Task.ORIGINAL, fresh=True))
-        yield row("baseline, another run", package.ask(Task.ORIGINAL))
+        yield row("baseline, first run", package.ask(CheckOriginal(), fresh=True))
+        yield row("baseline, another run", package.ask(CheckOriginal()))
         for part, name_of_part in ((1, "all"), (2, "half"), (8, "an eighth")):
             operators = program.operators
             dropped = frozenset(operators[: len(operators) - len(operators) // part])
             cut = _without(program, dropped).to_json()
-            ending = fast.ask(Task.CANDIDATE, candidate=cut)
+            ending = fast.ask(CheckCandidate(cut))
             yield row(f"candidate, {name_of_part}", ending)
-        ending = fast.built_stock().ask(Task.CANDIDATE, candidate=cut)
+        ending = fast.built_stock().ask(CheckCandidate(cut))
         yield row("confirmed, an eighth", ending)
 
 

@@ -11,7 +11,7 @@ from shrinkfx.check.files import require_script
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options import Options, Reduction, Sweeping
-from shrinkfx.program.messages import ARCHS, Backend, Build
+from shrinkfx.protocol.choices import ARCHS, Backend, Build
 from shrinkfx.run import run
 from shrinkfx.run.retrieval import Retrieved
 from shrinkfx.run.retrieval import retrieve as retrieve_from

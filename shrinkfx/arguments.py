@@ -7,7 +7,7 @@ from importlib import metadata
 
 from shrinkfx.failure.signature import ANY, MEANING
 from shrinkfx.options import GUARD_PAGES
-from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
+from shrinkfx.protocol.choices import ARCHS, Backend, Build, Probe
 
 EXIT_CODES = {
     0: "reduced and verified",

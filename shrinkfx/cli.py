@@ -191,7 +191,7 @@ def _print_candidate(retrieved: api.Retrieved) -> Ended:
     print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
     counts = {"runs": verified.runs, "failed": verified.failed}
     result |= {"repro": str(repro), "verified": counts}
-    if verified.failed == verified.runs:
+    if verified.always_fails:
         return Ended("verified", 0, result=result)
     return Ended("unverified", 5, result=result)
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import ARCHS, Backend, Build
+from shrinkfx.protocol.choices import ARCHS, Backend, Build
 
 GUARD_PAGES = ("auto", "on", "off")
 
@@ -47,7 +47,7 @@ class Options:
             None means up to 100 times, and for as long as compiling it took, a minute
             at most.
         device: where to move the program, or None for where it is.
-        backend: what compiles and runs it, of ``program.messages.Backend``.
+        backend: what compiles and runs it, of ``protocol.choices.Backend``.
         arch: the GPU that the interpreter's kernels are made for.
         probe: the one that the interpreter asks; None means that which shows it.
         all_probes: have it ask all of them, though one has shown the failure.

@@ -20,7 +20,7 @@ from shrinkfx.check.files import (
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import UNTIL, Kind
 from shrinkfx.options import GUARD_PAGES, RANGES, Options, Sweeping
-from shrinkfx.program.messages import ARCHS, Backend, Build, Probe
+from shrinkfx.protocol.choices import ARCHS, Backend, Build, Probe
 from shrinkfx.search.strategy import choose
 
 _DESCRIPTORS = 64

@@ -6,15 +6,41 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal, Task
 
 Arguments = Mapping[str, Any]
+
+
+def asked_of(request: Request) -> Arguments:
+    """Gather a request's task and those of its options that are no defaults."""
+    usual = asdict(CheckOptions())
+    options = asdict(request.options)
+    chosen = {name: v for name, v in options.items() if v != usual[name]}
+    return {**chosen, **asdict(request.task)}
+
+
+def request_of(
+    vice: str,
+    *,
+    task: Task = CheckOriginal(),  # noqa: B008 - frozen
+    timeout_s: float = 60.0,
+    **arguments: Any,
+) -> Request:
+    """Ask for one of ``check/vices.py``, whatever the task.
+
+    It is named where settings of Inductor would be.
+    """
+    options = CheckOptions(inductor={"vice": vice, **arguments})
+    return Request(task, options, timeout_s=timeout_s)
 
 
 class FakeServer:
@@ -25,8 +51,9 @@ class FakeServer:
         self.asked: list[Arguments] = []
 
     def ask(self, request: Request) -> Ending:
-        self.asked.append(request.arguments)
-        return self._answer(request.arguments)
+        asked = asked_of(request)
+        self.asked.append(asked)
+        return self._answer(asked)
 
 
 class Minutes:
@@ -54,8 +81,9 @@ class Minutes:
 class TimedServer:
     """Answers with one ending after the other, the last one for ever.
 
-    Takes ``compile_s`` for what it compiles and ``run_s`` for a run of that, and as
-    ``LastingServer`` ends a check that goes beyond the minutes.
+    Takes ``compile_s`` for what it compiles, ``run_s`` for a run of that and
+    ``guarded_s`` for one with guard pages, and as ``LastingServer`` ends a check that
+    goes beyond its limit by the clock, or beyond the minutes.
     """
 
     def __init__(
@@ -68,6 +96,7 @@ class TimedServer:
     ) -> None:
         self._endings = itertools.chain(endings, then, itertools.repeat(endings[-1]))
         self.compile_s, self.run_s = compile_s, run_s
+        self.guarded_s: float | None = None
         self.minutes = minutes or Minutes()
         self.seconds = 0.0
         self.asked: list[Request] = []
@@ -75,15 +104,20 @@ class TimedServer:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        package = request.arguments.get("package")
+        package = request.options.package
         is_compiled = package in self._packages
         self._packages |= {package} if package else set()
         seconds = self.run_s if is_compiled else self.compile_s
-        if seconds > self.minutes.left:
+        if self.guarded_s is not None and request.options.guard_pages is not Guard.OFF:
+            seconds = self.guarded_s
+        limit = math.inf if request.clock_s is None else request.clock_s
+        if min(seconds, limit) > self.minutes.left:
             self.minutes.left = 0.0
             raise BudgetExhausted("the minutes are spent")
-        self.minutes.left -= seconds
-        self.seconds += seconds
+        self.minutes.left -= min(seconds, limit)
+        self.seconds += min(seconds, limit)
+        if seconds > limit:
+            return Ending("late", stage="run", seconds=limit)
         return replace(next(self._endings), seconds=seconds)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,8 +22,10 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Build, Guard, Task
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Build, Guard
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import Describe
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPORT = str(ROOT / "repros" / "export.py")
@@ -37,10 +38,10 @@ ON_CPU = [
     for name, case in CASES.items()
     if case["device"] == "cpu" and not name.startswith("sweep_")
 ]
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "flaky_lgamma_check": {"runs": 20},
-    "mismatch_random": {"fallback_random": True},
-    "mismatch_second_call": {"calls": 2},
+OPTIONS: Mapping[str, CheckOptions] = {
+    "flaky_lgamma_check": CheckOptions(runs=20),
+    "mismatch_random": CheckOptions(fallback_random=True),
+    "mismatch_second_call": CheckOptions(calls=2),
 }
 STEADY = [
     name for name in ON_CPU if CASES[name]["kind"] != Kind.HANG and "flaky" not in name
@@ -69,7 +70,7 @@ def test_candidates_of_a_case_fail_alike_in_both_builds(
     name: str, tmp_path: Path
 ) -> None:
     with ready_to_compile(name, tmp_path) as compiler:
-        described = compiler.ask(Task.DESCRIBE).answer["skeleton"]
+        described = compiler.ask(Describe()).answer["skeleton"]
         skeleton = Skeleton.from_json(json.loads(Path(described).read_text()))
         candidates = list(parts_of(Candidate.whole(skeleton), random.Random(name)))
         for candidate in candidates:
@@ -132,7 +133,9 @@ def ready_to_compile(name: str, folder: Path) -> Iterator[Compiler]:
         command=GUARDED_WORKER if guarded else WORKER,
     ) as server:
         timeout_s = 60.0 if case["kind"] == Kind.HANG else 600.0
-        compiler = Compiler(server, Limits(timeout_s, 16 << 30), OPTIONS.get(name, {}))
+        compiler = Compiler(
+            server, Limits(timeout_s, 16 << 30), OPTIONS.get(name, CheckOptions())
+        )
         if guarded:
             compiler = compiler.with_options(guard_pages=Guard.AFTER)
         yield compiler

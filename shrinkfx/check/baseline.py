@@ -18,7 +18,7 @@ from shrinkfx.check.sanity import may_be_the_inputs, other_cause
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Build, Weights
+from shrinkfx.protocol.choices import Build, Guard, Weights
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def baseline(
         skipped = first.signature is None and ending.answer.get("values_skipped", 0) > 0
         if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
             note("random values: comparing them with eager's random numbers")
-            own = {"package": f"{folder}/random.pt2", "fallback_random": True}
-            ways.insert(0, kept.with_options(**own))
+            own = kept.with_options(package=f"{folder}/random.pt2")
+            ways.insert(0, own.with_options(fallback_random=True))
         for way in ways:
             bounds = Bounds.after(first, max_runs, budget)
             if tried:
@@ -98,7 +98,7 @@ def baseline(
             tried.append((runs, bounds))
             calls = _run_often(way, runs, bounds, max_calls, note)
             if runs.target:
-                way = way.without("package").with_options(calls=calls)
+                way = way.with_options(package=None, calls=calls)
                 return _settled(way, runs, bounds, build, note)
     raise _not_seen(wanted, tried)
 
@@ -143,7 +143,7 @@ def _run_often(
 
 
 def _leaves_out_weights(kept: Compiler) -> bool:
-    return kept.options.get("weights") == Weights.BESIDE
+    return kept.options.weights is Weights.BESIDE
 
 
 def _again(kept: Compiler, runs: Runs, bounds: Bounds) -> Compiler:
@@ -151,7 +151,7 @@ def _again(kept: Compiler, runs: Runs, bounds: Bounds) -> Compiler:
 
     Where they were left out and that makes no difference, it stays so.
     """
-    name, before = f"{kept.options['package']}.again", list(runs.seen)
+    name, before = f"{kept.options.package}.again", list(runs.seen)
     again = kept.with_options(package=name, weights=Weights.INSIDE)
     seen = bounds.compiled(again)
     if seen is None:
@@ -183,7 +183,7 @@ def _settled(
             f"flaky: {runs.failed} of {runs.told} runs fail so; a candidate passes "
             f"after {runs_to_be_sure(rate)}"
         )
-        if target.detail == MEMORY and "guard_pages" not in compiler.options:
+        if target.detail == MEMORY and compiler.options.guard_pages is Guard.OFF:
             note("guard pages may have it fail in every run: --until ima")
     seconds = max(s.own_seconds for s in runs.seen)
     bounds.budget.keep(max(s.seconds for s in runs.seen))
@@ -193,7 +193,7 @@ def _settled(
     for warning in warnings:
         note(f"careful: {warning}")
     options = compiler.options
-    random, calls = bool(options.get("fallback_random")), options["calls"]
+    random, calls = options.fallback_random, options.calls
     return Baseline(target, rate, random, seconds, calls, warning="; ".join(warnings))
 
 

@@ -14,7 +14,8 @@ from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Task
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.tasks import CheckCandidate
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
 """Prints each launch before and after, and no value."""
@@ -45,9 +46,9 @@ def interrogate(
     if target.stage is Stage.COMPARE:
         return _with_values(again, whole, target, known)
     has_names = bool(suspects(known, whole.skeleton, target))
-    if has_names or target.stage is not Stage.RUN or "probe" in compiler.options:
+    if has_names or target.stage is not Stage.RUN or compiler.options.probe:
         return known
-    inductor = {**compiler.options.get("inductor", {}), **_PRINTER}
+    inductor = {**compiler.options.inductor, **_PRINTER}
     said = "running it once more, with each launch of a kernel printed"
     ending = again.run(said, inductor=inductor)
     shows = ending is not None and target.admits(observe(ending).signature)
@@ -64,17 +65,17 @@ class _Again:
     seconds: float
     budget: Allowance
 
-    def run(self, what: str, **arguments: object) -> Ending | None:
+    def run(self, what: str, **options: object) -> Ending | None:
         """Run it; a flaky one until it fails, or as often as a child may."""
         share = self.budget.share()
         if self.seconds > share:
             self.note(f"blame: minutes are short: not {what}")
             return None
         self.note(f"blame: {what}")
-        often = self.compiler.with_options(runs=RUNS_PER_CHILD, **arguments)
-        candidate = self.whole.to_json()
+        often = self.compiler.with_options(runs=RUNS_PER_CHILD, **options)
+        whole = CheckCandidate(self.whole.to_json())
         with contextlib.suppress(BudgetExhausted):
-            return often.within(share).ask(Task.CANDIDATE, candidate=candidate)
+            return often.within(share).ask(whole)
         return None
 
 
@@ -92,7 +93,7 @@ def _with_values(
         if size * _COPIES > again.compiler.limits.max_rss_bytes:
             continue
         said = f"comparing {len(taps)} values that it computes with eager's"
-        ending = again.run(said, taps=taps)
+        ending = again.run(said, taps=tuple(taps))
         if ending is None:
             break
         differing = ending.answer.get("differing", ())

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from shrinkfx.program.messages import Ending, Step
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Step
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shrinkfx.processes import usable_cores
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 _LEAST_S = 5.0
 """What a check must have waited, and half of its time, before it is worth a line."""

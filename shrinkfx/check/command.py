@@ -16,8 +16,8 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Task
 from shrinkfx.program.words import cut
+from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
 
 PROGRAM, INPUTS = "{}", "{inputs}"
 """What a command line holds in the place of a path."""
@@ -79,7 +79,7 @@ class Command:
             for name, path in paths.items():
                 word = word.replace(name, path)
             words.append(word)
-        ending = compiler.ask(Task.COMMAND, words=words, cwd=self.cwd or os.getcwd())
+        ending = compiler.ask(RunCommand(tuple(words), self.cwd or os.getcwd()))
         seen = observe(ending)
         if "error" in ending.answer:
             message = ending.answer["error"]["message"]
@@ -105,10 +105,7 @@ class CommandOracle:
             program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
             saved = observe(
                 compiler.ask(
-                    Task.SAVE,
-                    candidate=candidate.to_json(),
-                    path=str(program),
-                    inputs=str(inputs),
+                    SaveCandidate(candidate.to_json(), str(program), str(inputs))
                 )
             )
             if saved.invalid or saved.unresolved or not inputs.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +11,11 @@ from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import ENOUGH, Compiler
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 
 _PLAIN_RUNS = 3
 
@@ -61,8 +63,9 @@ def find_guarding(
 ) -> Guarding:
     """Run the program without guard pages and with them until the failure shows.
 
-    Settings with the same code are tried on one package, compiled once. Where minutes
-    are short, it runs once without, and is not compiled again to be run otherwise.
+    Settings with the same code are tried on one package, compiled once. Each may take a
+    share of the minutes. Where these are short, it runs once without, and is not
+    compiled again to be run otherwise.
 
     Raises:
         BudgetExhausted: not even the first run has come to its end.
@@ -71,35 +74,66 @@ def find_guarding(
     with scratch.folder("package") as folder:
         reused = compiler.with_options(package=f"{folder}/reused.pt2")
         other = compiler.with_options(package=f"{folder}/not-reused.pt2")
-        runs = [reused.original()[0]]
+        runs = _original_plainly(reused, budget)
         compiling_s = runs[0].seconds
-        if compiling_s <= budget.share():
-            runs += [reused.original()[0] for _ in range(_PLAIN_RUNS - 1)]
         plain = in_words(runs)
         wanted = [_is_wanted(seen, until, match) for seen in runs]
         steady = all(wanted) and len(runs) == _PLAIN_RUNS
         note(f"without guard pages: {plain}")
+        tried = "guard pages"
         for name, options in _SETTINGS.items():
             if all(wanted) and "inductor" in options:
                 continue  # it fails with its own code, and so must the result
             if "inductor" in options and compiling_s > budget.share():
                 note(f"minutes are short: not trying guard pages {name}")
+                tried = _TRIED
                 continue
             compiled = other if "inductor" in options else reused
-            seen, _ = compiled.with_options(**options).original()
+            seen = _within_a_share(compiled.with_options(**options), budget)
+            if seen is None:
+                note(f"minutes are short: guard pages {name} not tried to the end")
+                tried = _TRIED
+                continue
             if _is_wanted(seen, until, match):
                 note(f"guard pages {name}: {describe(seen)}")
                 return Guarding(name, options, plain, steady)
             if seen.invalid.startswith(Stage.EAGER):
                 note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
-    note("guard pages show no such failure: going on without them")
+    note(f"{tried} show no such failure: going on without them")
     return Guarding(plain=plain)
 
+
+_TRIED = "the guard pages that were tried to the end"
 
 _IN_EAGER = (
     "eager dies beside them, so it is an operator that eager runs too which reads or "
     "writes beyond a tensor, and not compiled code"
 )
+
+
+def _original_plainly(compiler: Compiler, budget: Allowance) -> list[Observation]:
+    """Run the program without guard pages, only once where minutes are short.
+
+    Raises:
+        BudgetExhausted: the first run has not come to its end.
+    """
+    runs = [compiler.original()[0]]
+    while len(runs) < _PLAIN_RUNS and runs[0].seconds <= budget.share():
+        seen = _within_a_share(compiler, budget)
+        if seen is None:
+            break
+        runs.append(seen)
+    return runs
+
+
+def _within_a_share(compiler: Compiler, budget: Allowance) -> Observation | None:
+    """Run the program for a share of the minutes; None if that has not ended it."""
+    share = budget.share()
+    try:
+        seen, ending = compiler.within(share).original()
+    except BudgetExhausted:
+        return None
+    return None if ending.how == "late" and math.isfinite(share) else seen
 
 
 def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:
@@ -119,7 +153,7 @@ def plain_runs(compiler: Compiler, candidate: Candidate) -> Iterator[Observation
     with scratch.folder("package") as folder:
         kept = compiler.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
-            yield kept.without("guard_pages").candidate(candidate)
+            yield kept.with_options(guard_pages=Guard.OFF).candidate(candidate)
 
 
 def seen_plainly(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -12,7 +13,16 @@ from typing import Any
 
 from shrinkfx.check.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
-from shrinkfx.program.messages import Ending, Request, Task
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    Describe,
+    SaveCandidate,
+    Task,
+    WriteCandidate,
+)
 
 LIVES = 6
 """Times in a row that a process may die without an answer between."""
@@ -32,8 +42,10 @@ _LEAST_BYTES = 1 << 20
 class LastingServer(Server):
     """Asks again what a process has died of, once; then that has no answer.
 
-    The next process is told to describe the program as the last one was, since the
-    values that candidates are cut from lie in its memory and its folder.
+    A run has the program described in several forms. The values that candidates are
+    cut from lie in the process's memory and folder: before the next process is asked
+    about a candidate, it describes the form of that one anew. None of this outlasts
+    the run.
 
     Args:
         seconds_left: how long the run may still go on, or None.
@@ -48,7 +60,7 @@ class LastingServer(Server):
         self,
         *,
         seconds_left: Callable[[], float | None] = lambda: None,
-        asking: Callable[[str], None] = lambda task: None,
+        asking: Callable[[Task], None] = lambda task: None,
         answered: Callable[[], None] = lambda: None,
         heard: Callable[[Ending], None] = lambda ending: None,
         folders: tuple[Path, ...] = (),
@@ -59,7 +71,8 @@ class LastingServer(Server):
         self._answered = answered
         self._heard = heard
         self._deaths = 0
-        self._described: Request | None = None
+        self._described: dict[GraphForm, Request] = {}
+        self._lost: set[GraphForm] = set()
         super().__init__(**settings)
         self._folders = (self.directory, *folders)
 
@@ -72,30 +85,46 @@ class LastingServer(Server):
             StorageError: the disk is full, so that the answer means nothing.
         """
         self._asking(request.task)
-        ending = self._asked_in_time(request)
-        if request.task == Task.DESCRIBE and ending.answer:
-            self._described = request
+        ending = self._asked(request)
+        if isinstance(request.task, Describe) and _is_described(ending):
+            self._described[request.options.graph] = request
+            self._lost.discard(request.options.graph)
         _refuse_if_full(ending, self._folders)
         self._answered()
         self._heard(ending)
         return ending
 
-    def _asked_in_time(self, request: Request) -> Ending:
+    def start(self, clock_s: float = math.inf) -> None:
+        """Start the process and have it load.
+
+        Raises:
+            BudgetExhausted: the time is up.
+        """
+        try:
+            super().start(min(clock_s, self._left_s()))
+        except WorkerError:
+            self._left_s()  # what the time has cut short was no fault of the process
+            raise
+
+    def _left_s(self) -> float:
+        """Say how long the run may still go on.
+
+        Raises:
+            BudgetExhausted: the time is up.
+        """
         left = self._seconds_left()
         if left is None:
-            return self._asked(request)
+            return math.inf
         if left <= 0:
             raise BudgetExhausted(_TIME_IS_UP)
-        ending = self._asked(replace(request, clock_s=min(left, request.most_s)))
-        if ending.how == "late" and left < request.most_s:
-            raise BudgetExhausted(_TIME_IS_UP)
-        return ending
+        return left
 
     def _asked(self, request: Request) -> Ending:
         why = ""
         for _ in range(_TRIES):
+            self._describe_again(request)
             try:
-                ending = super().ask(request)
+                ending = self._asked_in_time(request)
             except WorkerError as error:
                 why = str(error)
                 self._begin_anew(error)
@@ -104,13 +133,38 @@ class LastingServer(Server):
                 return ending
         return Ending("server", log=why)
 
+    def _asked_in_time(self, request: Request) -> Ending:
+        left = self._left_s()
+        if left >= request.most_s:
+            return super().ask(request)
+        ending = super().ask(replace(request, clock_s=left))
+        if ending.how == "late":
+            raise BudgetExhausted(_TIME_IS_UP)
+        return ending
+
+    def _describe_again(self, request: Request) -> None:
+        """Have the process hold what a candidate is cut from, as one before it did."""
+        form = request.options.graph
+        while isinstance(request.task, _CUT) and form in self._lost:
+            try:
+                ending = self._asked_in_time(self._described[form])
+                _refuse_if_full(ending, self._folders)
+                if not _is_described(ending):
+                    reason = f"{_NOT_AGAIN}: that ended with {ending.how}"
+                    raise WorkerError(reason, ending.log)
+            except WorkerError as error:
+                self._begin_anew(error)
+            else:
+                self._lost.discard(form)
+
     def _begin_anew(self, error: WorkerError) -> None:
         """Start the next process; again if something kills that one, too."""
+        self._lost = {*self._described}
         while self._deaths < LIVES - 1:
             self._deaths += 1
             self.close()
             try:
-                self._start_described()
+                self._start_again()
             except WorkerError as another:
                 if not another.killed:
                     raise
@@ -119,18 +173,25 @@ class LastingServer(Server):
                 return
         raise error
 
-    def _start_described(self) -> None:
+    def _start_again(self) -> None:
         try:
             self.start()
         except OSError as failed:
             raise StorageError(*_cannot_write(failed, self.directory)) from failed
         except LoadError as failed:  # what it has loaded before
             raise WorkerError(f"it could not be started again: {failed}") from failed
-        if self._described is not None:
-            super().ask(self._described)
 
 
 _TIME_IS_UP = "the minutes are spent"
+
+_CUT = (CheckCandidate, SaveCandidate, WriteCandidate)
+"""Tasks that need what has been described: they are about a candidate."""
+
+_NOT_AGAIN = "the program could not be described again"
+
+
+def _is_described(ending: Ending) -> bool:
+    return bool(ending.answer) and "error" not in ending.answer
 
 
 def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.program.messages import MARK
+from shrinkfx.protocol.requests import MARK
 
 _BITS = 28
 """Of a server's number that tell it from others of its process."""

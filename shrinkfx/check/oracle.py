@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,7 +17,10 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build, Ending, Request, Task, Weights
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Task
 
 
 class Asks(Protocol):
@@ -56,34 +59,21 @@ class Compiler:
     """Asks a server to compile and run programs under fixed limits and options.
 
     Attributes:
-        options: what every check gets: ``reference`` (compare with eager),
-            ``fallback_random``, ``calls`` in one run, ``sanity``, ``in_place``,
-            ``opened`` (branches that are taken in the place of ``cond``), ``form``
-            (``program`` or ``source``). ``package`` names a file: the first check
-            compiles into it, later ones only run what is there. ``runs``: how often
-            a child may run a program that passes. ``guard_pages``: a ``Guard``.
-            ``inductor``: settings besides the user's own. ``build``: a ``Build``,
-            STOCK if there is none; with FAST, ``only`` names the one ``Step`` that is
-            asked about. ``weights``: a ``Weights``, INSIDE if there is none.
-            ``sought``: of several outputs that differ, which ones to look at first:
-            ``nan`` or ``mismatch``. ``rtol``, ``atol``, ``strict``: what is close
-            enough to eager, if not what usually is.
+        options: what every check gets.
         patience: what sets the time limit instead, or None.
     """
 
     server: Asks
     limits: Limits
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: CheckOptions = field(default_factory=CheckOptions)
     meter: Meter = field(default_factory=Meter)
     builds: Builds = field(default_factory=Builds)
     patience: Patience | None = None
 
-    def with_options(self, **options: object) -> Compiler:
-        return dataclasses.replace(self, options={**self.options, **options})
-
-    def without(self, option: str) -> Compiler:
-        rest = {k: v for k, v in self.options.items() if k != option}
-        return dataclasses.replace(self, options=rest)
+    def with_options(self, **changes: Any) -> Compiler:  # noqa: ANN401 - of its fields
+        """Set fields of ``CheckOptions``, which a journal may hold as text."""
+        options = CheckOptions.from_json({**vars(self.options), **changes})
+        return dataclasses.replace(self, options=options)
 
     def with_limits(self, limits: Limits, meter: Meter) -> Compiler:
         return dataclasses.replace(self, limits=limits, meter=meter)
@@ -94,11 +84,13 @@ class Compiler:
         limits = dataclasses.replace(self.limits, clock_s=clock_s)
         return dataclasses.replace(self, limits=limits, patience=None)
 
-    def ask(self, task: Task, *, fresh: bool = False, **arguments: object) -> Ending:
-        build = {} if self.builds.pay else {"build": Build.STOCK}
+    def ask(self, task: Task, *, fresh: bool = False) -> Ending:
+        options = self.options
+        if not self.builds.pay:
+            options = dataclasses.replace(options, build=Build.STOCK)
         request = Request(
             task,
-            {**self.options, **build, **arguments},
+            options,
             timeout_s=(self.patience or self.limits).timeout_s,
             max_rss_bytes=self.limits.max_rss_bytes,
             clock_s=self.limits.clock_s,
@@ -109,14 +101,15 @@ class Compiler:
 
     def original(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
         """Run the program as the file holds it."""
-        ending = self.ask(Task.ORIGINAL, fresh=fresh)
+        ending = self.ask(CheckOriginal(), fresh=fresh)
         return observe(ending), ending
 
     def built_stock(self) -> Compiler:
         """Build as AOTInductor does, all of it: with the patience of the baseline."""
         patient = dataclasses.replace(self, patience=None)
-        stock = {"build": Build.STOCK, "weights": Weights.INSIDE}
-        return patient.without("only").with_options(**stock)
+        return patient.with_options(
+            build=Build.STOCK, only=None, weights=Weights.INSIDE
+        )
 
     def patient_with(self, candidate: Candidate) -> Compiler:
         """Give a candidate the time of the baseline, if it is larger than the last."""
@@ -131,7 +124,7 @@ class Compiler:
 
     def candidate(self, candidate: Candidate) -> Observation:
         compiler = self.patient_with(candidate)
-        return observe(compiler.ask(Task.CANDIDATE, candidate=candidate.to_json()))
+        return observe(compiler.ask(CheckCandidate(candidate.to_json())))
 
 
 @dataclass(frozen=True)
@@ -216,11 +209,11 @@ class RepeatedOracle:
     def _verdicts(self, candidate: Candidate, package: str) -> Iterator[Verdict]:
         """Ask until the answer is known; the last verdict is the one that told."""
         compiles = self._target.stage is Stage.COMPILE
-        kept = {} if compiles else {"package": package}
+        kept = None if compiles else package
         left = runs_to_be_sure(self.rate)
         while left > 0:
             runs = 1 if compiles else min(left, RUNS_PER_CHILD)
-            compiler = self._compiler.with_options(runs=runs, **kept)
+            compiler = self._compiler.with_options(runs=runs, package=kept)
             verdict = InductorOracle(compiler, self._target).check(candidate)
             yield verdict
             if _settles(verdict, self._target):

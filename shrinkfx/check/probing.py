@@ -13,7 +13,8 @@ from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Ending, Probe
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Probe
 
 
 def probe_baseline(

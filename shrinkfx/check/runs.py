@@ -41,7 +41,7 @@ class Runs:
     @property
     def told(self) -> int:
         """Count the runs that came to an end of their own: the others tell nothing."""
-        return sum(s.runs for s in self.seen if s.signature or not s.unresolved)
+        return sum(s.runs for s in self.seen if s.tells)
 
     @property
     def made(self) -> int:

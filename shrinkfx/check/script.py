@@ -16,13 +16,19 @@ from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import SERVER_DIED, observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.threads import is_of_any_thread, is_without_words
 from shrinkfx.failure.transcript import as_check
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.beside import ONLY_ON
-from shrinkfx.program.messages import Ending, Guard, Probe, Request, Task
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import RunScript
+
+_TRIES = 2
+"""Times that a repro is run whose run has no answer."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class ScriptRunner:
     server: Asks
     limits: Limits
     meter: Meter
-    probe: str = Probe.REAL
+    probe: Probe = Probe.REAL
     guard: Guard = Guard.OFF
     note: Callable[[str], None] = lambda _: None
     times: list[float] = field(default_factory=list)
@@ -69,45 +75,63 @@ class ScriptRunner:
 
     def _request(self, script: Path, *, fresh: bool) -> Request:
         return Request(
-            Task.SCRIPT,
-            {
-                "path": str(script),
-                "cwd": str(script.parent),
-                "probe": self.probe,
-                "guard_pages": self.guard,
-            },
+            RunScript(str(script), str(script.parent)),
+            CheckOptions(probe=self.probe, guard_pages=self.guard),
             timeout_s=self.limits.timeout_s,
             max_rss_bytes=self.limits.max_rss_bytes,
             fresh=fresh,
         )
 
-    def fails(self, files: Sequence[Path], target: Signature) -> bool:
-        """Ask once, in a fork."""
+    def fails(self, files: Sequence[Path], target: Signature) -> bool | None:
+        """Run once, in a fork, and tell if it failed so; None if it had no answer."""
         fresh = _sets_variables(files[0])
-        return target.admits(self.run(files, fresh=fresh, target=target).signature)
+        return _failed(self._answered(files, target, fresh=fresh), target)
 
     def again(
         self, files: Sequence[Path], target: Signature, budget: Allowance = UNLIMITED
-    ) -> list[bool]:
+    ) -> list[bool | None]:
         """Run twice more, once fresh and once in a fork; tell of each if it failed so.
 
-        Where minutes are short there are fewer. What reads files of this machine by
-        their paths shows nothing of another one.
+        None is told of one that had no answer. Where minutes are short there are fewer.
+        What reads files of this machine by their paths shows nothing of another one.
         """
         if _is_tied(files[0]):
             self.note(_TIED)
             return [False, False]
-        failed = []
+        failed: list[bool | None] = []
         for fresh in (True, _sets_variables(files[0])):
             if not budget.has(max(self.times, default=0.0)):
                 self.note("minutes are short: running the repro no more")
                 break
             with contextlib.suppress(BudgetExhausted):
-                seen = self.run(files, fresh=fresh, target=target)
-                failed.append(target.admits(seen.signature))
-                if not failed[-1]:
+                seen = self._answered(files, target, budget, fresh=fresh)
+                failed.append(_failed(seen, target))
+                if failed[-1] is False:
                     self.note(f"a run of the repro did otherwise: {describe(seen)}")
         return failed
+
+    def _answered(
+        self,
+        files: Sequence[Path],
+        target: Signature,
+        budget: Allowance = UNLIMITED,
+        *,
+        fresh: bool,
+    ) -> Observation:
+        """Run, and once more where something else than the program has ended that."""
+        for _ in range(_TRIES):
+            seen = self.run(files, fresh=fresh, target=target)
+            if seen.tells:
+                break
+            self.note(f"a run of the repro had no answer: {seen.unresolved}")
+            # What a server has died of it has been asked twice.
+            if seen.unresolved == SERVER_DIED or not budget.has(max(self.times)):
+                break
+        return seen
+
+
+def _failed(seen: Observation, target: Signature) -> bool | None:
+    return target.admits(seen.signature) if seen.tells else None
 
 
 def _read(text: str, name: str, ending: Ending) -> Observation:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shrinkfx.failure.threads import has_words, is_of_any_thread
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 
 
 def ask(

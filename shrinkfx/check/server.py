@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import shutil
@@ -23,18 +24,11 @@ from shrinkfx.check.leftovers import kill_marked, new_mark
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
-from shrinkfx.program.messages import (
-    ARCHS,
-    MARK,
-    TIMES,
-    Backend,
-    Ending,
-    Message,
-    Ready,
-    Request,
-    Setup,
-)
 from shrinkfx.program.words import LINE, cut, plain
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import ARCHS, Backend
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import MARK, TIMES, Request, Setup
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 60.0, 0.1
@@ -101,19 +95,23 @@ class Server:
         )
         self.start()
 
-    def start(self) -> None:
+    def start(self, clock_s: float = math.inf) -> None:
         """Start the process and have it load; again, if it was closed before.
 
         If something kills it from outside while it loads, it is started once more.
+
+        Args:
+            clock_s: what that may take by the clock, whatever it takes of its own time.
         """
+        deadline = time.monotonic() + clock_s
         try:
-            self._start()
+            self._start(deadline)
         except WorkerError as error:
             if not error.killed:
                 raise
-            self._start()
+            self._start(deadline)
 
-    def _start(self) -> None:
+    def _start(self, deadline: float) -> None:
         self.directory.mkdir(exist_ok=True)
         (self.directory / _EMPTY).mkdir(exist_ok=True)
         self._mark, self._buffer = new_mark(), b""
@@ -121,8 +119,9 @@ class Server:
             self._process = self._started()
             own = OwnTime(self._look)
             try:
-                self._write(self._setup.to_line(), self._start_timeout_s, _LOADING)
-                if not self._wait(self._start_timeout_s, _LOADING, interrupted, own):
+                within = self._start_timeout_s, _LOADING
+                self._write(self._setup.to_line(), *within)
+                if not self._wait(*within, interrupted, own, deadline):
                     raise KeyboardInterrupt
                 self.ready = self._take(Ready, _LOADING)
             except BaseException as error:
@@ -151,10 +150,10 @@ class Server:
         with held_interrupt() as interrupted:
             try:
                 self._write(request.to_line(), _GRACE_S)
-                if not self._wait(patience, request.task, interrupted):
+                if not self._wait(patience, request.task.doing, interrupted):
                     self._write('"cancel"\n', _GRACE_S)
                     self._wait(_GRACE_S, "cancelling")
-                ending = self._take(Ending, request.task)
+                ending = self._take(Ending, request.task.doing)
             except BaseException:
                 self._process.kill()  # what it may still say answers nothing
                 raise
@@ -243,16 +242,19 @@ class Server:
         doing: str,
         interrupted: Callable[[], bool] = bool,
         own: OwnTime | None = None,
+        deadline: float = math.inf,
     ) -> bool:
         """Wait for a line; False if interrupted before there is one.
 
         Args:
             own: what the limit is for, if not for the time that passes, of which
                 there is many times as much then.
+            deadline: by ``time.monotonic``, if that is earlier.
         """
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + timeout_s * (TIMES if own else 1)
+        most_s = timeout_s * (TIMES if own else 1)
+        deadline = min(deadline, time.monotonic() + most_s)
         while b"\n" not in self._buffer:
             if interrupted():
                 return False

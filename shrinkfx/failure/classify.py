@@ -16,8 +16,8 @@ from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.threads import in_order, is_without_words, of_the_first, thrown
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Ending
 from shrinkfx.program.words import cut, short_lines
+from shrinkfx.protocol.answers import Ending
 
 _ILLEGAL_ACCESS = re.compile(
     r"illegal memory access|cudaErrorIllegalAddress|misaligned address"
@@ -64,6 +64,7 @@ _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE
 # Where a Python operator that compiled code called has raised.
 _RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
 _LATE = "the machine is too busy: {:.0f} of {:.0f} s went into waiting for it, in {}"
+SERVER_DIED = "the server died of it, each time that it was asked"
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 UNSAID = "SIGABRT: threads threw at once, and what they threw was not said"
@@ -83,7 +84,7 @@ def observe(ending: Ending) -> Observation:
     elif ending.how == "late":
         unresolved = _LATE.format(ending.waited_s, ending.seconds, stage)
     elif ending.how == "server":
-        unresolved = "the server died of it, each time that it was asked"
+        unresolved = SERVER_DIED
     elif ending.how == "lost":
         unresolved = "its exit status was taken: does a preload wait for all processes?"
     elif ending.how == "signal" and ending.code == signal.SIGKILL:

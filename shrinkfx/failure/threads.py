@@ -11,7 +11,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 # Line by line, up to the next one's words: whatever a program prints is read once.
 _KEPT = re.compile(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 STAGE_OF_CALL = {
     "torch.export.": Stage.REBUILD,
@@ -24,6 +24,7 @@ STAGE_OF_CALL = {
     "assert not any(born)": Stage.COMPARE,
     "assert all(same)": Stage.COMPARE,
     "raise failures[-1]": Stage.RUN,
+    "del actual": Stage.DONE,
     "print(": Stage.DONE,
     "raise SystemExit(": Stage.DONE,
 }
@@ -52,7 +53,7 @@ def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
     if (ending.how, ending.code) == ("exit", CANNOT_TELL) and said_so:
         return dataclasses.replace(ending, code=0, stage=Stage.DONE.value, answer={})
     stage = _stage(ending.log, script, name)
-    answer: dict[str, Any] = {}
+    answer = {k: v for k, v in ending.answer.items() if k == "unresolved"}
     if ending.how == "exit" and (ending.code or "error" in ending.answer):
         # A fork knows its exception; a bare Python has only printed it.
         error = ending.answer.get("error") or _error(ending.log)

@@ -48,6 +48,11 @@ class Observation:
     waited_s: float = 0.0
 
     @property
+    def tells(self) -> bool:
+        """Whether it says anything of the program: nothing outside has ended it."""
+        return self.signature is not None or not self.unresolved
+
+    @property
     def own_seconds(self) -> float:
         """Seconds that it would have taken with the machine to itself."""
         return self.seconds - self.waited_s

@@ -12,7 +12,7 @@ from shrinkfx.failure.interpreted import what_need_not_show
 from shrinkfx.failure.sanitizer import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.transcript import CANNOT_TELL
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,12 @@ _FROM_FILE = f'torch.load("{DATA}", weights_only=True)["{{}}"]'
 
 
 class Runner(Protocol):
-    """Whoever can run a script and say whether it failed as it should."""
+    """Whoever can run a script and say whether it failed as it should.
 
-    def fails(self, files: Sequence[Path], target: Signature) -> bool: ...
+    None says that the run had no answer: something else has ended it.
+    """
+
+    def fails(self, files: Sequence[Path], target: Signature) -> bool | None: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Written:
     """A repro and all that must lie beside it, the script first.
 
     Attributes:
-        fails: it was run once, and failed as it should.
+        fails: it was run once, and failed as it should; None if that had no answer.
         carried: what it holds of the preloads.
         environment: the variables that it sets.
         not_needed: names of others, without which it fails alike.
@@ -43,7 +46,7 @@ class Written:
 
     files: tuple[Path, ...]
     how: str
-    fails: bool = False
+    fails: bool | None = False
     carried: Carried = field(default_factory=Carried)
     environment: Mapping[str, str] = field(default_factory=dict)
     not_needed: tuple[str, ...] = ()
@@ -98,16 +101,18 @@ def write_smallest_repro(
     itself. The last one is kept, unproven, if none fails.
 
     Args:
-        printed: the worker's answer to ``Task.WRITE``, run in ``folder``.
+        printed: the worker's answer to ``WriteCandidate``, run in ``folder``.
         choices: ways to carry the preloads, the smallest first; at least one.
         optional: variables without which it may fail alike.
     """
     written = None
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
-        for written in _attempts(path, folder, printed, about, choices):
-            if runner.fails(written.files, about.signature):
-                found = _Form(path, folder, printed, replace(written, fails=True))
+        for attempt in _attempts(path, folder, printed, about, choices):
+            fails = runner.fails(attempt.files, about.signature)
+            written = replace(attempt, fails=fails)
+            if fails:
+                found = _Form(path, folder, printed, written)
                 written = found.with_fewest_settings(about, runner, optional)
                 break
         assert written is not None

@@ -14,8 +14,10 @@ from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Sweeping
-from shrinkfx.program.messages import Backend, Guard, Task
 from shrinkfx.program.sizes import Sizes, Space
+from shrinkfx.protocol.choices import Backend, Guard, Probe
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
 from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import wants_guard_pages
@@ -95,13 +97,14 @@ class Runner:
         self._until = settings["until"]
         seconds = job.options.timeout_s or _TIMEOUT_S
         limits = Limits(seconds, job.limits(seconds).max_rss_bytes)
-        options: dict[str, Any] = {"seed": settings["seed"], **job.options.closeness}
-        if not self._interprets:
-            options["package"] = self._package
-        if job.options.probe:
-            options["probe"] = job.options.probe
-        if settings["guard_pages"] and not server.ready.no_guard_pages:
-            options["guard_pages"] = Guard.AFTER
+        self._seed = int(settings["seed"])
+        guarded = settings["guard_pages"] and not server.ready.no_guard_pages
+        options = CheckOptions(
+            package=None if self._interprets else self._package,
+            probe=Probe(job.options.probe) if job.options.probe else None,
+            guard_pages=Guard.AFTER if guarded else Guard.OFF,
+            **job.options.closeness,
+        )
         self._compiler = Compiler(server, limits, options, job.meters["search"])
         if job.options.probe and not self._interprets:
             raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
@@ -111,18 +114,18 @@ class Runner:
                 raise UsageError("--beyond-ranges: the interpreter checks no ranges")
 
     def inside(self, sizes: Sizes) -> Example:
-        return self._run(sizes, self._compiler)
+        return self._run(sizes, outside=False)
 
     def outside(self, sizes: Sizes) -> Example:
         """Run sizes that are not declared; a loud end counts as a refusal."""
-        return self._run(sizes, self._compiler.with_options(outside=True))
+        return self._run(sizes, outside=True)
 
-    def _run(self, sizes: Sizes, compiler: Compiler) -> Example:
+    def _run(self, sizes: Sizes, *, outside: bool) -> Example:
         self.job.budget.spend()
         named = self.space.named(sizes)
         for _ in range(_TRIES):
             self._compile_once()
-            ending = compiler.ask(Task.SIZES, sizes=named)
+            ending = self._compiler.ask(CheckAtSizes(named, self._seed, outside))
             seen = observe(ending)
             is_over = ending.how in ("timeout", "late")
             compiled_in_vain = is_over and not self._is_compiled()
@@ -148,7 +151,7 @@ class Runner:
         self.job.note(f"compiling the program, {'again' if again else 'once'}")
         limits = self.job.limits(BASELINE_TIMEOUT_S)
         compiler = self._compiler.with_limits(limits, self.job.meters["baseline"])
-        seen = observe(compiler.ask(Task.COMPILE))
+        seen = observe(compiler.ask(CompileOriginal()))
         said = str(seen.signature or seen.invalid or seen.unresolved)
         if again and said:
             raise WorkerError(f"the program compiled before, and now: {said}")
@@ -169,8 +172,8 @@ class Runner:
         """
         if path.exists() and has_begun(self.job.journal):
             return path  # a reduction has begun with these very bytes
-        arguments: dict[str, Any] = {"sizes": self.space.named(sizes)}
-        if passing is not None:
-            arguments["passing"] = self.space.named(passing)
-        self._compiler.ask(Task.INPUTS, path=str(path.resolve()), **arguments)
+        named = self.space.named(sizes)
+        near = None if passing is None else self.space.named(passing)
+        place = str(path.resolve())
+        self._compiler.ask(SaveInputs(named, self._seed, place, near))
         return path

@@ -5,8 +5,15 @@ from __future__ import annotations
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import Verdict
-from shrinkfx.program.messages import MANY_BYTES, Backend, Build, Step, Weights
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
+from shrinkfx.protocol.choices import (
+    MANY_BYTES,
+    Backend,
+    Build,
+    GraphForm,
+    Step,
+    Weights,
+)
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
 
@@ -40,7 +47,8 @@ def choose_build(
     seen.append(subject.oracle(**options).check(subject.whole))
     if seen[-1].reproduced:
         return _asking_only_what_fails(job, subject, seen[-1])
-    if subject.build is Build.STOCK or subject.compiler.options.get("opened"):
+    inlined = subject.compiler.options.graph is GraphForm.INLINED_COND
+    if inlined or subject.build is Build.STOCK:
         return None  # without cond it is only worth one question
     stock = subject.built_stock()
     seen.append(stock.oracle(**options).check(stock.whole))

@@ -13,12 +13,13 @@ from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.messages import Backend, Task
+from shrinkfx.protocol.choices import Backend, Printed
+from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.job import Job
 from shrinkfx.run.preloading import ways_to_carry
-from shrinkfx.run.result import Result, Verified, about
+from shrinkfx.run.result import Result, Verified, about, counted
 from shrinkfx.run.settings import to_ask_about
 from shrinkfx.run.subject import Subject
 
@@ -45,7 +46,7 @@ class CommandRunner:
             for file in files:
                 shutil.copy(file, folder)
             script, program = Path(folder) / files[0].name, Path(folder) / SAVED
-            self.stranger.ask(Task.SCRIPT, path=str(script), cwd=folder)
+            self.stranger.ask(RunScript(str(script), folder))
             if not program.exists():
                 return False
             seen = self.command.run(self.compiler, program, self.inputs)
@@ -69,14 +70,10 @@ def verify_by_command(
     takes_inputs = subject.command.takes_inputs
     with scratch.folder("inputs") as folder:
         inputs = (job.out if takes_inputs else Path(folder)).resolve() / INPUTS
-        compiler = subject.compiler.with_options(form=result.form)
+        compiler = subject.compiler.with_options(form=Printed(result.form))
         compiler = compiler.with_limits(limits, job.meters["verify"])
-        compiler.ask(
-            Task.SAVE,
-            candidate=result.candidate.to_json(),
-            path=f"{folder}/model.pt2",
-            inputs=str(inputs),
-        )
+        saved = f"{folder}/model.pt2", str(inputs)
+        compiler.ask(SaveCandidate(result.candidate.to_json(), *saved))
         with job.bare_server(Backend.AUTO) as bare:
             meter = job.meters["verify"]
             meter.cpu_seconds += bare.ready.cpu_seconds
@@ -94,5 +91,5 @@ def verify_by_command(
         runs = runs_of(subject.command, compiler, program, inputs, job.budget)
     if takes_inputs:
         written = replace(written, files=(*written.files, job.out / INPUTS))
-    failed = sum(subject.target.admits(seen.signature) for seen in runs)
-    return Verified(written, len(runs), failed)
+    failed = [subject.target.admits(s.signature) if s.tells else None for s in runs]
+    return Verified(written, *counted(job, failed))

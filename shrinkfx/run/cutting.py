@@ -9,6 +9,7 @@ from shrinkfx.check.baseline import describe
 from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.run.blaming import with_suspects
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
@@ -32,7 +33,8 @@ def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Su
     if found := with_suspects(job, subject, described, seen):
         return found
     job.note("without in-place operators it does not fail so: keeping those")
-    if found := with_suspects(job, *_in_form(job, subject, in_place=True), seen):
+    in_place = _in_form(job, subject, GraphForm.IN_PLACE)
+    if found := with_suspects(job, *in_place, seen):
         return found
     fails = f"the program fails ({subject.target})"
     runs = [describe(v.observation) for v in seen]
@@ -47,7 +49,7 @@ def _without_conds(job: Job, subject: Subject, described: Described) -> Subject 
     if job.budget.check_s > job.budget.share():
         return None  # it would be better to cut, and can be cut without that
     try:
-        subject, opened = _in_form(job, subject, opened=True)
+        subject, opened = _in_form(job, subject, GraphForm.INLINED_COND)
     except LoadError as error:
         # What cannot be written without cond can still be cut with it.
         logger.debug("no form without cond: %s", error)
@@ -57,11 +59,9 @@ def _without_conds(job: Job, subject: Subject, described: Described) -> Subject 
     return with_suspects(job, subject, opened, [])
 
 
-def _in_form(
-    job: Job, subject: Subject, **options: object
-) -> tuple[Subject, Described]:
-    """Take another form of the program, as the worker's options say."""
-    compiler = subject.compiler.with_options(**options)
+def _in_form(job: Job, subject: Subject, form: GraphForm) -> tuple[Subject, Described]:
+    """Take another form of the program."""
+    compiler = subject.compiler.with_options(graph=form)
     compiler, described = describe_program(job, compiler)
     whole = Candidate.whole(described.skeleton)
     return replace(subject, compiler=compiler, whole=whole), described

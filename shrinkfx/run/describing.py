@@ -12,8 +12,9 @@ from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.transcript import frames_of_death
-from shrinkfx.program.messages import Ending, Task
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.tasks import Describe
 from shrinkfx.run.job import Job
 
 
@@ -42,7 +43,7 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
     Raises:
         LoadError: eager could not be run far enough to tell.
     """
-    ending = compiler.ask(Task.DESCRIBE)
+    ending = compiler.ask(Describe())
     answer: Mapping[str, Any] = ending.answer
     if "skeleton" not in answer:
         subject = job.options.inputs or job.options.model

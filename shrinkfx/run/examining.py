@@ -9,8 +9,9 @@ from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.classify import first_line
-from shrinkfx.program.messages import Ending, Task
 from shrinkfx.program.words import plain
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.tasks import Examine
 from shrinkfx.run.describing import Described
 from shrinkfx.run.job import Job
 
@@ -40,7 +41,7 @@ def examine_operators(job: Job, compiler: Compiler, described: Described) -> Non
     bounded = compiler.with_limits(limits, compiler.meter).within(most_s)
     with scratch.folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
-        ending = bounded.ask(Task.EXAMINE, findings=str(path), seconds=SECONDS)
+        ending = bounded.ask(Examine(str(path), SECONDS))
         found = _read(path)
     # Why a fake kernel is wrong says that it is; and of one that lies in the run that
     # was described, it has been said.

@@ -15,7 +15,6 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Task
 from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Doing, Listener, Noted
@@ -25,24 +24,6 @@ logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
 """Why a run has stopped that may simply go on."""
-
-
-DOING = {
-    Task.DESCRIBE: "running the program in eager",
-    Task.EXAMINE: "running the program in eager, with an eye on custom operators",
-    Task.ORIGINAL: "compiling or running the program as it is",
-    Task.CANDIDATE: "compiling or running a candidate",
-    Task.SAVE: "running a candidate in eager, and saving it",
-    Task.WRITE: "writing the result",
-    Task.SPACE: "reading its sizes",
-    Task.COMPILE: "compiling the program",
-    Task.SIZES: "running the program at some sizes",
-    Task.INPUTS: "saving inputs",
-    Task.REGISTER: "looking for what of the preloads is needed",
-    Task.SCRIPT: "running repro.py",
-    Task.COMMAND: "running --check",
-}
-"""What takes the time, in the words of ``Doing``."""
 
 
 class Job:
@@ -125,7 +106,7 @@ class Job:
     def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - Server knows
         return LastingServer(
             seconds_left=lambda: self.budget.seconds_left,
-            asking=lambda task: self._doing(DOING[Task(task)]),
+            asking=lambda task: self._doing(task.doing),
             answered=self.journal.tick,
             heard=self.busyness.hear,
             folders=(self.out,),

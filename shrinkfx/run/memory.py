@@ -14,7 +14,8 @@ from shrinkfx.failure.sanitizer import MemoryReport, parse
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Guard, Task
+from shrinkfx.protocol.choices import Guard, Printed
+from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.run.job import Job
 
 _SANITIZE_TIMEOUT_S = 600.0
@@ -96,11 +97,11 @@ def _without_guard_pages(
 ) -> Memory:
     """Find out whether a result fails without guard pages, if those may matter."""
     at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
-    if "guard_pages" not in compiler.options or not at_run_time:
+    if compiler.options.guard_pages is Guard.OFF or not at_run_time:
         return Memory()
     if known:
         return Memory(Guard.OFF, known)
-    pages = Guard(compiler.options["guard_pages"])
+    pages = compiler.options.guard_pages
     if not job.budget.has(_CHECKS * job.budget.pace_s):
         return Memory(pages, no_report=_SHORT)
     compiler = _for_verifying(job, compiler, form)
@@ -113,16 +114,16 @@ def _without_guard_pages(
 
 
 def _for_verifying(job: Job, compiler: Compiler, form: str) -> Compiler:
-    compiler = compiler.built_stock().with_options(form=form)
+    compiler = compiler.built_stock().with_options(form=Printed(form))
     return compiler.with_limits(compiler.limits, job.meters["verify"])
 
 
 def _sanitized(compiler: Compiler, best: Candidate) -> tuple[MemoryReport | None, str]:
     patient = replace(compiler.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    compiler = compiler.without("guard_pages").with_limits(patient, compiler.meter)
+    compiler = compiler.with_limits(patient, compiler.meter)
     try:
-        ending = compiler.with_options(sanitize=True).ask(
-            Task.CANDIDATE, fresh=True, candidate=best.to_json()
+        ending = compiler.with_options(guard_pages=Guard.OFF, sanitize=True).ask(
+            CheckCandidate(best.to_json()), fresh=True
         )
     except WorkerError as error:
         return None, str(error.reason)

@@ -13,7 +13,7 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Build
+from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import can_build_fast, place_of_weights
 from shrinkfx.run.cutting import in_a_form_that_fails
@@ -21,7 +21,7 @@ from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.unchanged import find_unchanged
+from shrinkfx.run.unchanged import Original, find_unchanged
 
 BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
@@ -49,8 +49,8 @@ def find_subject(job: Job, server: Server) -> Subject:
         if ignored := server.ready.ignored_options:
             job.warnings.append(_IGNORED.format(", ".join(ignored)))
             job.note(job.warnings[-1])
-        asked = job, server, compiler, described, command, build
-        unchanged = find_unchanged(*asked)
+        original = Original(job, server, compiler, described, command, build)
+        unchanged = find_unchanged(original)
     base = unchanged.base
     job.warnings += [base.warning] if base.warning else []
     limits = job.limits(time_limit(base.seconds))

@@ -21,7 +21,8 @@ from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.beside import Beside
-from shrinkfx.program.messages import Request, Task
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import RunPreload
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
@@ -120,12 +121,9 @@ class Judge:
             for name, file in carried.files.items():
                 shutil.copy(file, Path(folder) / name)
             request = Request(
-                Task.REGISTER,
-                {
-                    "path": str(script),
-                    "model": str(self.program.resolve()),
-                    "operators": list(self.operators),
-                },
+                RunPreload(
+                    str(script), str(self.program.resolve()), tuple(self.operators)
+                ),
                 timeout_s=self.limits.timeout_s,
                 max_rss_bytes=self.limits.max_rss_bytes,
                 clock_s=self._seconds_left,

@@ -16,12 +16,13 @@ from shrinkfx.check.server import Server
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.unchanged import require_same_versions
+from shrinkfx.run.unchanged import SCHEMA, require_same_versions
 
 _FACT = "baseline"
 
@@ -59,8 +60,9 @@ def _patient(job: Job, subject: Subject) -> Subject:
 def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
     compiler = subject.compiler
     return {
+        "schema": SCHEMA,
         "versions": dict(server.ready.versions),
-        "options": dict(compiler.options),
+        "options": asdict(compiler.options),
         "timeout_s": compiler.limits.timeout_s,
         "builds": compiler.builds.to_json(),
         "before": asdict(subject.before),
@@ -81,7 +83,8 @@ def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
     builds = dict(known["builds"])
     builds["fallbacks"] = Counter(builds["fallbacks"])
     limits = job.limits(known["timeout_s"])
-    compiler = Compiler(server, limits, known["options"], meter, Builds(**builds))
+    options = CheckOptions.from_json(known["options"])
+    compiler = Compiler(server, limits, options, meter, Builds(**builds))
     compiler, described = describe_program(job, compiler)
     job.warnings[:] = known["warnings"]
     job.examined[:] = known.get("examined", [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Guard, Probe, Task
+from shrinkfx.protocol.choices import Backend, Guard, Printed, Probe
+from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.files import draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Written, write_smallest_repro
@@ -42,6 +43,7 @@ class Verified:
     """A repro, and how often it ran and failed as it says.
 
     Attributes:
+        runs: those that had an answer; the others count neither way.
         memory: what is known of its memory error, with the guard pages it ran with.
     """
 
@@ -52,8 +54,8 @@ class Verified:
 
     @property
     def always_fails(self) -> bool:
-        """Tell whether the repro has failed in every run."""
-        return self.failed == self.runs
+        """Tell whether the repro has failed in every run, of which there was one."""
+        return 0 < self.failed == self.runs
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,12 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
         NotWritten: it could not be.
         WorkerError: no process could be started for it.
     """
-    compiler = compiler.with_options(form=result.form).with_limits(
+    compiler = compiler.with_options(form=Printed(result.form)).with_limits(
         compiler.limits, job.meters["verify"]
     )
     program, data = (job.out / name for name in ("minimal.pt2", DATA))
-    ending = compiler.ask(
-        Task.WRITE,
-        candidate=result.candidate.to_json(),
-        path=str(draft_of(program).resolve()),
-        data=str(draft_of(data).resolve()),
-    )
+    drafts = (str(draft_of(path).resolve()) for path in (program, data))
+    ending = compiler.ask(WriteCandidate(result.candidate.to_json(), *drafts))
     if "operators" not in ending.answer:
         raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
@@ -116,7 +114,7 @@ def verify(
     With guard pages only if it needs them to fail in every run.
     """
     verified = verify_as_is(job, server, subject, result, printed)
-    pages = Guard(subject.compiler.options.get("guard_pages", Guard.OFF))
+    pages = subject.compiler.options.guard_pages
     if verified.always_fails or pages == result.memory.guard:
         return verified
     # Whether an overrun heap is noticed depends on how all else in it lies.
@@ -153,7 +151,7 @@ def verify_as_is(
     with job.bare_server(server.ready.backend, worker) as bare:
         meter = job.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
-        probe = subject.compiler.options.get("probe", Probe.REAL)
+        probe = subject.compiler.options.probe or Probe.REAL
         runner = ScriptRunner(
             bare, subject.compiler.limits, meter, probe, side, job.note
         )
@@ -163,8 +161,18 @@ def verify_as_is(
             asked = []
         written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
         again = runner.again(written.files, told.signature, job.budget)
-        failed = [written.fails, *again]
-        return Verified(written, len(failed), sum(failed), result.memory)
+        return Verified(written, *counted(job, [written.fails, *again]), result.memory)
+
+
+def counted(job: Job, failed: Sequence[bool | None]) -> tuple[int, int]:
+    """Count the runs of a repro that had an answer, and those that failed."""
+    answered = [each for each in failed if each is not None]
+    if silent := len(failed) - len(answered):
+        job.note(
+            f"{silent} of {len(failed)} runs of the repro had no answer, which counts "
+            "neither way"
+        )
+    return len(answered), sum(answered)
 
 
 def about(
@@ -182,7 +190,7 @@ def about(
         **server.ready.environment,
         **options.environment,
     }
-    eager_random = printed["random"] and checks.get("fallback_random")
+    eager_random = printed["random"] and checks.fallback_random
     random = {"fallback_random": True} if eager_random else {}
     return About(
         # A script's comparison has words of its own.
@@ -193,8 +201,8 @@ def about(
         versions=server.ready.versions,
         operators=(subject.before.operators, printed["operators"]),
         environment=environment,
-        inductor={**options.inductor, **checks.get("inductor", {}), **random},
-        reference=bool(checks.get("reference", True)),
+        inductor={**options.inductor, **checks.inductor, **random},
+        reference=checks.reference,
         random=printed["random"],
         rate=result.rate,
         runs=runs_to_be_sure(result.rate),
@@ -286,9 +294,9 @@ def sum_up(
 
 
 def _status(found: Found, verified: Verified) -> str:
-    if not verified.runs:
+    if not verified.runs and found.stopped:
         return "stopped"
-    if verified.failed < verified.runs:
+    if not verified.always_fails:
         return "unverified"
     return "stopped" if found.stopped else "reduced"
 

@@ -17,6 +17,7 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Printed
 from shrinkfx.report.summary import DIGITS, Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job, server_for
@@ -72,7 +73,7 @@ def retrieve(
         compiler, described = describe_program(job, compiler)
         candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
-        compiler = compiler.built_stock().with_options(form=asked.form)
+        compiler = compiler.built_stock().with_options(form=Printed(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
         seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
         return _write(job, server, compiler, candidate, seen, rate)
@@ -116,7 +117,7 @@ def _write(
     rate: float,
 ) -> Retrieved:
     """Write a candidate, and verify the repro of its failure."""
-    form = str(compiler.options["form"])
+    form = str(compiler.options.form)
     result = Result(candidate, form, seen.signature, rate=rate)
     printed = write(job, compiler, result)
     verified = None

@@ -11,7 +11,7 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build
+from shrinkfx.protocol.choices import Build
 from shrinkfx.report.summary import Sizes
 
 
@@ -43,12 +43,12 @@ class Subject:
     @property
     def calls(self) -> int:
         """How often a run must call the program before it fails."""
-        return int(self.compiler.options.get("calls", 1))
+        return self.compiler.options.calls
 
     @property
     def build(self) -> Build:
         """How its candidates are built."""
-        return Build(self.compiler.options.get("build", Build.STOCK))
+        return self.compiler.options.build
 
     def built_stock(self) -> Subject:
         """Build candidates as AOTInductor does."""

@@ -13,8 +13,8 @@ from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Task
 from shrinkfx.program.sizes import Space, names_in, outside
+from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.at_sizes import QUIET_THREADS, Runner, settle_settings
 from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.memory import wants_guard_pages
@@ -60,7 +60,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
 
 def _space(job: Job, server: Server) -> Space:
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S))
-    ending = compiler.ask(Task.SPACE)
+    ending = compiler.ask(FindSpace())
     model = str(job.options.model)
     if "space" not in ending.answer:
         error = ending.answer.get("error", {"message": ending.log[-1500:]})
@@ -130,7 +130,6 @@ def _search(
     except KeyboardInterrupt:
         searched.stopped = INTERRUPTED
     if searched.stopped:
-        job.budget.max_seconds = None  # what was found is written all the same
         job.note(f"{searched.stopped}: --resume {job.out} goes on from here")
         searched.found = so_far(plan.grid, searched.inside)
     return searched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shrinkfx.check.baseline import Baseline, baseline, describe
@@ -16,11 +16,15 @@ from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Build, Probe, Task
+from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
+from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
 from shrinkfx.search.journal import Journal
+
+SCHEMA = 2
+"""Of what the journal says of the unchanged program; no other one is read."""
 
 _FACT = "unchanged"
 
@@ -55,27 +59,44 @@ class Unchanged:
         return cls(base, Guarding(**data["guarding"]))
 
 
-def find_unchanged(
-    job: Job,
-    server: Server,
-    compiler: Compiler,
-    described: Described,
-    command: Command | None,
-    build: Build,
-) -> Unchanged:
+@dataclass(frozen=True)
+class Original:
+    """The program as its file holds it, and what is to show its failure.
+
+    Attributes:
+        described: what was said of it, with its graph.
+        command: the user's own test, or None.
+        build: of the run that looks for other causes.
+    """
+
+    job: Job
+    server: Server
+    compiler: Compiler
+    described: Described
+    command: Command | None
+    build: Build
+
+    def with_options(self, **options: object) -> Original:
+        """Set further options of the worker."""
+        return replace(self, compiler=self.compiler.with_options(**options))
+
+
+def find_unchanged(original: Original) -> Unchanged:
     """See the program fail, or fetch what an earlier session has seen.
 
     Raises:
         NotReproducible: it does not fail as asked.
         BudgetExhausted: it did not come so far.
     """
+    job, server = original.job, original.server
     known = job.journal.fact(_FACT)
     if known is None:
-        found = _seen(job, server, compiler, described, command, build)
+        found = _seen(original)
         cpu_seconds = job.meters["baseline"].cpu_seconds
         versions = dict(server.ready.versions)
         stated = {
             **asdict(found),
+            "schema": SCHEMA,
             "versions": versions,
             "cpu_seconds": cpu_seconds,
             "check_s": max(job.budget.check_s, found.base.seconds),
@@ -101,6 +122,11 @@ def require_same_versions(job: Job, server: Server, known: Mapping[str, Any]) ->
     Raises:
         UsageError: that session was on another machine, or with another torch.
     """
+    if known.get("schema") != SCHEMA:
+        raise UsageError(
+            f"--resume {job.out}: another version of shrinkfx has written its journal: "
+            "run anew with another --out"
+        )
     if known["versions"] == dict(server.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
@@ -110,20 +136,13 @@ def require_same_versions(job: Job, server: Server, known: Mapping[str, Any]) ->
     )
 
 
-def _seen(
-    job: Job,
-    server: Server,
-    compiler: Compiler,
-    described: Described,
-    command: Command | None,
-    build: Build,
-) -> Unchanged:
-    guarding = Guarding() if command else guard(job, server, compiler)
-    compiler = compiler.with_options(**guarding.options, sought=job.options.until or "")
-    compiler = compiler.with_options(**job.options.closeness)
-    backend = Backend(server.ready.backend)
-    asked = job, backend, compiler, described, command, build
-    return Unchanged(_run_unchanged(*asked), guarding)
+def _seen(original: Original) -> Unchanged:
+    options, guarding = original.job.options, Guarding()
+    if original.command is None:
+        guarding = guard(original.job, original.server, original.compiler)
+    original = original.with_options(**guarding.options, sought=options.until or "")
+    original = original.with_options(**options.closeness)
+    return Unchanged(_run_unchanged(original), guarding)
 
 
 _INTERPRETED = (
@@ -132,17 +151,11 @@ _INTERPRETED = (
 )
 
 
-def _run_unchanged(
-    job: Job,
-    backend: Backend,
-    compiler: Compiler,
-    described: Described,
-    command: Command | None,
-    build: Build,
-) -> Baseline:
+def _run_unchanged(original: Original) -> Baseline:
     """See the failure of the program as the file holds it."""
+    job, compiler, command = original.job, original.compiler, original.command
     options = job.options
-    if command is None and backend is Backend.INTERPRETER:
+    if command is None and original.server.ready.backend == Backend.INTERPRETER:
         job.note(_INTERPRETED.format(options.arch))
         probes = [Probe(options.probe)] if options.probe else list(Probe)
         return probe_baseline(
@@ -155,9 +168,9 @@ def _run_unchanged(
             budget=job.budget,
         )
     if command is None:
-        max_calls = MAX_CALLS if described.keeps_state else 1
-        asked = options.until, options.match, options.baseline_runs
-        return baseline(compiler, *asked, job.note, max_calls, build, job.budget)
+        max_calls = MAX_CALLS if original.described.keeps_state else 1
+        asked = options.until, options.match, options.baseline_runs, job.note
+        return baseline(compiler, *asked, max_calls, original.build, job.budget)
     job.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(job, compiler, command)
@@ -173,17 +186,13 @@ def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
     The user's file may hold them otherwise. Where it does not fail, what it was run
     on is left behind.
     """
-    compiler, described = describe_program(job, compiler.with_options(in_place=True))
+    as_exported = compiler.with_options(graph=GraphForm.IN_PLACE)
+    compiler, described = describe_program(job, as_exported)
     folder = job.out.resolve()
     program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
     whole = Candidate.whole(described.skeleton)
     saved = observe(
-        compiler.ask(
-            Task.SAVE,
-            candidate=whole.to_json(),
-            path=str(program),
-            inputs=str(inputs),
-        )
+        compiler.ask(SaveCandidate(whole.to_json(), str(program), str(inputs)))
     )
     if not inputs.exists():
         known = "the program may fail (--check has not been run)"

@@ -17,7 +17,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.transcript import AT_ITS_END
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Backend, Guard, Probe
+from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.job import limits_of
@@ -64,7 +64,7 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
         arch=options.arch,
         command=WORKER if guard is Guard.OFF else GUARDED_WORKER,
     ) as bare:
-        probe = options.probe or _probe(expected)
+        probe = Probe(options.probe or _probe(expected))
         limits = limits_of(options, TIMEOUT_S)
         runner = ScriptRunner(bare, limits, Meter(), probe, guard)
         interpreted = bare.ready.backend == Backend.INTERPRETER

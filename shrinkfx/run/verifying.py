@@ -17,7 +17,7 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.job import Job
 from shrinkfx.run.judging import seen_to_fail_plainly
@@ -182,6 +182,9 @@ class Verification:
             unresolved = "it could not be written"
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
         verified = kept.verified
+        if not verified.runs:
+            unresolved = "no run of its repro had an answer"
+            return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
         if not verified.always_fails:
             return Verdict(Outcome.PASSED, Observation(runs=verified.runs))
         seen = Observation(kept.result.seen, runs=verified.runs)

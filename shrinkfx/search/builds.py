@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build
+from shrinkfx.protocol.choices import Build
 from shrinkfx.search.forms import FormSearch
 from shrinkfx.search.judges import Judge, steps_back
 from shrinkfx.search.reducer import Reducer

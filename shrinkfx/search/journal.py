@@ -14,8 +14,8 @@ from shrinkfx.errors import ShrinkfxError, StorageError, WorkerError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build
 from shrinkfx.program.sizes import Sizes
+from shrinkfx.protocol.choices import Build
 from shrinkfx.search.database import Database, boot_id
 from shrinkfx.search.examples import Answer, Example
 

@@ -16,8 +16,8 @@ from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply, left_of
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
-from shrinkfx.program.messages import Build
 from shrinkfx.program.view import NOBODY
+from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal

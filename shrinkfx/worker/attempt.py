@@ -9,14 +9,15 @@ import copy
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.messages import Backend, Probe, Setup, Weights
+from shrinkfx.protocol.choices import Backend, Guard, Probe, Weights
+from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker import evidence
 from shrinkfx.worker.backends import aoti, interpreter
 from shrinkfx.worker.backends.fast_build import Stopped
@@ -34,58 +35,57 @@ _AGAIN_S = 5.0
 def attempt(
     setup: Setup,
     run: Rebuilt,
-    arguments: Mapping[str, Any],
+    options: CheckOptions,
     note: Note,
     folder: Path,
 ) -> dict[str, Any]:
-    """Check a program as a request's ``arguments`` say.
+    """Check a program as a request's options say.
 
-    With ``evidence``, a path, it leaves there what the failure may come from.
+    With a file for evidence, it leaves there what the failure may come from.
 
     Returns:
         An answer: empty if it passes.
     """
     check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
-    if "evidence" not in arguments:
-        return check(setup, run, arguments, note, folder)
-    options = {**setup.inductor, **evidence.PROVENANCE}
-    setup = replace(setup, inductor=options)
-    with evidence.gathered(Path(arguments["evidence"]), note) as noted:
-        return check(setup, run, arguments, noted, folder)
+    if options.evidence is None:
+        return check(setup, run, options, note, folder)
+    setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
+    with evidence.gathered(Path(options.evidence), note) as noted:
+        return check(setup, run, options, noted, folder)
 
 
 def _with_aoti(
     setup: Setup,
     run: Rebuilt,
-    arguments: Mapping[str, Any],
+    options: CheckOptions,
     note: Note,
     folder: Path,
 ) -> dict[str, Any]:
-    if "guard_pages" in arguments:
+    if options.guard_pages is not Guard.OFF:
         # What was loaded before lies elsewhere.
         moved = copy.deepcopy((run.failing, run.passing))
         run = replace(run, failing=moved[0], passing=moved[1])
-    reference, before = Reference(run, arguments), _Before(run, arguments)
+    reference, before = Reference(run, options), _Before(run, options)
     note(Stage.EAGER)
     reference.run_eager()
     before.run_eager()
     note(Stage.COMPILE)
-    options = _inductor_options(setup, arguments)
+    inductor = _inductor_options(setup, options)
     try:
-        package = aoti.build_once(run.exported, folder, options, arguments)
+        package = aoti.build_once(run.exported, folder, inductor, options)
     except Stopped:
-        return {"stopped": f"{arguments['only']} passes, nothing else was tried"}
+        return {"stopped": f"{options.only} passes, nothing else was tried"}
     note(Stage.LOAD)
     try:
         compiled = aoti.load(package)
     except aoti.CannotHandOver as error:
-        print(f"shrinkfx: its weights go into the package: {error}", flush=True)
-        return _with_aoti(setup, run, _inside(arguments), note, folder)
+        print(_INSIDE.format(error), flush=True)
+        return _with_aoti(setup, run, _inside(options), note, folder)
     if answer := before.fails(compiled, note):
         return answer
     if run.passing and mutates(run.exported):
         compiled = aoti.load(package)  # with the buffers that it had at first
-    runs = 1 if mutates(run.exported) else int(arguments.get("runs", 1))
+    runs = 1 if mutates(run.exported) else options.runs
     answer = _run_until_it_fails(reference, compiled, runs, note)
     # A corrupt heap may only show when what was allocated is freed.
     del compiled
@@ -94,22 +94,24 @@ def _with_aoti(
     return answer
 
 
-def _inside(arguments: Mapping[str, Any]) -> dict[str, Any]:
+_INSIDE = "shrinkfx: its weights go into the package: {}"
+
+
+def _inside(options: CheckOptions) -> CheckOptions:
     """Have AOTInductor place the weights, so that whatever fails is its own failure."""
-    rest = {name: v for name, v in arguments.items() if name != "package"}
-    return {**rest, "weights": Weights.INSIDE}
+    return replace(options, package=None, weights=Weights.INSIDE)
 
 
-def _inductor_options(setup: Setup, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    options = {**setup.inductor, **arguments.get("inductor", {})}
-    if arguments.get("sanity"):
+def _inductor_options(setup: Setup, options: CheckOptions) -> dict[str, Any]:
+    inductor = {**setup.inductor, **options.inductor}
+    if options.sanity:
         os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
-        options["nan_asserts"] = True
-    if arguments.get("fallback_random"):
-        options["fallback_random"] = True
-    if arguments.get("sanitize"):
-        options = {**sanitizer.OPTIONS, **options}
-    return options
+        inductor["nan_asserts"] = True
+    if options.fallback_random:
+        inductor["fallback_random"] = True
+    if options.sanitize:
+        inductor = {**sanitizer.OPTIONS, **inductor}
+    return inductor
 
 
 def _run_until_it_fails(
@@ -128,9 +130,9 @@ def _run_until_it_fails(
 class _Before:
     """The run on inputs on which the original passes, before that which fails."""
 
-    def __init__(self, run: Rebuilt, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
         near = run.at_passing
-        self._reference = Reference(near, arguments) if near else None
+        self._reference = Reference(near, options) if near else None
 
     def run_eager(self) -> None:
         if self._reference:
@@ -148,7 +150,7 @@ class _Before:
 def attempt_outside(
     setup: Setup,
     run: Rebuilt,
-    arguments: Mapping[str, Any],
+    options: CheckOptions,
     note: Note,
     folder: Path,
 ) -> dict[str, Any]:
@@ -160,15 +162,19 @@ def attempt_outside(
         An answer: empty if it does; ``refused`` if it says why not.
     """
     os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
-    reference, raised = Reference(run, arguments), ""
+    reference, raised = Reference(run, options), ""
     note(Stage.EAGER)
     try:
         reference.run_eager()
     except Exception as error:  # noqa: BLE001 - what the compiled program must do, too
         raised = f"{type(error).__name__}: {first_line(str(error))}"
     note(Stage.LOAD)
-    package = aoti.build_once(run.exported, folder, setup.inductor, arguments)
-    compiled = aoti.load(package)
+    package = aoti.build_once(run.exported, folder, setup.inductor, options)
+    try:
+        compiled = aoti.load(package)
+    except aoti.CannotHandOver as error:
+        print(_INSIDE.format(error), flush=True)
+        return attempt_outside(setup, run, _inside(options), note, folder)
     try:
         answer = {} if raised else reference.judge(compiled, note)
         if raised:
@@ -185,13 +191,13 @@ def attempt_outside(
 def _on_interpreter(
     setup: Setup,
     run: Rebuilt,
-    arguments: Mapping[str, Any],
+    options: CheckOptions,
     note: Note,
     folder: Path,
 ) -> dict[str, Any]:
     """Generate first: eager of a user's kernel takes what code generation excludes."""
-    probe = Probe(arguments.get("probe", Probe.REAL))
-    reference, before = Reference(run, arguments), _Before(run, arguments)
+    probe = options.probe or Probe.REAL
+    reference, before = Reference(run, options), _Before(run, options)
     note(Stage.COMPILE)
     code, failure = None, None
     try:

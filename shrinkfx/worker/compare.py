@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.held import shared_weights
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
 from shrinkfx.worker.values import SEED, copy_of
@@ -34,10 +35,9 @@ class Closeness:
     strict: bool = False
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> Self:
+    def of(cls, options: CheckOptions) -> Self:
         """Read it off a request."""
-        names = cls.__dataclass_fields__
-        return cls(**{name: arguments[name] for name in names if name in arguments})
+        return cls(options.rtol, options.atol, options.strict)
 
     def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = tolerance(dtype)

@@ -20,7 +20,8 @@ import torch
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
 
 _FIRST = 5
 """Before the priorities (10 to 30) of the devices that torch knows itself."""

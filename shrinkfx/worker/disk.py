@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import MANY_BYTES
+from shrinkfx.protocol.choices import MANY_BYTES
 from shrinkfx.worker.held import weights_of
 from shrinkfx.worker.sizes import nbytes
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +25,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import beside
+from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.custom import is_custom
 from shrinkfx.worker.inputs import inputs_at
 from shrinkfx.worker.lies import is_branching
@@ -63,15 +64,15 @@ class _EagerEnds(Exception):
     """The program raises an exception."""
 
 
-def examine(program: Program, arguments: Mapping[str, Any], at: Path) -> dict[str, Any]:
+def examine(program: Program, task: Examine, at: Path) -> dict[str, Any]:
     """Run the program at its own sizes, then at others, and say how far that came.
 
     Args:
-        arguments: ``findings``, a path, and the ``seconds`` that it may take.
+        task: where findings go, and how long it may take.
         at: a file for the operator at work.
     """
-    deadline = time.monotonic() + arguments["seconds"]
-    findings = Path(arguments["findings"])
+    deadline = time.monotonic() + task.seconds
+    findings = Path(task.findings)
     examination = Examination(program.original, findings, at, deadline)
     over = False
     try:

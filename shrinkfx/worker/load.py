@@ -18,7 +18,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.archive import read_program
 from shrinkfx.worker.containers import trust
 from shrinkfx.worker.devices import is_for_cuda, on_cpu, read_cuda_storages_on_cpu

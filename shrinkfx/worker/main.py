@@ -23,7 +23,10 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Backend, Guard, Ready, Request, Setup, Task
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.choices import Backend, Guard
+from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.tasks import RunCommand, RunScript
 from shrinkfx.worker import last_words, stranger
 from shrinkfx.worker.memory import guard_pages, sanitizer
 from shrinkfx.worker.serve import ParentGone, serve, take_line
@@ -177,37 +180,55 @@ def _work(worker: Any, request: Request) -> Work:
     def fresh(note: Note, folder: Path) -> dict[str, Any]:
         environment = dict(os.environ)
         environment.pop(guard_pages.LIBRARY, None)
-        if request.arguments.get("sanitize"):
+        if request.options.sanitize:
             try:
                 environment = sanitizer.environment_with(environment, folder)
             except sanitizer.CannotSanitize as error:
                 return {"not_sanitized": str(error)}
         elif library:
             environment = guard_pages.environment_with(environment, library)
-        job = {"setup": asdict(worker.setup), "request": asdict(request)}
+        job = {"setup": asdict(worker.setup), "request": request.to_json()}
         (folder / "job.json").write_text(json.dumps(job))
         _exec(environment, "-m", "shrinkfx.worker.main", "--once", str(folder))
         return {}
 
-    def script(note: Note, folder: Path) -> dict[str, Any]:
+    bare = worker.setup.backend != Backend.INTERPRETER
+    match request.task:
+        case RunCommand() as task:
+            return _command(task)
+        case RunScript() as task if request.fresh and bare:
+            return _script(task, request, library)
+    return fresh if request.fresh else here
+
+
+def _script(task: RunScript, request: Request, library: str) -> Work:
+    """Have the child become a Python that runs a script, as anyone's would."""
+
+    def work(note: Note, folder: Path) -> dict[str, Any]:
         from shrinkfx.worker.backends import aoti
 
-        os.chdir(request.arguments["cwd"])
+        os.chdir(task.cwd)
         note("run")
         temporary = aoti.temporary_below(folder)
         environment = {**stranger.environment(folder), **temporary}
-        side = request.arguments.get("guard_pages", Guard.OFF)
+        side = request.options.guard_pages
         if side != Guard.OFF:
             environment = guard_pages.environment_with(environment, library, side)
         if request.one_thread:
             environment |= last_words.ONE_THREAD
-        _exec(environment, "-X", "faulthandler", request.arguments["path"])
+        _exec(environment, "-X", "faulthandler", task.path)
         return {}
 
-    def command(note: Note, folder: Path) -> dict[str, Any]:
+    return work
+
+
+def _command(task: RunCommand) -> Work:
+    """Have the child become a command of the user's."""
+
+    def work(note: Note, folder: Path) -> dict[str, Any]:
         from shrinkfx.worker.backends import aoti
 
-        os.chdir(request.arguments["cwd"])
+        os.chdir(task.cwd)
         note("run")
         # The server's PYTHONPATH is the user's with one folder before it.
         own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
@@ -217,15 +238,9 @@ def _work(worker: Any, request: Request) -> Work:
             os.environ["PYTHONPATH"] = own
         # One that is killed clears nothing away.
         os.environ.update(aoti.temporary_below(folder))
-        words = request.arguments["words"]
-        os.execvp(words[0], words)
+        os.execvp(task.words[0], task.words)
 
-    if request.task == Task.COMMAND:
-        return command
-    if not request.fresh:
-        return here
-    bare = worker.setup.backend != Backend.INTERPRETER
-    return script if request.task == Task.SCRIPT and bare else fresh
+    return work
 
 
 def _exec(environment: Mapping[str, str], *arguments: str) -> None:
@@ -254,7 +269,7 @@ def _once(folder: Path) -> None:
 
         faulthandler.enable(2)
         aoti.warm_up()  # before a cache of its own, where all probes are asked again
-        if not request.arguments.get("sanitize"):  # that has a compiler of its own
+        if not request.options.sanitize:  # that has a compiler of its own
             last_words.keep()
     try:
         preload(setup.preloads)

@@ -6,7 +6,7 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,23 @@ from torch.export import ExportedProgram
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Backend, Guard, Probe, Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Backend, GraphForm, Printed, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import (
+    CheckAtSizes,
+    CheckCandidate,
+    CheckOriginal,
+    CompileOriginal,
+    Describe,
+    Examine,
+    FindSpace,
+    RunPreload,
+    RunScript,
+    SaveCandidate,
+    SaveInputs,
+    WriteCandidate,
+)
 from shrinkfx.worker import last_words, stranger
 from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, interpreter
@@ -72,22 +87,34 @@ class Worker:
         torch.set_num_threads(self.threads)
         if request.one_thread:
             last_words.one_thread()
-        guard_pages.switch(request.arguments.get("guard_pages", Guard.OFF))
-        tasks: dict[str, Callable[[Mapping[str, Any], Note, Path], dict[str, Any]]] = {
-            Task.DESCRIBE: self._describe,
-            Task.EXAMINE: self._examine,
-            Task.ORIGINAL: self._original,
-            Task.CANDIDATE: self._candidate,
-            Task.SAVE: self._save,
-            Task.WRITE: self._write,
-            Task.SPACE: self._space,
-            Task.COMPILE: self._compile,
-            Task.SIZES: self._at_sizes,
-            Task.INPUTS: self._save_inputs,
-            Task.REGISTER: self._register,
-            Task.SCRIPT: self._script,
-        }
-        return tasks[request.task](request.arguments, note, folder)
+        guard_pages.switch(request.options.guard_pages)
+        options = request.options
+        match request.task:
+            case Describe():
+                return self._describe(options, note, folder)
+            case Examine() as task:
+                return self._examine(task, note, folder)
+            case CheckOriginal():
+                return self._original(options, note, folder)
+            case CheckCandidate(candidate):
+                return self._candidate(candidate, options, note, folder)
+            case SaveCandidate() as task:
+                return self._save(task, options, note)
+            case WriteCandidate() as task:
+                return self._write(task, options, note)
+            case FindSpace():
+                return self._space(note)
+            case CompileOriginal():
+                return self._compile(options, note, folder)
+            case CheckAtSizes() as task:
+                return self._at_sizes(task, options, note, folder)
+            case SaveInputs() as task:
+                return self._save_inputs(task, note)
+            case RunPreload() as task:
+                return self._register(task, note, folder)
+            case RunScript() as task:
+                return self._script(task, options, note, folder)
+        raise TypeError(f"no worker does {request.task}")
 
     def _loaded(self) -> Program:
         """Load now if the server could not: a CUDA program needs a context."""
@@ -95,15 +122,16 @@ class Worker:
             self.program = load(self.setup)
         return self.program
 
-    def _cut_from(self, arguments: Mapping[str, Any]) -> tuple[Program, Path]:
+    def _cut_from(self, form: GraphForm) -> tuple[Program, Path]:
         """Choose the graph that candidates are cut from, and its folder."""
-        folder = Path(self.setup.directory) / "graph"
-        if arguments.get("in_place"):
-            return self._loaded().as_exported(), folder.with_name("graph-in-place")
-        if arguments.get("opened"):
-            folder = folder.with_name("graph-opened")
-            return with_open_branches(self._loaded(), folder), folder
-        return self._loaded(), folder
+        folder = Path(self.setup.directory) / f"graph-{form}"
+        match form:
+            case GraphForm.FUNCTIONAL:
+                return self._loaded(), folder
+            case GraphForm.IN_PLACE:
+                return self._loaded().as_exported(), folder
+            case GraphForm.INLINED_COND:
+                return with_open_branches(self._loaded(), folder), folder
 
     def _prepare_eager(self) -> None:
         """Let a user's Triton kernels run here; no code can be generated after."""
@@ -111,11 +139,11 @@ class Worker:
             interpreter.switch_on()
 
     def _describe(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self, options: CheckOptions, note: Note, folder: Path
     ) -> dict[str, Any]:
         self._prepare_eager()
         note(Stage.EAGER)
-        program, home = self._cut_from(arguments)
+        program, home = self._cut_from(options.graph)
         recorded = Values(home, program).record(program, folder / OPERATOR)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
@@ -136,63 +164,64 @@ class Worker:
             "keeps_state": keeps_state(program),
         }
 
-    def _examine(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
-    ) -> dict[str, Any]:
+    def _examine(self, task: Examine, note: Note, folder: Path) -> dict[str, Any]:
         self._prepare_eager()
         note(Stage.EAGER)
-        return examine(self._loaded(), arguments, folder / OPERATOR)
+        return examine(self._loaded(), task, folder / OPERATOR)
 
     def _original(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self, options: CheckOptions, note: Note, folder: Path
     ) -> dict[str, Any]:
         program = self._loaded()
         inputs = program.example, program.failing
         run = Rebuilt(program.original, *inputs, passing=program.passing)
-        return attempt(self.setup, run, arguments, note, folder)
+        return attempt(self.setup, run, options, note, folder)
 
     def _candidate(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self,
+        candidate: Mapping[str, Any],
+        options: CheckOptions,
+        note: Note,
+        folder: Path,
     ) -> dict[str, Any]:
         note(Stage.REBUILD)
         try:
-            built = self._built(arguments)
+            built = self._built(candidate, options)
         except (CannotRebuild, Unprintable) as error:
             return {"invalid": str(error)}
         if not built.outputs:  # exported anew, its nodes have other names
-            arguments = {k: v for k, v in arguments.items() if k != "evidence"}
-        return attempt(self.setup, built, arguments, note, folder)
+            options = replace(options, evidence=None)
+        return attempt(self.setup, built, options, note, folder)
 
-    def _built(self, arguments: Mapping[str, Any]) -> Rebuilt:
+    def _built(self, data: Mapping[str, Any], options: CheckOptions) -> Rebuilt:
         """Make a candidate, in the form that was asked for.
 
         Raises:
             CannotRebuild, Unprintable: it is no program, or none as source.
         """
-        program, home = self._cut_from(arguments)
+        program, home = self._cut_from(options.graph)
         skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
-        candidate = Candidate.from_json(skeleton, arguments["candidate"])
-        taps = arguments.get("taps", ())
-        built = rebuild(program, candidate, Values(home, program), taps)
-        for again in (built.stale, arguments.get("form") == "source"):
+        candidate = Candidate.from_json(skeleton, data)
+        built = rebuild(program, candidate, Values(home, program), options.taps)
+        for again in (built.stale, options.form is Printed.SOURCE):
             if again:
                 built = built.exported_again(export_source(built)[0])
         return built
 
     def _save(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self, task: SaveCandidate, options: CheckOptions, note: Note
     ) -> dict[str, Any]:
         """Put a candidate and its inputs where a user's command can read them."""
         note(Stage.REBUILD)
         try:
-            built = self._built(arguments)
+            built = self._built(task.candidate, options)
         except (CannotRebuild, Unprintable) as error:
             return {"invalid": str(error)}
         self._prepare_eager()
         note(Stage.EAGER)
-        Reference(built, arguments).run_eager()
-        self._write_program(built.exported, Path(arguments["path"]))
-        torch.save(built.failing.args, arguments["inputs"])
+        Reference(built, options).run_eager()
+        self._write_program(built.exported, Path(task.path))
+        torch.save(built.failing.args, task.inputs)
         note(Stage.DONE)
         return {}
 
@@ -204,12 +233,12 @@ class Worker:
             torch.export.save(exported, path)
 
     def _write(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self, task: WriteCandidate, options: CheckOptions, note: Note
     ) -> dict[str, Any]:
         note(Stage.REBUILD)
-        built = self._built(arguments)
+        built = self._built(task.candidate, options)
         exported = built.exported
-        self._write_program(exported, Path(arguments["path"]))
+        self._write_program(exported, Path(task.path))
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
         try:
@@ -218,7 +247,7 @@ class Worker:
             source, unprintable = print_program(built, device, loose).to_json(), ""
         except Exception as error:  # noqa: BLE001 - a script would raise it, too
             source, unprintable = {}, str(error)
-        torch.save(long_values(built), arguments["data"])
+        torch.save(long_values(built), task.data)
         self._prepare_eager()
         note(Stage.DONE)
         return {
@@ -226,7 +255,7 @@ class Worker:
             "unprintable": unprintable,
             "two_sets": self._loaded().failing is not self._loaded().example,
             "passes": built.passing is not None,
-            "limits": Reference(built, arguments).limits(),
+            "limits": Reference(built, options).limits(),
             "operators": count_operators(exported.graph_module),
             "nodes": len(exported.graph.nodes),
             "inputs": count_inputs(exported),
@@ -238,72 +267,65 @@ class Worker:
             ),
         }
 
-    def _space(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
-    ) -> dict[str, Any]:
+    def _space(self, note: Note) -> dict[str, Any]:
         program = self._loaded()
         space = find_space(program.original, program.failing)
         note(Stage.DONE)
         return {"space": space.to_json()}
 
     def _compile(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self, options: CheckOptions, note: Note, folder: Path
     ) -> dict[str, Any]:
         note(Stage.COMPILE)
         original = self._loaded().original
-        aoti.build_once(original, folder, self.setup.inductor, arguments)
+        aoti.build_once(original, folder, self.setup.inductor, options)
         note(Stage.DONE)
         return {}
 
-    def _made(self, arguments: Mapping[str, Any]) -> Rebuilt:
+    def _made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
         """Take the original, with inputs of the sizes that were asked for."""
-        program, (sizes, seed) = self._loaded(), (arguments["sizes"], arguments["seed"])
+        program = self._loaded()
         made = inputs_at(program, sizes, seed, self.setup.inputs)
         return Rebuilt(program.original, program.example, made)
 
     def _at_sizes(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self, task: CheckAtSizes, options: CheckOptions, note: Note, folder: Path
     ) -> dict[str, Any]:
-        run = self._made(arguments)
-        if arguments.get("outside"):
-            return attempt_outside(self.setup, run, arguments, note, folder)
-        return attempt(self.setup, run, arguments, note, folder)
+        check = attempt_outside if task.outside else attempt
+        run = self._made(task.sizes, task.seed)
+        return check(self.setup, run, options, note, folder)
 
-    def _save_inputs(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
-    ) -> dict[str, Any]:
-        made = self._made(arguments).failing
+    def _save_inputs(self, task: SaveInputs, note: Note) -> dict[str, Any]:
+        made = self._made(task.sizes, task.seed).failing
         saved: dict[str, Any] = {"args": made.args, "kwargs": made.kwargs}
-        if near := arguments.get("passing"):
-            passing = self._made({**arguments, "sizes": near}).failing
+        if task.passing is not None:
+            passing = self._made(task.passing, task.seed).failing
             saved["passing"] = {"args": passing.args, "kwargs": passing.kwargs}
-        torch.save(saved, arguments["path"])
+        torch.save(saved, task.path)
         note(Stage.DONE)
         return {}
 
-    def _register(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
-    ) -> dict[str, Any]:
+    def _register(self, task: RunPreload, note: Note, folder: Path) -> dict[str, Any]:
         note(Stage.RUN)
-        setup = replace(self.setup, model=arguments["model"], directory=str(folder))
-        answer = register(Path(arguments["path"]), setup, arguments["operators"])
+        setup = replace(self.setup, model=task.model, directory=str(folder))
+        answer = register(Path(task.path), setup, task.operators)
         note(Stage.DONE)
         return answer
 
     def _script(
-        self, arguments: Mapping[str, Any], note: Note, folder: Path
+        self, task: RunScript, options: CheckOptions, note: Note, folder: Path
     ) -> dict[str, Any]:
-        path, home = arguments["path"], arguments["cwd"]
-        os.chdir(home)
+        os.chdir(task.cwd)
         temporary = aoti.temporary_below(folder)
         environment = {**stranger.environment(folder), **temporary}
         note(Stage.RUN)
         if self.setup.backend == Backend.INTERPRETER:
-            stand_in_for_cuda(Path(path), self.setup, Probe(arguments["probe"]))
-        sys.argv = [path]
-        stranger.become(environment, home)
+            probe = options.probe or Probe.REAL
+            stand_in_for_cuda(Path(task.path), self.setup, probe)
+        sys.argv = [task.path]
+        stranger.become(environment, task.cwd)
         try:
-            runpy.run_path(path, run_name="__main__")
+            runpy.run_path(task.path, run_name="__main__")
         except interpreter.Unsupported as error:
             return {"unresolved": str(error)}
         note(Stage.DONE)

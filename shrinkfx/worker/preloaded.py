@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.beside import Beside
-from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker import stranger
 from shrinkfx.worker.backends import interpreter
 from shrinkfx.worker.changes import Snapshot, registrations
@@ -24,7 +25,7 @@ from shrinkfx.worker.scripted import trusting_new_classes
 from shrinkfx.worker.witness import Witness
 
 
-def register(script: Path, setup: Setup, operators: list[str]) -> dict[str, Any]:
+def register(script: Path, setup: Setup, operators: Sequence[str]) -> dict[str, Any]:
     """Run ``script``, and the program of ``setup`` with what that registers.
 
     Args:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.compare import (
     USUAL,
     Closeness,
@@ -25,16 +26,16 @@ from shrinkfx.worker.values import SEED, call_often, run_eager
 class Reference:
     """Runs a program in eager, and compares compiled results with that."""
 
-    def __init__(self, run: Rebuilt, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
         self._run = run
-        self.calls = int(arguments.get("calls", 1))
+        self.calls = options.calls
         # With another seed, the second run tells which values are random: the
         # compiled program draws other numbers, unless it was told to draw eager's.
-        self._second_seed = SEED if arguments.get("fallback_random") else SEED + 1
-        self._taps = bool(arguments.get("taps"))
-        self._sought = str(arguments.get("sought", ""))
-        self._close = Closeness.of(arguments)
-        self._must_run = bool(arguments.get("reference", True))
+        self._second_seed = SEED if options.fallback_random else SEED + 1
+        self._taps = bool(options.taps)
+        self._sought = options.sought
+        self._close = Closeness.of(options)
+        self._must_run = options.reference
         self._expected: list[Any] | None = None
         self._again: list[Any] = []
         self._error = ""

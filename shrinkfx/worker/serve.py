@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.program.messages import MARK, Message, Request
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import MARK, Request
 from shrinkfx.worker.supervise import (
     Note,
     Work,

@@ -22,8 +22,9 @@ from typing import Any, NoReturn
 
 from shrinkfx.failure.transcript import name_frame
 from shrinkfx.own_time import OwnTime
-from shrinkfx.program.messages import Ending, Request
 from shrinkfx.program.words import cut_middle
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.watch import Watch, wait
 
 Note = Callable[[str], None]

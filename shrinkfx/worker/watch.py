@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, kill, pss_bytes, rss_bytes, sample
-from shrinkfx.program.messages import Request
+from shrinkfx.protocol.requests import Request
 
 _KILL_S = 30.0
 _LAST_WORDS_S = 5.0

@@ -26,7 +26,10 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.messages import Build, Ending, Request, Task, Weights
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
@@ -94,7 +97,7 @@ def test_program_that_keeps_state_is_called_until_it_fails() -> None:
     base = baseline(compiler(server), None, "", 100, notes.append, 10)
     assert base.target.kind is Kind.MISMATCH
     assert (base.calls, base.rate) == (3, 1.0)
-    calls = [request.arguments.get("calls", 1) for request in server.asked]
+    calls = [request.options.calls for request in server.asked]
     assert calls == [1, 1, 2, *[3] * (ENOUGH + 1)]
     assert "call 3 of a run fails" in notes
 
@@ -112,7 +115,7 @@ def test_program_without_state_is_called_once_in_a_run() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible):
         found(server, max_runs=5)
-    assert {request.arguments.get("calls", 1) for request in server.asked} == {1}
+    assert {request.options.calls for request in server.asked} == {1}
 
 
 def test_program_that_fails_at_once_is_not_called_again() -> None:
@@ -124,7 +127,7 @@ def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
     server = FakeServer(*[CRASHES] * ENOUGH, REFUSES)
     _, notes = found(server)
     assert len(server.asked) == ENOUGH + 1
-    assert server.asked[-1].arguments["sanity"]
+    assert server.asked[-1].options.sanity
     assert any("refuses its inputs" in note for note in notes)
 
 
@@ -132,7 +135,7 @@ def test_refusal_of_inputs_that_pass_too_is_no_cause() -> None:
     passing = dataclasses.replace(REFUSES, stage="passing")
     server = FakeServer(*[CRASHES] * ENOUGH, passing)
     _, notes = found(server)
-    assert server.asked[-1].arguments["sanity"]
+    assert server.asked[-1].options.sanity
     assert not any("careful" in note for note in notes)
 
 
@@ -141,7 +144,7 @@ def test_flaky_failure_has_its_inputs_checked_too() -> None:
     server = FakeServer(*some, REFUSES)
     base, notes = found(server)
     assert base.rate < 1.0
-    assert server.asked[-1].arguments["sanity"]
+    assert server.asked[-1].options.sanity
     assert any("refuses its inputs" in note for note in notes)
 
 
@@ -170,7 +173,7 @@ class PassingServer(FakeServer):
 
     def ask(self, request: Request) -> Ending:
         super().ask(request)
-        runs = request.arguments.get("runs", 1)
+        runs = request.options.runs
         self.runs += runs
         return dataclasses.replace(PASSES, runs=runs)
 
@@ -223,14 +226,14 @@ def test_failure_in_some_runs_is_found_with_its_rate() -> None:
 def test_failure_of_the_first_run_is_compiled_once() -> None:
     server = FakeServer(CRASHES)
     found(server)
-    packages = {r.arguments["package"] for r in server.asked[:-1]}
+    packages = {r.options.package for r in server.asked[:-1]}
     assert len(packages) == 1
 
 
 def test_program_that_passes_is_compiled_once_more() -> None:
     server = FakeServer(PASSES, CRASHES)
     found(server, max_runs=10)
-    first, *others = (r.arguments["package"] for r in server.asked[:-1])
+    first, *others = (r.options.package for r in server.asked[:-1])
     assert first not in others
     assert len(set(others)) == 1
 
@@ -238,10 +241,10 @@ def test_program_that_passes_is_compiled_once_more() -> None:
 def test_other_causes_are_looked_for_in_a_build_of_its_own() -> None:
     server = FakeServer(CRASHES)
     baseline(compiler(server), None, "", 100, lambda _: None, build=Build.FAST)
-    asked = server.asked[-1].arguments
-    assert asked["sanity"]
-    assert asked["build"] is Build.FAST
-    assert "package" not in asked
+    asked = server.asked[-1].options
+    assert asked.sanity
+    assert asked.build is Build.FAST
+    assert asked.package is None
 
 
 def test_failure_in_nine_runs_of_ten_is_no_steady_one() -> None:
@@ -260,7 +263,7 @@ def test_runs_that_one_child_made_count_for_the_rate() -> None:
     server = FakeServer(*[PASSES] * ENOUGH, crash)
     base, _ = found(server)
     assert base.rate == ENOUGH / (ENOUGH + 19 * ENOUGH)
-    runs = [request.arguments.get("runs", 1) for request in server.asked]
+    runs = [request.options.runs for request in server.asked]
     assert runs == [1] * ENOUGH + [RUNS_PER_CHILD] * ENOUGH + [1]
 
 
@@ -269,7 +272,7 @@ def test_flaky_failure_to_compile_is_compiled_each_time() -> None:
     assert base.target.kind is Kind.COMPILE_ERROR
     server = FakeServer(PASSES, RAISES, PASSES)
     found(server, max_runs=2)
-    assert not any(r.arguments.get("package") for r in server.asked[3:])
+    assert not any(r.options.package for r in server.asked[3:])
     assert len(server.asked) == 2 * ENOUGH
 
 
@@ -361,7 +364,7 @@ def test_random_values_are_compared_under_eagers_random_numbers() -> None:
     base, _ = found(server)
     assert base.fallback_random
     assert base.target.kind is Kind.MISMATCH
-    assert all(r.arguments["fallback_random"] for r in server.asked[1:4])
+    assert all(r.options.fallback_random for r in server.asked[1:4])
 
 
 def test_failure_of_the_compilers_own_random_numbers_is_found_after_eagers() -> None:
@@ -370,7 +373,7 @@ def test_failure_of_the_compilers_own_random_numbers_is_found_after_eagers() -> 
     assert base.target.admits(CRASH)
     assert not base.fallback_random
     assert base.rate == pytest.approx(0.5, abs=0.1)
-    own = [not r.arguments.get("fallback_random") for r in server.asked]
+    own = [not r.options.fallback_random for r in server.asked]
     assert own[:13] == [True] + [False] * 12
     assert all(own[13:])
     assert any("random numbers of its own" in note for note in notes)
@@ -385,7 +388,7 @@ def test_random_values_do_not_matter_to_an_assertion() -> None:
     server = FakeServer(SKIPS, CRASHES, SKIPS)
     base, _ = found(server, until="crash", max_runs=6)
     assert not base.fallback_random
-    assert not any(r.arguments.get("fallback_random") for r in server.asked)
+    assert not any(r.options.fallback_random for r in server.asked)
 
 
 def missed(true_rate: float, candidates_rate: float) -> float:
@@ -425,7 +428,7 @@ def test_flaky_candidate_is_run_until_it_fails() -> None:
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert verdict.reproduced
     assert len(server.asked) == 3
-    assert {r.task for r in server.asked} == {Task.CANDIDATE}
+    assert {type(r.task) for r in server.asked} == {CheckCandidate}
 
 
 def test_flaky_candidate_passes_only_after_all_its_runs() -> None:
@@ -439,7 +442,7 @@ def test_what_one_child_ran_again_counts() -> None:
     server = FakeServer(dataclasses.replace(PASSES, runs=RUNS_PER_CHILD))
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert verdict.outcome is Outcome.PASSED
-    assert [r.arguments["runs"] for r in server.asked] == [20, 19]
+    assert [r.options.runs for r in server.asked] == [20, 19]
     assert verdict.observation.runs == 40
 
 
@@ -462,7 +465,7 @@ def test_rate_of_a_candidate_is_measured_until_it_is_known() -> None:
     server = FakeServer(*[PASSES, PASSES, PASSES, CRASHES] * ENOUGH, PASSES)
     rate = RepeatedOracle(compiler(server), CRASH, 0.5).measure(whole(chain("x", "a")))
     assert rate == 0.25
-    assert len({request.arguments["package"] for request in server.asked}) == 1
+    assert len({request.options.package for request in server.asked}) == 1
 
 
 def test_candidate_that_fails_no_more_is_measured_for_as_long_as_it_could() -> None:
@@ -500,7 +503,7 @@ def test_flaky_failure_to_compile_is_asked_about_by_compiling() -> None:
         whole(chain("x", "a"))
     )
     assert verdict.reproduced
-    assert not any("package" in request.arguments for request in server.asked)
+    assert not any(request.options.package for request in server.asked)
 
 
 def test_flaky_candidate_that_does_not_compile_is_asked_about_once() -> None:
@@ -516,7 +519,7 @@ def of_large_weights(server: FakeServer, max_runs: int = 100) -> tuple[Baseline,
 
 
 def places(server: FakeServer) -> list[str]:
-    return [str(request.arguments["weights"]) for request in server.asked]
+    return [str(request.options.weights) for request in server.asked]
 
 
 def test_weights_stay_beside_where_the_failure_shows_so() -> None:

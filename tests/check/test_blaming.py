@@ -6,6 +6,7 @@ import itertools
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from doubles import Arguments, FakeServer, Minutes
 
@@ -15,8 +16,9 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Request
 from shrinkfx.program.skeleton import Node, Role, TensorType
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, skeleton, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
@@ -32,10 +34,10 @@ def blamed(
     target: Signature,
     known: Evidence = KNOWN,
     program: Candidate = PROGRAM,
-    **options: object,
+    **options: Any,
 ) -> list[str]:
     """Name the surest suspects after the interrogation."""
-    compiler = Compiler(server, Limits(10.0, 1 << 30), options)
+    compiler = Compiler(server, Limits(10.0, 1 << 30), CheckOptions(**options))
     evidence = interrogate(compiler, program, target, known, lambda _: None)
     found = suspects(evidence, program.skeleton, target)
     return [s.node for s in found if s.weight == found[0].weight]
@@ -117,21 +119,21 @@ def test_wrong_result_is_traced_with_one_compilation() -> None:
     server = FakeServer(differ(["cos", "sin", "exp"]))
     assert blamed(server, WRONG) == ["cos"]
     (asked,) = server.asked
-    assert asked["taps"] == ["relu", "tanh", "cos", "sin", "exp"]
+    assert asked["taps"] == ("relu", "tanh", "cos", "sin", "exp")
 
 
 def test_wrong_result_that_hides_is_traced_with_fewer_values() -> None:
     # Returned, tanh is no longer fused with cos.
     server = FakeServer(differ(["cos", "sin", "exp"], unless=["tanh"]))
     assert blamed(server, WRONG) == ["tanh", "cos"]
-    assert server.asked[1]["taps"] == ["relu", "cos", "exp"]
+    assert server.asked[1]["taps"] == ("relu", "cos", "exp")
 
 
 def test_value_amid_the_operators_at_fault_is_not_asked_for_twice() -> None:
     # A pattern that is fused as a whole: each of its inner values hides it.
     server = FakeServer(differ(["sin", "exp"], unless=["cos"]))
     assert blamed(server, WRONG) == ["cos", "sin"]
-    assert server.asked[2]["taps"] == ["tanh", "sin"]
+    assert server.asked[2]["taps"] == ("tanh", "sin")
 
 
 def test_output_that_agrees_clears_what_it_needs() -> None:
@@ -148,7 +150,7 @@ def test_output_that_agrees_clears_what_it_needs() -> None:
     wrong = ["cos", "sin", "exp", "erf", "atan", "log"]
     server = FakeServer(differ(wrong, ["tanh"], "log"))
     assert blamed(server, WRONG, program=whole(program)) == ["cos"]
-    assert server.asked[1]["taps"] == ["relu", "cos", "erf"]
+    assert server.asked[1]["taps"] == ("relu", "cos", "erf")
 
 
 def test_result_that_is_wrong_otherwise_blames_nobody() -> None:
@@ -180,6 +182,6 @@ def test_values_that_would_not_fit_are_not_returned() -> None:
     server = FakeServer(lambda _: Ending("exit", stage="done"))
     blamed(server, WRONG, program=whole(skeleton(nodes)))
     assert [asked["taps"] for asked in server.asked] == [
-        ["relu_0", "relu_3", "relu_6"],
-        ["relu_1", "relu_4", "relu_7"],
+        ("relu_0", "relu_3", "relu_6"),
+        ("relu_1", "relu_4", "relu_7"),
     ]

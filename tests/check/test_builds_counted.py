@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from shrinkfx.check.builds import PATIENCE, Builds
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.program.messages import Build, Ending, Request, Step, Task
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))
@@ -31,16 +31,16 @@ def fell_back(reason: str) -> Ending:
 class FakeServer:
     def __init__(self, *endings: Ending) -> None:
         self._endings = iter(endings)
-        self.asked: list[Mapping[str, Any]] = []
+        self.asked: list[CheckOptions] = []
 
     def ask(self, request: Request) -> Ending:
-        self.asked.append(request.arguments)
+        self.asked.append(request.options)
         return next(self._endings)
 
 
 def asked(*endings: Ending) -> tuple[FakeServer, Builds]:
     server = FakeServer(*endings)
-    options = {"build": Build.FAST, "only": Step.KERNEL}
+    options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
     compiler = Compiler(server, Limits(10.0, 1 << 30), options)
     for _ in endings:
         compiler.candidate(CANDIDATE)
@@ -61,8 +61,8 @@ def test_builds_are_counted_by_what_came_of_them() -> None:
 def test_all_parts_of_a_run_count_together() -> None:
     server = FakeServer(FAST, FAST)
     compiler = Compiler(server, Limits(10.0, 1 << 30))
-    compiler.with_options(build=Build.FAST).ask(Task.ORIGINAL)
-    compiler.with_limits(Limits(1.0, 1), compiler.meter).ask(Task.ORIGINAL)
+    compiler.with_options(build=Build.FAST).ask(CheckOriginal())
+    compiler.with_limits(Limits(1.0, 1), compiler.meter).ask(CheckOriginal())
     assert compiler.builds.fast == 2
 
 
@@ -70,18 +70,17 @@ def test_fast_builds_are_given_up_after_some_in_a_row_that_fell_back() -> None:
     failures = [fell_back("x")] * (PATIENCE - 1)
     server, builds = asked(*failures, FAST, *failures, LOWERED, STOPPED)
     assert builds.pay
-    assert {arguments["build"] for arguments in server.asked} == {Build.FAST}
+    assert {options.build for options in server.asked} == {Build.FAST}
     server, builds = asked(*failures, fell_back("x"), STOCK, STOCK)
     assert not builds.pay
-    words = [arguments["build"] for arguments in server.asked]
+    words = [options.build for options in server.asked]
     assert words == [Build.FAST] * PATIENCE + [Build.STOCK] * 2
 
 
 def test_stock_build_is_never_asked_for_one_step_only() -> None:
     server = FakeServer(STOCK)
-    options = {"build": Build.FAST, "only": Step.KERNEL, "calls": 2}
+    options = CheckOptions(build=Build.FAST, only=Step.KERNEL, calls=2)
     compiler = Compiler(server, Limits(10.0, 1 << 30), options)
     compiler.built_stock().candidate(CANDIDATE)
-    (arguments,) = server.asked
-    assert (arguments["build"], arguments["calls"]) == (Build.STOCK, 2)
-    assert "only" not in arguments
+    (asked,) = server.asked
+    assert (asked.build, asked.calls, asked.only) == (Build.STOCK, 2, None)

@@ -6,7 +6,9 @@ import pytest
 
 from shrinkfx.check.busy import Busyness
 from shrinkfx.failure.classify import observe
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 STARVED = Ending("exit", stage="done", seconds=60.0, waited_s=50.0, runnable=12)
 
@@ -48,5 +50,5 @@ def test_what_a_busy_machine_does_not_answer_is_no_hang() -> None:
 
 
 def test_limit_by_the_clock_is_many_times_the_other_unless_it_is_given() -> None:
-    assert Request("vice", timeout_s=60.0).most_s == 1800
-    assert Request("vice", timeout_s=60.0, clock_s=5.0).most_s == 5
+    assert Request(CheckOriginal(), timeout_s=60.0).most_s == 1800
+    assert Request(CheckOriginal(), timeout_s=60.0, clock_s=5.0).most_s == 5

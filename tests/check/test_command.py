@@ -14,7 +14,9 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.program.messages import Ending, Request, Task
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu", "tanh"))
@@ -34,14 +36,15 @@ class Saves:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        if request.task == Task.SAVE:
+        if isinstance(request.task, SaveCandidate):
             return self._save(request)
         return self.answers.pop(0)
 
     @staticmethod
     def _write(request: Request) -> Ending:
-        for name in ("path", "inputs"):
-            Path(request.arguments[name]).write_bytes(b"saved")
+        assert isinstance(request.task, SaveCandidate)
+        for name in (request.task.path, request.task.inputs):
+            Path(name).write_bytes(b"saved")
         return Ending("exit", stage="done", seconds=1.0, waited_s=0.25)
 
 
@@ -69,9 +72,11 @@ def test_command_answers_by_its_exit_status(ending: Ending, outcome: Outcome) ->
     server = Saves(ending)
     verdict = CommandOracle(compiler(server), COMMAND).check(CANDIDATE)
     assert verdict.outcome is outcome
-    saved, asked = server.asked
-    paths = [saved.arguments["path"], saved.arguments["inputs"]]
-    assert asked.arguments["words"] == ["./fails.sh", "--quiet", *paths]
+    saved, asked = (request.task for request in server.asked)
+    assert isinstance(saved, SaveCandidate)
+    assert isinstance(asked, RunCommand)
+    paths = [saved.path, saved.inputs]
+    assert asked.words == ("./fails.sh", "--quiet", *paths)
     assert not Path(paths[0]).exists()
 
 
@@ -94,7 +99,7 @@ def test_command_is_not_asked_about_what_is_no_program(
 ) -> None:
     server = Saves(save=lambda request: saved)
     assert CommandOracle(compiler(server), COMMAND).check(CANDIDATE).outcome is outcome
-    assert [request.task for request in server.asked] == [Task.SAVE]
+    assert [type(request.task) for request in server.asked] == [SaveCandidate]
 
 
 def test_original_must_fail_every_time(tmp_path: Path) -> None:
@@ -141,8 +146,8 @@ def test_what_a_command_leaves_that_is_killed_goes_with_its_check(
     note = tmp_path / "note"
     leave = f'touch "$TMPDIR/cc1.s"; echo "$TMPDIR" > {note}; exec sleep 1000'
     with Server() as server:
-        asked = {"words": ["sh", "-c", leave], "cwd": str(tmp_path)}
-        ending = server.ask(Request(Task.COMMAND, asked, timeout_s=10.0))
+        leaving = RunCommand(("sh", "-c", leave), str(tmp_path))
+        ending = server.ask(Request(leaving, timeout_s=10.0))
         assert ending.how == "timeout"
         place = Path(note.read_text().strip())
         assert server.directory in place.parents

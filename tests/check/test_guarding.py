@@ -10,7 +10,10 @@ from doubles import Arguments, FakeServer, Minutes, TimedServer
 
 from shrinkfx.check.guarding import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
-from shrinkfx.program.messages import Ending, Guard
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done")
@@ -106,7 +109,9 @@ def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:
 
 def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
     server = FakeServer(lambda _: WRONG)
-    compiler = Compiler(server, Limits(10.0, 1 << 30), {"guard_pages": "after"})
+    compiler = Compiler(
+        server, Limits(10.0, 1 << 30), CheckOptions(guard_pages=Guard.AFTER)
+    )
     candidate = whole(chain("x", "relu", "tanh"))
     seen = list(plain_runs(compiler.with_options(inductor={"a": 1}), candidate))
     assert len(seen) == len(server.asked) == ENOUGH
@@ -115,10 +120,16 @@ def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
     assert all(asked["inductor"] == {"a": 1} for asked in server.asked)
 
 
-def timed(minutes: Minutes, until: str = "ima") -> tuple[Guarding, TimedServer]:
+def timed(
+    minutes: Minutes,
+    until: str = "ima",
+    guarded_s: float | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> tuple[Guarding, TimedServer]:
     server = TimedServer(WRONG, compile_s=40.0, run_s=2.0, minutes=minutes)
+    server.guarded_s = guarded_s
     compiler = Compiler(server, Limits(600.0, 1 << 30))
-    found = find_guarding(compiler, until, "", lambda _: None, minutes)
+    found = find_guarding(compiler, until, "", note, minutes)
     return found, server
 
 
@@ -126,10 +137,10 @@ def test_program_is_not_compiled_again_for_guard_pages_where_minutes_are_short()
     None
 ):
     guarding, server = timed(Minutes(180.0))
-    assert not any("inductor" in request.arguments for request in server.asked)
+    assert not any(request.options.inductor for request in server.asked)
     assert guarding.plain == "nan in compare: wrong (1 of 1 runs)"
-    sides = [request.arguments.get("guard_pages") for request in server.asked]
-    assert sides == [None, Guard.AFTER, Guard.BEFORE]
+    sides = [request.options.guard_pages for request in server.asked]
+    assert sides == [Guard.OFF, Guard.AFTER, Guard.BEFORE]
     _, server = timed(Minutes(1800.0))
     assert len(server.asked) == 7
 
@@ -139,3 +150,52 @@ def test_one_run_without_pages_does_not_tell_that_all_fail() -> None:
     assert guarding.name == "after each tensor"
     assert not guarding.steady
     assert timed(Minutes(), "nan")[0].steady
+
+
+def test_setting_that_runs_past_its_share_of_the_minutes_is_not_the_end() -> None:
+    notes: list[str] = []
+    minutes = Minutes(600.0)
+    guarding, server = timed(minutes, guarded_s=590.0, note=notes.append)
+    assert guarding == Guarding(plain=guarding.plain)
+    given = [r.clock_s for r in server.asked if r.options.guard_pages is not Guard.OFF]
+    assert given == [556 / 4, 417 / 4, 312.75 / 4, 234.5625 / 4]
+    assert minutes.left == pytest.approx(556 * 0.75**4)
+    cut_short = [note for note in notes if "not tried to the end" in note]
+    assert len(cut_short) == 4
+    assert cut_short[0] == (
+        "minutes are short: guard pages after each tensor not tried to the end"
+    )
+    assert notes[-1].startswith("the guard pages that were tried to the end show no")
+
+
+def test_failure_that_shows_within_a_share_is_found() -> None:
+    guarding, _ = timed(Minutes(600.0), "nan", guarded_s=100.0)
+    assert guarding.name == "after each tensor"
+
+
+def test_minutes_that_end_while_guard_pages_are_tried_leave_what_was_seen() -> None:
+    """By then the server may take no further question at all."""
+
+    class Spent(FakeServer):
+        def ask(self, request: Request) -> Ending:
+            if request.options.guard_pages is not Guard.OFF:
+                raise BudgetExhausted("the minutes are spent")
+            return super().ask(request)
+
+    guarding, _ = found(Spent(lambda _: WRONG))
+    assert guarding == Guarding(plain="nan in compare: wrong (3 of 3 runs)")
+
+
+def test_plain_run_that_takes_longer_than_the_first_is_left_at_its_share() -> None:
+    minutes = Minutes(400.0)
+    server = TimedServer(WRONG, compile_s=40.0, run_s=350.0, minutes=minutes)
+    server.guarded_s = 2.0
+    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    guarding = find_guarding(compiler, "nan", "", lambda _: None, minutes)
+    assert guarding.plain == "nan in compare: wrong (1 of 1 runs)"
+    assert (guarding.name, guarding.steady) == ("after each tensor", False)
+
+
+def test_minutes_that_end_in_the_first_run_end_the_run() -> None:
+    with pytest.raises(BudgetExhausted):
+        timed(Minutes(30.0))

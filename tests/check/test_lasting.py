@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import request_of as request
 
 from shrinkfx import scratch
 from shrinkfx.check.lasting import LIVES, LastingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
-from shrinkfx.program.messages import Request, Task
-from shrinkfx.run.job import DOING
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    CompileOriginal,
+    Describe,
+    FindSpace,
+    Task,
+)
 
 Start = Callable[..., LastingServer]
 Survivors = Callable[[], list[str]]
-
-
-def request(
-    vice: str, *, task: str = "vice", timeout_s: float = 60.0, **arguments: object
-) -> Request:
-    return Request(task, {"vice": vice, **arguments}, timeout_s=timeout_s)
 
 
 @pytest.fixture(name="start")
@@ -68,12 +70,12 @@ def test_what_the_process_died_of_is_asked_again(
 
 
 def test_each_task_is_told_before_it_is_begun_in_words(start: Start) -> None:
-    told: list[str] = []
+    told: list[Task] = []
     server = start(asking=told.append)
-    for vice in ("echo", "raise_error"):
-        server.ask(request(vice, task=f"task of {vice}"))
-    assert told == ["task of echo", "task of raise_error"]
-    assert set(DOING) == set(Task)
+    for task in (FindSpace(), CompileOriginal()):
+        server.ask(request("raise_error", task=task))
+    assert told == [FindSpace(), CompileOriginal()]
+    assert all(task.doing for task in Task.__subclasses__())
 
 
 def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(
@@ -107,9 +109,28 @@ def test_next_process_describes_the_program_as_the_last_one_did(
     start: Start, deaths: Callable[[int], Path], tmp_path: Path
 ) -> None:
     server, calls = start(), tmp_path / "calls"
-    server.ask(request("count_calls", task=Task.DESCRIBE, calls=str(calls)))
-    server.ask(request("kill_server", deaths=str(deaths(1))))
+    server.ask(request("count_calls", task=Describe(), calls=str(calls)))
+    cut = CheckCandidate({})
+    server.ask(request("kill_server", task=cut, deaths=str(deaths(1))))
     assert calls.read_text().count("call") == 2
+
+
+def test_server_that_dies_near_the_end_of_the_minutes_does_not_load_past_them(
+    vices: Path, tmp_path: Path, deaths: Callable[[int], Path], survivors: Survivors
+) -> None:
+    slow, ends = tmp_path / "slow", math.inf
+    serve = shlex.join([sys.executable, str(vices)])
+    starter = f"if [ -e {slow} ]; then exec sleep 120; fi; exec {serve}"
+    with LastingServer(
+        command=["sh", "-c", starter],
+        seconds_left=lambda: max(0.0, ends - time.monotonic()),
+    ) as server:
+        slow.touch()
+        ends = time.monotonic() + 3.0
+        with pytest.raises(BudgetExhausted, match="minutes are spent"):
+            server.ask(request("kill_server", deaths=str(deaths(1))))
+        assert time.monotonic() < ends + 60.0
+    assert survivors() == []
 
 
 @pytest.mark.parametrize(
@@ -182,8 +203,9 @@ def test_server_that_finds_no_space_to_begin_anew_says_so_each_time(
 
 
 def test_no_check_outlasts_the_run(start: Start) -> None:
-    left = 0.5
+    left = 600.0
     server = start(seconds_left=lambda: left)
+    left = 0.5
     with pytest.raises(BudgetExhausted, match="minutes are spent"):
         server.ask(request("hang"))
     left = 60.0

@@ -23,13 +23,14 @@ import sys
 from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check.server import Server
-from shrinkfx.program.messages import Request
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 vices, ready, note = sys.argv[1:4]
 with Server(command=[sys.executable, vices]) as server, scratch.folder("candidate"):
     Path(note).write_text(f"{server.pid} {scratch.root()}")
     vice = {"vice": sys.argv[4], "ready": ready, "note": f"{ready}-daemon"}
-    server.ask(Request("vice", vice, timeout_s=60))
+    server.ask(Request(CheckOriginal(), CheckOptions(inductor=vice), timeout_s=60))
 """
 
 

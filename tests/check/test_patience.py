@@ -10,7 +10,8 @@ from shrinkfx.check.command import Command, CommandOracle
 from shrinkfx.check.oracle import Compiler, InductorOracle, Limits
 from shrinkfx.check.patience import Patience, time_limit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.testing import PLANTED, chain, whole
 
 CHAIN = whole(chain("x", "relu"))

@@ -13,7 +13,9 @@ from shrinkfx.check.oracle import Asks, Compiler, Limits
 from shrinkfx.check.probing import probe_baseline
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import Ending, Probe, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.requests import Request
 
 STRAYS = (
     "interpreter{}: illegal memory access: out-of-bounds load of 4 bytes in "
@@ -47,7 +49,7 @@ class ByProbe:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        endings = self._answers.get(request.arguments["probe"], [PASSES])
+        endings = self._answers.get(str(request.options.probe), [PASSES])
         return endings.pop(0) if len(endings) > 1 else endings[0]
 
 
@@ -73,7 +75,7 @@ def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
     assert base.probe == Probe.HINTS
     assert (base.target.kind, base.target.stage) == (Kind.IMA, Stage.COMPILE)
     assert base.rate == 1.0
-    probes = [r.arguments["probe"] for r in server.asked]
+    probes = [r.options.probe for r in server.asked]
     assert probes == ["real", "hints", "hints", "hints"]
     assert [r.fresh for r in server.asked] == [False, False, True, False]
     assert any("hints" in line and "compile-time benchmark" in line for line in said)
@@ -84,7 +86,7 @@ def test_all_probes_are_asked_if_that_is_wanted() -> None:
     server = ByProbe({"real": [raises(ASSERTS)], "hints": [ABROAD_IN_BENCHMARK]})
     base = run(server, ask_all=True)
     assert base.probe == Probe.REAL
-    probes = [r.arguments["probe"] for r in server.asked]
+    probes = [r.options.probe for r in server.asked]
     assert probes == [*Probe, "real", "real"]
     assert any("hints" in line and "out-of-bounds load" in line for line in said)
 
@@ -94,7 +96,7 @@ def test_probe_that_tells_most_of_a_kind_is_asked_first(until: str) -> None:
     server = ByProbe({})
     with pytest.raises(NotReproducible):
         run(server, until)
-    first, *others = [r.arguments["probe"] for r in server.asked]
+    first, *others = [r.options.probe for r in server.asked]
     assert first == Probe.COMPILE
     assert len(others) == len(Probe) - 1
 
@@ -166,7 +168,7 @@ def test_kernels_are_compiled_only_where_that_may_be_the_failure(
     server = ByProbe({})
     with pytest.raises(NotReproducible):
         run(server, until)
-    asked = [r.arguments["probe"] for r in server.asked]
+    asked = [r.options.probe for r in server.asked]
     assert (Probe.COMPILE in asked) is compiles
 
 
@@ -184,7 +186,7 @@ class Slow(ByProbe):
 
     def ask(self, request: Request) -> Ending:
         ending = super().ask(request)
-        needed = self.seconds[request.arguments["probe"]]
+        needed = self.seconds[str(request.options.probe)]
         took = min(needed, request.most_s)
         if took > self.minutes.left:
             raise BudgetExhausted("the minutes are spent")
@@ -228,3 +230,17 @@ def test_finding_is_not_confirmed_where_minutes_are_short() -> None:
     server = Slow({"real": [ABROAD]}, dict.fromkeys(Probe, 70.0), minutes)
     run(server, ask_all=True, minutes=minutes)
     assert len(server.asked) == 1
+
+
+def test_minutes_that_end_while_a_finding_is_confirmed_leave_it() -> None:
+    class Slower(Slow):
+        def ask(self, request: Request) -> Ending:
+            self.seconds = dict.fromkeys(Probe, 500.0 if self.asked else 40.0)
+            return super().ask(request)
+
+    minutes = Minutes(400.0)
+    server = Slower({"real": [ABROAD] * 3}, {}, minutes)
+    base = run(server, minutes=minutes)
+    assert base.target.kind == "ima"
+    assert "shown it once" in base.warning
+    assert len(server.asked) == 3

@@ -12,7 +12,8 @@ from shrinkfx.check.baseline import Baseline, baseline
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 
 PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
@@ -87,7 +88,7 @@ def test_minutes_that_are_short_leave_out_what_need_not_be_known() -> None:
     assert base.rate == 1.0
     assert server.seconds <= 60.0 + minutes.left / 3
     assert minutes.left >= 2 * 60.0 - 10.0
-    assert not any(request.arguments.get("sanity") for request in server.asked)
+    assert not any(request.options.sanity for request in server.asked)
     assert "it was seen to fail in 1 of 1 runs" in base.warning
     assert any("minutes are short" in note for note in notes)
 

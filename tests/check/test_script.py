@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import site
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,8 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import GUARDED_WORKER, Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.beside import ONLY_ON
-from shrinkfx.program.messages import Ending, Guard
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
 
 GUARDED = """
 import os
@@ -249,6 +252,75 @@ def test_runs_of_a_repro_that_uses_files_of_this_machine_do_not_count(
     script.write_text(f"# CRASH\nimport torch\n# {ONLY_ON} linux\n")
     runner.again([script], ASSERTION)
     assert len(server.asked) == 2
+
+
+FAILS = Ending("exit", code=1, log="RuntimeError: index out of bounds", seconds=2.0)
+PASSES = Ending("exit", log="no longer fails\n", seconds=2.0)
+LATE = Ending("late", stage="run", seconds=20.0)
+KILLED = Ending("signal", signal.SIGKILL, seconds=2.0)
+SERVER = Ending("server", log="the worker died with SIGKILL")
+
+
+def in_turn(endings: Sequence[Ending]) -> FakeServer:
+    told = iter(endings)
+    return FakeServer(lambda _: next(told))
+
+
+def answered(
+    folder: Path, *endings: Ending, left: float = math.inf
+) -> tuple[list[bool | None], int, list[str]]:
+    """Run a repro again that ends so, and then always as it did last."""
+    notes, server = list[str](), in_turn((*endings, *[endings[-1]] * 9))
+    runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), note=notes.append)
+    script = folder / "repro.py"
+    script.write_text("def compiled(): ...\nactual = compiled()\n")
+    failed = runner.again([script], ASSERTION, Minutes(left))
+    return failed, len(server.asked), notes
+
+
+@pytest.mark.parametrize("silent", [LATE, KILLED, Ending("cancelled"), Ending("lost")])
+def test_run_of_a_repro_without_an_answer_is_made_once_more(
+    tmp_path: Path, silent: Ending
+) -> None:
+    failed, asked, notes = answered(tmp_path, silent, FAILS)
+    assert (failed, asked) == ([True, True], 3)
+    assert len(notes) == 1
+    assert notes[0].startswith("a run of the repro had no answer: ")
+    failed, asked, notes = answered(tmp_path, silent, silent, FAILS)
+    assert (failed, asked, len(notes)) == ([None, True], 3, 2)
+
+
+def test_answers_are_not_asked_for_again(tmp_path: Path) -> None:
+    """A repro that hangs, or needs too much memory, has done otherwise itself."""
+    for ending in (PASSES, Ending("timeout", stage="run"), Ending("memory")):
+        failed, asked, notes = answered(tmp_path, ending)
+        assert (failed, asked) == ([False, False], 2)
+        assert all("did otherwise" in note for note in notes)
+
+
+def test_what_the_server_has_died_of_twice_is_not_asked_again(tmp_path: Path) -> None:
+    failed, asked, _ = answered(tmp_path, SERVER)
+    assert (failed, asked) == ([None, None], 2)
+
+
+def test_run_without_an_answer_is_made_again_only_where_there_is_time(
+    tmp_path: Path,
+) -> None:
+    failed, asked, _ = answered(tmp_path, LATE, FAILS, left=19.0)
+    assert (failed, asked) == ([None], 1)
+
+
+def test_first_run_without_an_answer_is_made_once_more(tmp_path: Path) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text("def compiled(): ...\nactual = compiled()\n")
+    for endings, fails in (
+        ([LATE, FAILS], True),
+        ([LATE, PASSES], False),
+        ([LATE, LATE], None),
+    ):
+        server = in_turn(endings)
+        runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter())
+        assert runner.fails([script], ASSERTION) is fails
 
 
 def test_repro_is_run_again_only_where_there_is_time(tmp_path: Path) -> None:

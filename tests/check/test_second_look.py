@@ -13,7 +13,9 @@ from shrinkfx.check.oracle import Compiler, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.messages import Ending, Request, Task
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 THREW = "terminate called after throwing an instance of 'c10::Error'\n  what():  "
@@ -41,7 +43,7 @@ def aborted(log: str, stage: str = "run") -> Ending:
     )
 
 
-REQUEST = Request(Task.ORIGINAL)
+REQUEST = Request(CheckOriginal())
 
 
 @pytest.mark.parametrize("log", [LOST, ANOTHER, ANOTHER + LOST])
@@ -92,9 +94,9 @@ def test_one_thread_that_does_something_else_tells_nothing(one: Ending) -> None:
 
 def test_check_looks_again_with_the_same_options() -> None:
     server = Threads(aborted(LOST), aborted(SAID))
-    compiler = Compiler(server, Limits(60.0, 1 << 30), {"package": "p.pt2"})
+    compiler = Compiler(server, Limits(60.0, 1 << 30), CheckOptions(package="p.pt2"))
     assert BOUNDS.admits(compiler.original()[0].signature)
-    assert [request.arguments["package"] for request in server.asked] == ["p.pt2"] * 2
+    assert [request.options.package for request in server.asked] == ["p.pt2"] * 2
     assert compiler.meter.cpu_seconds == 6.0
 
 

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import request_of
 
 from shrinkfx import scratch
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.classify import observe
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 
 Marked = Callable[[], list[int]]
 Survivors = Callable[[], list[str]]
@@ -29,9 +31,9 @@ LIMIT = 300 << 20
 SHARED, MARK = "SHRINKFX_TEST_SHARED", uuid.uuid4().hex
 
 
-def request(vice: str, *, timeout_s: float = 60.0, **arguments: object) -> Request:
-    asked = {"vice": vice, **arguments}
-    return Request("vice", asked, timeout_s=timeout_s, max_rss_bytes=LIMIT)
+def request(vice: str, *, timeout_s: float = 60.0, **arguments: Any) -> Request:
+    asked = request_of(vice, timeout_s=timeout_s, **arguments)
+    return replace(asked, max_rss_bytes=LIMIT)
 
 
 def echo(server: Server, word: object = "still here") -> object:
@@ -240,7 +242,7 @@ def test_server_tells_its_death_and_leaves_nothing_when_killed(
     start: Callable[..., Server], survivors: Survivors, vice: str
 ) -> None:
     with start() as server:
-        with pytest.raises(WorkerError, match="SIGKILL while vice") as caught:
+        with pytest.raises(WorkerError, match="SIGKILL while compiling") as caught:
             server.ask(request(vice))
         assert "loading" in caught.value.log
         with pytest.raises(WorkerError, match="SIGKILL while waiting for a request"):
@@ -354,16 +356,19 @@ PARENT = """
 import sys
 from pathlib import Path
 from shrinkfx.check.server import Server
-from shrinkfx.program.messages import Request
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 vices, vice, ready, note = sys.argv[1:]
 with Server(command=[sys.executable, vices]) as server:
     Path(note).write_text(str(server.directory))
     try:
-        server.ask(Request("vice", {"vice": vice, "ready": ready}, timeout_s=60))
+        asked = CheckOptions(inductor={"vice": vice, "ready": ready})
+        server.ask(Request(CheckOriginal(), asked, timeout_s=60))
     except KeyboardInterrupt:
         print("interrupted")
-    print(server.ask(Request("echo", {"vice": "echo", "word": "go on"})).answer)
+    echo = CheckOptions(inductor={"vice": "echo", "word": "go on"})
+    print(server.ask(Request(CheckOriginal(), echo)).answer)
 """
 
 STUBBORN_PARENT = """
@@ -371,7 +376,8 @@ import signal
 import sys
 from pathlib import Path
 from shrinkfx.check.server import Server
-from shrinkfx.program.messages import Request
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
 
 vices, ready = sys.argv[1:]
 number = interrupts = 0
@@ -381,8 +387,9 @@ with Server(command=[sys.executable, vices]) as server:
         try:
             while interrupts < 30:
                 number += 1
-                asked = {"vice": "echo", "word": number}
-                assert server.ask(Request("echo", asked)).answer == {"echo": number}
+                echo = CheckOptions(inductor={"vice": "echo", "word": number})
+                asked = Request(CheckOriginal(), echo)
+                assert server.ask(asked).answer == {"echo": number}
         except KeyboardInterrupt:
             interrupts += 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)

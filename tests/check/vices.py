@@ -16,21 +16,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.processes import descendants
-from shrinkfx.program.messages import Ready, Request, Setup
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.worker.serve import Line, serve, take_line
 from shrinkfx.worker.supervise import Note, Work, become_subreaper, supervise
+
+
+def _told(request: Request) -> Mapping[str, Any]:
+    return request.options.inductor
+
 
 Answer = dict[str, Any]
 Vice = Callable[[Request, Path], Answer]
 
 
 def echo(request: Request, folder: Path) -> Answer:
-    return {"echo": request.arguments["word"]}
+    return {"echo": _told(request)["word"]}
 
 
 def answer_and_exit_5(request: Request, folder: Path) -> Answer:
@@ -86,7 +92,7 @@ def hang_on_the_gil(request: Request, folder: Path) -> Answer:
 
 def kill_server(request: Request, folder: Path) -> Answer:
     """Kill it as often as the file ``deaths`` says, and note each time in it."""
-    deaths = Path(request.arguments["deaths"])
+    deaths = Path(_told(request)["deaths"])
     left = int(deaths.read_text())
     if left:
         deaths.write_text(str(left - 1))
@@ -97,13 +103,13 @@ def kill_server(request: Request, folder: Path) -> Answer:
 
 def count_calls(request: Request, folder: Path) -> Answer:
     """Note a call in a file, as whoever describes a program leaves values behind."""
-    with Path(request.arguments["calls"]).open("a") as calls:
+    with Path(_told(request)["calls"]).open("a") as calls:
         calls.write("call\n")
     return {"echo": "called"}
 
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:
-    said = os.strerror(errno.ENOSPC) + request.arguments.get("why", "")
+    said = os.strerror(errno.ENOSPC) + _told(request).get("why", "")
     raise OSError(errno.ENOSPC, said, "model.pt2")
 
 
@@ -206,7 +212,7 @@ def daemonise_and_hang(request: Request, folder: Path) -> Answer:
 
 def leave_daemon_without_environment(request: Request, folder: Path) -> Answer:
     """It has another parent, another session, and nothing in its environment."""
-    note = request.arguments["note"]
+    note = _told(request)["note"]
     if os.fork() == 0:
         daemon = f"echo $$ > {note}.new; mv {note}.new {note}; exec sleep 1000"
         subprocess.Popen(["/bin/sh", "-c", daemon], env={}, start_new_session=True)
@@ -331,8 +337,8 @@ def busy(request: Request, folder: Path) -> Answer:
 
 def spin(request: Request, folder: Path) -> Answer:
     """Burn CPU-seconds on a core of one's own choice."""
-    os.sched_setaffinity(0, {request.arguments["core"]})
-    while time.process_time() < request.arguments["cpu_s"]:
+    os.sched_setaffinity(0, {_told(request)["core"]})
+    while time.process_time() < _told(request)["cpu_s"]:
         pass
     return {"cpu_s": time.process_time()}
 
@@ -368,7 +374,7 @@ def _descriptors() -> list[str]:
 
 
 def _tell(request: Request) -> None:
-    if ready := request.arguments.get("ready"):
+    if ready := _told(request).get("ready"):
         Path(ready).touch()
 
 
@@ -403,7 +409,7 @@ def _daemonise() -> None:
 
 
 def work(request: Request) -> Work:
-    vice: Vice = globals()[request.arguments["vice"]]
+    vice: Vice = globals()[_told(request)["vice"]]
 
     def do(note: Note, folder: Path) -> Answer:
         note("vice")
@@ -455,7 +461,7 @@ def _once(request: Request, folder: Path) -> None:
     become_subreaper()
 
     def cancelled() -> bool:
-        if request.arguments.get("lost"):
+        if _told(request).get("lost"):
             for pid in descendants(os.getpid()):
                 os.kill(pid, signal.SIGKILL)
             os.wait()  # the child is nobody else's to wait for

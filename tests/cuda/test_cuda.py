@@ -17,7 +17,9 @@ import torch
 from shrinkfx.check.server import Server
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import Backend, Request, Task
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckOriginal, Describe
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -100,7 +102,7 @@ def test_parent_holds_no_context(haystack: Path, tmp_path: Path) -> None:
 
 def test_server_holds_no_context(haystack: Path) -> None:
     with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
-        for task in (Task.DESCRIBE, Task.ORIGINAL):
+        for task in (Describe(), CheckOriginal()):
             ending = server.ask(Request(task))
         seen = observe(ending).signature
         assert seen is not None
@@ -112,7 +114,7 @@ def test_interpreter_leaves_the_device_alone(haystack: Path) -> None:
     with Server(
         model=haystack, preloads=[str(PRELOAD)], backend=Backend.INTERPRETER
     ) as server:
-        for task in (Task.DESCRIBE, Task.ORIGINAL):
+        for task in (Describe(), CheckOriginal()):
             ending = server.ask(Request(task))
         seen = observe(ending).signature
         assert seen is not None
@@ -122,8 +124,8 @@ def test_interpreter_leaves_the_device_alone(haystack: Path) -> None:
 
 def test_child_after_an_illegal_access_starts_clean(haystack: Path) -> None:
     with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
-        server.ask(Request(Task.DESCRIBE))
-        endings = [server.ask(Request(Task.ORIGINAL)) for _ in range(2)]
+        server.ask(Request(Describe()))
+        endings = [server.ask(Request(CheckOriginal())) for _ in range(2)]
     first, second = (observe(ending).signature for ending in endings)
     assert first is not None
     assert first.admits(second)

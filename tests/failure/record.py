@@ -36,14 +36,10 @@ from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
 from shrinkfx.failure.transcript import as_check  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
-from shrinkfx.program.messages import (  # noqa: E402
-    Ending,
-    Ready,
-    Request,
-    Setup,
-    Task,
-)
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
+from shrinkfx.protocol.answers import Ending, Ready  # noqa: E402
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup  # noqa: E402
+from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa: E402
 from shrinkfx.report.definitions import Definitions  # noqa: E402
 from shrinkfx.report.header import About  # noqa: E402
 from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
@@ -90,21 +86,19 @@ def _compiler(case: Case, folder: Path, server: Server) -> Compiler:
         inputs=str(inputs) if case.failing else None,
         inductor=case.inductor,
     )
-    options = {
-        "reference": case.reference,
-        "setup": dataclasses.asdict(setup),
-        "environment": dict(case.environment),
-    }
+    # To a server for all cases, each says here what it is about.
+    told = {"setup": dataclasses.asdict(setup), "environment": dict(case.environment)}
+    options = CheckOptions(reference=case.reference, evidence=json.dumps(told))
     return Compiler(server, Limits(case.timeout_s, case.max_rss_bytes), options)
 
 
 def _print(compiler: Compiler, case: Case, signature: Signature, folder: Path) -> str:
     """Have the program printed, as a run would at its end."""
-    described = compiler.ask(Task.DESCRIBE).answer
+    described = compiler.ask(Describe()).answer
     skeleton = json.loads(Path(described["skeleton"]).read_text())
     whole = Candidate.whole(Skeleton.from_json(skeleton)).to_json()
     path, data = str(folder / "minimal.pt2"), str(folder / DATA)
-    answer = compiler.ask(Task.WRITE, candidate=whole, path=path, data=data).answer
+    answer = compiler.ask(WriteCandidate(whole, path, data)).answer
     about = About(
         signature=signature,
         command="",
@@ -124,9 +118,9 @@ def _run(text: str, case: Case, folder: Path, bare: Server) -> Ending:
     script = folder / "repro.py"
     script.write_text(text)
     shutil.copy(PLANTS, folder)
-    arguments = {"path": str(script), "cwd": str(folder)}
+    task = RunScript(str(script), str(folder))
     limits = (case.timeout_s, case.max_rss_bytes)
-    return bare.ask(Request(Task.SCRIPT, arguments, *limits, fresh=True))
+    return bare.ask(Request(task, CheckOptions(), *limits, fresh=True))
 
 
 def _write(family: str, name: str, *, ending: Ending, **more: Any) -> None:
@@ -171,10 +165,14 @@ def _serve() -> None:
 
     def answer(request: Request) -> Work:
         def work(note: Note, folder: Path) -> dict[str, Any]:
-            os.environ.update(request.arguments["environment"])
-            setup = Setup.from_json(request.arguments["setup"])
+            assert request.options.evidence is not None
+            told = json.loads(request.options.evidence)
+            os.environ.update(told["environment"])
+            setup = Setup.from_json(told["setup"])
             worker = Worker(setup, THREADS, _program(setup))
-            return worker.perform(request, note, folder)
+            options = dataclasses.replace(request.options, evidence=None)
+            asked = dataclasses.replace(request, options=options)
+            return worker.perform(asked, note, folder)
 
         return work
 

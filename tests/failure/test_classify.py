@@ -12,7 +12,7 @@ import pytest
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome, judge
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = {

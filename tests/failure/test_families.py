@@ -17,7 +17,7 @@ import pytest
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.transcript import as_check
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 RECORDED = Path(__file__).parent / "recorded"
 FAMILIES = {

@@ -7,7 +7,7 @@ import pytest
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.interpreted import finding
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 ACCESS = (
     "interpreter{who}: illegal memory access: out-of-bounds {access} of {size} bytes "

@@ -10,7 +10,7 @@ import pytest
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.threads import in_order, of_the_first
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 BOUNDS = "index out of bounds: 0 <= tmp2 < 128L"
 ANOTHER = "planted: element 3 is odd"

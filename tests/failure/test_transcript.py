@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.failure.signature import MEMORY, Kind, Stage
 from shrinkfx.failure.transcript import (
     AT_ITS_END,
     CANNOT_TELL,
@@ -13,7 +13,7 @@ from shrinkfx.failure.transcript import (
     frames_of_death,
     name_frame,
 )
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 SCRIPT = """\
 import torch
@@ -46,6 +46,13 @@ def died(line: int, error: str, code: int = 1) -> Ending:
 )
 def test_stage_is_that_of_the_line(line: int, stage: str) -> None:
     assert died(line, "RuntimeError: no").stage == stage
+
+
+def test_what_the_interpreter_cannot_run_is_no_pass() -> None:
+    answer = {"unresolved": "inline assembly"}
+    seen = observe(as_check(Ending("exit", stage="run", answer=answer), SCRIPT))
+    assert seen.unresolved == "inline assembly"
+    assert not seen.tells
 
 
 def test_exception_has_its_type_message_and_frames() -> None:
@@ -93,6 +100,18 @@ def test_segfault_takes_its_stage_from_faulthandler() -> None:
     seen = observe(as_check(Ending("signal", 11, log=log), SCRIPT)).signature
     assert seen is not None
     assert (seen.kind, seen.stage) == (Kind.CRASH, Stage.RUN)
+
+
+def test_heap_that_is_found_corrupt_when_memory_is_freed_fails_in_the_run() -> None:
+    freeing = SCRIPT.replace("print(", "del actual, compiled\nprint(")
+    log = (
+        "free(): invalid size\nFatal Python error: Aborted\n\n"
+        "Current thread 0x7f (most recent call first):\n"
+        '  File "/tmp/repro.py", line 10 in <module>\n'
+    )
+    seen = observe(as_check(Ending("signal", 6, log=log), freeing)).signature
+    assert seen is not None
+    assert (seen.kind, seen.stage, seen.detail) == (Kind.IMA, Stage.RUN, MEMORY)
 
 
 @pytest.mark.parametrize("how", ["timeout", "memory"])

@@ -32,7 +32,7 @@ from samples import Sample  # noqa: E402
 from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate, Outputs  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
-from shrinkfx.program.messages import Setup  # noqa: E402
+from shrinkfx.protocol.requests import Setup  # noqa: E402
 from shrinkfx.worker import perform  # noqa: E402, F401 - what a worker imports
 from shrinkfx.worker.describe import describe  # noqa: E402
 from shrinkfx.worker.load import load, preload  # noqa: E402

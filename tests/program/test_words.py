@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.messages import Ending, Ready
 from shrinkfx.program.words import LINE, cut, cut_apart, cut_middle, plain
+from shrinkfx.protocol.answers import Ending, Ready
 
 
 @given(st.text())

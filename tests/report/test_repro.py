@@ -16,10 +16,12 @@ import torch
 from shrinkfx.failure.sanitizer import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.transcript import STAGE_OF_CALL
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import About, is_of_interpreter
 from shrinkfx.report.repro import Data, write_embedded, write_repro
+
+CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
 
 
 def written(seeded: str, exact: str) -> dict[str, str]:
@@ -154,8 +156,10 @@ def test_seed_is_set_before_both_runs_when_operators_are_random() -> None:
     assert script(random=True).count("    torch.manual_seed(0)") == 2
 
 
-def test_every_line_that_can_fail_tells_its_stage() -> None:
-    run = script().partition("with torch.no_grad():\n")[2]
+@pytest.mark.parametrize("failure", [None, CORRUPT])
+def test_every_line_that_can_fail_tells_its_stage(failure: Signature | None) -> None:
+    told: dict[str, Any] = {} if failure is None else {"signature": failure}
+    run = script(**told).partition("with torch.no_grad():\n")[2]
     for line in run.splitlines():
         assert any(call in line for call in STAGE_OF_CALL), line
 
@@ -223,10 +227,9 @@ def test_crash_says_that_the_process_dies() -> None:
 
 
 def test_memory_is_freed_before_a_script_claims_that_it_no_longer_fails() -> None:
-    fault = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
     freed = "del actual, compiled  # what is freed shows a corrupt heap\n"
     for more in ({}, {"runs": 29}, {"passes": True}, {"passes": True, "runs": 29}):
-        text = script(signature=fault, **more)
+        text = script(signature=CORRUPT, **more)
         ast.parse(text)
         assert text.endswith(f'{freed}print("no longer fails")\n')
     assert "del actual" not in script()

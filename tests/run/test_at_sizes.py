@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from doubles import asked_of
 
 from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Ready, Request, Task
 from shrinkfx.program.sizes import Space, Symbol
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
 from shrinkfx.run.at_sizes import Runner
 from shrinkfx.run.job import Job
 from shrinkfx.search.events import ignore
@@ -34,16 +37,16 @@ class Worker:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.package = directory / "sweep.pt2"
-        self.asked: list[str] = []
+        self.asked: list[type[Task]] = []
         self.told: list[Mapping[str, Any]] = []
         self.compiled = PASSES
         self.in_vain = TIMEOUT
         self.dies: Callable[[], Ending | None] = lambda: None
 
     def ask(self, request: Request) -> Ending:
-        self.asked.append(request.task)
-        self.told.append(request.arguments)
-        if request.task == Task.COMPILE:
+        self.asked.append(type(request.task))
+        self.told.append(asked_of(request))
+        if isinstance(request.task, CompileOriginal):
             if self.compiled is PASSES:
                 self.package.touch()
             return self.compiled
@@ -66,7 +69,7 @@ def _runner(worker: Worker) -> Runner:
 def test_program_is_compiled_once(runner: Runner, worker: Worker) -> None:
     assert runner.inside((3,)).answer is Answer.PASSES
     assert runner.outside((1,)).answer is Answer.PASSES
-    assert worker.asked == [Task.COMPILE, Task.SIZES, Task.SIZES]
+    assert worker.asked == [CompileOriginal, CheckAtSizes, CheckAtSizes]
     assert runner.compiles == 1
 
 
@@ -83,7 +86,7 @@ def test_package_that_went_with_its_server_is_compiled_again(
     runner.inside((3,))
     worker.package.unlink()
     assert runner.inside((4,)).answer is Answer.PASSES
-    assert worker.asked == [Task.COMPILE, Task.SIZES] * 2
+    assert worker.asked == [CompileOriginal, CheckAtSizes] * 2
     assert runner.compiles == 2
 
 
@@ -96,7 +99,7 @@ def test_run_that_had_to_compile_for_itself_and_did_not_get_there_is_repeated(
     deaths = [lambda: worker.package.unlink()]
     worker.dies = lambda: deaths.pop()() if deaths else None
     assert runner.inside((3,)).answer is Answer.PASSES
-    assert worker.asked == [Task.COMPILE, Task.SIZES] * 2
+    assert worker.asked == [CompileOriginal, CheckAtSizes] * 2
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_run_without_an_answer_is_not_repeated(
 ) -> None:
     worker.dies = lambda: ending
     assert runner.inside((3,)).answer is Answer.UNRESOLVED
-    assert worker.asked == [Task.COMPILE, Task.SIZES]
+    assert worker.asked == [CompileOriginal, CheckAtSizes]
 
 
 def test_program_that_does_not_compile_any_more_is_no_finding(
@@ -135,7 +138,7 @@ def test_inputs_of_a_reduction_that_has_begun_are_not_written_anew(
     path = worker.directory / "failing-1.pt"
     path.write_bytes(b"values")
     runner.save((3,), path)
-    assert worker.asked == [Task.INPUTS]
+    assert worker.asked == [SaveInputs]
     runner.job.journal.note(name, {"versions": {}})
     assert runner.save((3,), path) == path
-    assert worker.asked == [Task.INPUTS]
+    assert worker.asked == [SaveInputs]

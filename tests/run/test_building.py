@@ -12,8 +12,10 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
-from shrinkfx.program.messages import MANY_BYTES, Build, Ending, Step, Weights
 from shrinkfx.program.skeleton import Node, Role, Skeleton
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import MANY_BYTES, Build, Step, Weights
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.building import choose_build, place_of_weights
 from shrinkfx.run.job import Job
@@ -44,7 +46,7 @@ def chosen(
     events: list[Event] = []
     options = Options(Path("model.pt2"), max_minutes=minutes)
     job = Job(options, Path("out"), events.append)
-    compiler = Compiler(worker, Limits(10.0, 1 << 30), {"build": build})
+    compiler = Compiler(worker, Limits(10.0, 1 << 30), CheckOptions(build=build))
     subject = Subject(WHOLE, Sizes(2, 4, 1, 0), compiler, target, 1.0)
     seen: list[Verdict] = []
     found = choose_build(job, subject, seen)
@@ -55,7 +57,7 @@ def test_failure_before_the_compiler_needs_no_compiler() -> None:
     worker = FakeServer(lambda _: raised_in(Step.LOWERING))
     subject, _, _ = chosen(worker)
     assert subject is not None
-    assert subject.compiler.options["only"] == Step.LOWERING
+    assert subject.compiler.options.only == Step.LOWERING
     assert len(worker.asked) == 1
 
 
@@ -64,7 +66,7 @@ def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
     worker = FakeServer(lambda _: raised_in(step))
     subject, _, _ = chosen(worker)
     assert subject is not None
-    assert subject.compiler.options["only"] == step
+    assert subject.compiler.options.only == step
     assert [arguments.get("only") for arguments in worker.asked] == [None, step]
 
 
@@ -74,7 +76,7 @@ def test_file_is_not_asked_about_alone_where_minutes_are_short() -> None:
         worker = FakeServer(lambda _: slow)
         subject, _, _ = chosen(worker, minutes=minutes)
         assert subject is not None
-        assert ("only" in subject.compiler.options) is (often == 2)
+        assert (subject.compiler.options.only is not None) is (often == 2)
         assert len(worker.asked) == often
 
 
@@ -83,7 +85,7 @@ def test_file_is_built_with_all_others_if_alone_it_passes() -> None:
     worker = FakeServer(lambda a: PASSES if "only" in a else raised_in(Step.KERNEL))
     subject, _, _ = chosen(worker)
     assert subject is not None
-    assert "only" not in subject.compiler.options
+    assert subject.compiler.options.only is None
 
 
 @pytest.mark.parametrize(
@@ -102,12 +104,12 @@ def test_other_failures_of_a_build_need_all_of_it(
     subject, _, _ = chosen(FakeServer(lambda _: ending), target)
     assert subject is not None
     assert subject.build is Build.FAST
-    assert "only" not in subject.compiler.options
+    assert subject.compiler.options.only is None
 
 
 def test_failure_that_only_the_stock_build_shows_is_reduced_with_that() -> None:
     worker = FakeServer(
-        lambda a: raised_in(Step.KERNEL) if a["build"] == Build.STOCK else PASSES
+        lambda a: raised_in(Step.KERNEL) if "build" not in a else PASSES
     )
     subject, seen, (note,) = chosen(worker)
     assert subject is not None

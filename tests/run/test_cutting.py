@@ -15,8 +15,10 @@ from shrinkfx.errors import NotCuttable
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build, Ending
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, GraphForm
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.cutting import in_a_form_that_fails
 from shrinkfx.run.describing import describe_program
@@ -35,15 +37,11 @@ WITH_COND = skeleton(
 )
 FORMS = {
     "functional": WITH_COND,
-    "opened": chain("x", "relu", "sin", "tanh"),
-    "in_place": chain("x", "relu_", "tanh"),
+    "inlined-cond": chain("x", "relu", "sin", "tanh"),
+    "in-place": chain("x", "relu_", "tanh"),
 }
 Fails = Callable[[str, str], bool]
 """Whether a form fails in a build."""
-
-
-def form_of(arguments: Any) -> str:
-    return next((f for f in ("opened", "in_place") if arguments.get(f)), "functional")
 
 
 def chosen(
@@ -56,9 +54,9 @@ def chosen(
     asked: list[tuple[str, str]] = []
 
     def answer(arguments: Any) -> Ending:
-        form = form_of(arguments)
+        form = str(arguments.get("graph", GraphForm.FUNCTIONAL))
         if "candidate" in arguments:
-            build = str(arguments["build"])
+            build = str(arguments.get("build", Build.STOCK))
             asked.append((form, build))
             return FAILS if fails(form, build) else PASSES
         if form not in forms:
@@ -72,7 +70,7 @@ def chosen(
         return Ending("exit", answer={**said, "liars": [], "stopped": "relu"})
 
     compiler = Compiler(
-        FakeServer(answer), Limits(10.0, 1 << 30), {"build": Build.FAST}
+        FakeServer(answer), Limits(10.0, 1 << 30), CheckOptions(build=Build.FAST)
     )
     options = Options(Path("model.pt2"), max_minutes=3.0)
     job = Job(options, folder, lambda _: None)
@@ -81,7 +79,7 @@ def chosen(
     whole = Candidate.whole(described.skeleton)
     subject = Subject(whole, Sizes(3, 5, 1, 0), compiler, RAISES, 1.0)
     found = in_a_form_that_fails(job, subject, described)
-    assert job.lies == [f"a lie in the {form_of(found.compiler.options)} form"]
+    assert job.lies == [f"a lie in the {found.compiler.options.graph} form"]
     return found, asked
 
 
@@ -92,24 +90,24 @@ def operators(subject: Subject) -> Sequence[str]:
 def test_branches_stand_for_cond_where_it_fails_so(tmp_path: Path) -> None:
     subject, asked = chosen(tmp_path, lambda form, build: True)
     assert operators(subject) == ("relu", "sin", "tanh")
-    assert subject.compiler.options["opened"]
-    assert asked == [("opened", "fast")]
+    assert subject.compiler.options.graph is GraphForm.INLINED_COND
+    assert asked == [("inlined-cond", "fast")]
 
 
 def test_cond_stays_where_the_failure_needs_it(tmp_path: Path) -> None:
     """To be without it is worth one question, not one in each build."""
     subject, asked = chosen(tmp_path, lambda form, build: form == "functional")
     assert operators(subject) == ("relu", "cond", "tanh")
-    assert "opened" not in subject.compiler.options
-    assert asked == [("opened", "fast"), ("functional", "fast")]
+    assert subject.compiler.options.graph is GraphForm.FUNCTIONAL
+    assert asked == [("inlined-cond", "fast"), ("functional", "fast")]
 
 
-@pytest.mark.parametrize("alike", ["functional", "opened"])
+@pytest.mark.parametrize("alike", ["functional", "inlined-cond"])
 def test_nothing_is_asked_without_a_cond_that_can_go(
     tmp_path: Path, alike: str
 ) -> None:
     """There is none, or its branches differ from run to run."""
-    forms = {**FORMS, "functional": FORMS[alike], "opened": FORMS[alike]}
+    forms = {**FORMS, "functional": FORMS[alike], "inlined-cond": FORMS[alike]}
     _, asked = chosen(tmp_path, lambda form, build: True, forms)
     assert asked == [("functional", "fast")]
 
@@ -117,14 +115,14 @@ def test_nothing_is_asked_without_a_cond_that_can_go(
 def test_program_that_cannot_be_written_without_cond_is_cut_with_it(
     tmp_path: Path,
 ) -> None:
-    forms = {name: form for name, form in FORMS.items() if name != "opened"}
+    forms = {name: form for name, form in FORMS.items() if name != "inlined-cond"}
     subject, asked = chosen(tmp_path, lambda form, build: True, forms)
     assert operators(subject) == ("relu", "cond", "tanh")
     assert asked == [("functional", "fast")]
 
 
 def test_operators_in_place_are_the_last_resort(tmp_path: Path) -> None:
-    subject, asked = chosen(tmp_path, lambda form, build: form == "in_place")
+    subject, asked = chosen(tmp_path, lambda form, build: form == "in-place")
     assert operators(subject) == ("relu_", "tanh")
     assert ("functional", "stock") in asked
 

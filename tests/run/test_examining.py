@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import FakeServer
+from doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.run.describing import Described
 from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.job import Job
@@ -30,12 +32,25 @@ FOUND = [
 ]
 
 
+class Server(FakeServer):
+    """Keeps what each question might take by the clock, too."""
+
+    def __init__(self, answer: Callable[[Arguments], Ending]) -> None:
+        super().__init__(answer)
+        self.limits: list[tuple[float, float]] = []
+
+    def ask(self, request: Request) -> Ending:
+        self.limits.append((request.timeout_s, request.most_s))
+        return super().ask(request)
+
+
 def examined(
     folder: Path,
     ending: Ending,
     custom: tuple[str, ...] = ("my.mix.default",),
     stopped: str = "",
-) -> tuple[Job, list[str], list[Any]]:
+    minutes: float | None = None,
+) -> tuple[Job, list[str], Server]:
     """Examine a program of which one operator is known to lie."""
 
     def answer(arguments: Any) -> Ending:
@@ -43,12 +58,14 @@ def examined(
         Path(arguments["findings"]).write_text(lines + '{"what": "wri')
         return ending
 
-    server, said = FakeServer(answer), []
-    job = Job(Options(Path("model.pt2")), folder, lambda event: said.append(event))
+    server, said = Server(answer), []
+    options = Options(Path("model.pt2"), max_minutes=minutes)
+    job = Job(options, folder, lambda event: said.append(event))
+    job.budget.clock = lambda: job.budget.started
     job.lies[:] = ["roll (my.roll.default) has strides [1], its metadata says [2]"]
     described = Described(chain("x", "relu"), 1, 0, False, (), stopped, custom)
     examine_operators(job, Compiler(server, Limits(600.0, 1 << 30)), described)
-    return job, [e.text for e in said if isinstance(e, Noted)], server.asked
+    return job, [e.text for e in said if isinstance(e, Noted)], server
 
 
 WARNINGS = [
@@ -98,5 +115,22 @@ def test_examination_that_was_cut_short_says_so(
 
 def test_program_without_custom_operators_is_not_examined(tmp_path: Path) -> None:
     ending = Ending("exit")
-    assert examined(tmp_path, ending, custom=())[2] == []
-    assert examined(tmp_path, ending, stopped="relu")[2] == []
+    assert examined(tmp_path, ending, custom=())[2].asked == []
+    assert examined(tmp_path, ending, stopped="relu")[2].asked == []
+
+
+@pytest.mark.parametrize(
+    ("minutes", "most_s"), [(None, 100.0), (60.0, 100.0), (6.0, 90.0), (2.0, 30.0)]
+)
+def test_examination_ends_by_the_clock_as_well(
+    tmp_path: Path, minutes: float | None, most_s: float
+) -> None:
+    """A busy machine would make many times its own time of it, and of the minutes."""
+    *_, server = examined(tmp_path, Ending("exit"), minutes=minutes)
+    assert server.limits == [(30.0, most_s)]
+
+
+def test_nothing_is_examined_where_minutes_are_short(tmp_path: Path) -> None:
+    _, said, server = examined(tmp_path, Ending("exit"), minutes=0.6)
+    assert server.asked == []
+    assert said == ["minutes are short: custom operators are not examined"]

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import asked_of
 
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Guard, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory, examine, wants_guard_pages
 from shrinkfx.search.events import Event, Noted
@@ -40,15 +44,21 @@ class Worker:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        return self._answer(request.arguments, len(self.asked))
+        return self._answer(asked_of(request), len(self.asked))
 
 
 def examined(
-    worker: Worker, target: Signature = OVERRUN, side: str | None = Guard.BEFORE
+    worker: Worker,
+    target: Signature = OVERRUN,
+    side: Guard | None = Guard.BEFORE,
+    seconds: float | None = None,
 ) -> tuple[Memory, list[str]]:
     events: list[Event] = []
     job = Job(Options(Path("model.pt2")), Path("out"), events.append)
-    options = {"guard_pages": side} if side else {}
+    job.budget.max_seconds = seconds
+    job.budget.clock = lambda: job.budget.started + len(worker.asked)
+    job.budget.took(1.0)  # as each question does
+    options = CheckOptions(guard_pages=side or Guard.OFF)
     compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
     memory = examine(job, compiler, target, BEST, "program")
     return memory, [event.text for event in events if isinstance(event, Noted)]
@@ -66,7 +76,7 @@ def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
     assert memory.report is not None
     assert (memory.report.kernel, memory.report.line) == ("cpp_fused_mean_0", 27)
     assert "silent" in notes[0]
-    assert "guard_pages" not in worker.asked[-1].arguments
+    assert worker.asked[-1].options.guard_pages is Guard.OFF
     assert worker.asked[-1].fresh
 
 
@@ -102,11 +112,38 @@ def test_missing_report_is_told_in_a_line(ending: Ending, said: str) -> None:
     ],
 )
 def test_nothing_is_asked_where_guard_pages_tell_nothing(
-    target: Signature, side: str | None
+    target: Signature, side: Guard | None
 ) -> None:
     worker = Worker(sanitized_or(PASSES))
     assert examined(worker, target, side) == (Memory(), [])
     assert not worker.asked
+
+
+def test_sanitizer_that_runs_out_of_minutes_is_no_end_of_the_run() -> None:
+    """It takes longer than a check, and what is known without it is written."""
+
+    def answer(asked: Arguments, _: int) -> Ending:
+        if asked.get("sanitize"):
+            raise BudgetExhausted("the minutes are spent")
+        return PASSES
+
+    memory, notes = examined(Worker(answer))
+    assert memory.guard is Guard.BEFORE
+    assert memory.plain == "passes: the same result as eager (1 of 1 runs)"
+    assert (memory.report, memory.no_report) == (None, "not run: minutes were short")
+    assert notes[-1] == "AddressSanitizer: not run: minutes were short"
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(3.9, 0), (4.9, 1), (5.1, 2)])
+def test_little_time_is_left_for_the_repro(seconds: float, asked: int) -> None:
+    """Four checks' worth of it, before each of the two looks at the result."""
+    worker = Worker(sanitized_or(PASSES))
+    memory, notes = examined(worker, seconds=seconds)
+    assert len(worker.asked) == asked
+    assert memory.guard is Guard.BEFORE
+    assert (memory.report is None) == (asked < 2)
+    assert memory.no_report == ("" if asked == 2 else "not run: minutes were short")
+    assert ("running the result under AddressSanitizer" in notes) == (asked == 2)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import Arguments, written
+from doubles import Arguments, asked_of, written
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Ending, Ready, Request, Task
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    CheckOriginal,
+    Describe,
+    RunScript,
+    Task,
+    WriteCandidate,
+)
 from shrinkfx.run import run
 from shrinkfx.run.job import Job
 from shrinkfx.run.session import resumed
@@ -40,7 +49,9 @@ class Model:
     Attributes:
         check_s: to compile and run all of it; smaller ones take less.
         run_s: to run what is compiled.
+        guarded_s: to run it beside guard pages, or None where that is as fast.
         script_s: a repro of all of it.
+        waited: the part of a run that went into waiting for the machine.
         asked: the tasks, with what was asked.
     """
 
@@ -49,10 +60,12 @@ class Model:
     def __init__(self, folder: Path, check_s: float) -> None:
         self.folder, self.check_s, self.script_s = folder, check_s, check_s
         self.run_s, self.start_s = check_s / 10, 5.0
+        self.guarded_s: float | None = None
+        self.waited = 0.0
         self.program: Fails = needs("n3")
         self.script: Fails = needs("n3")
         self.now = 0.0
-        self.asked: list[tuple[Task, Arguments]] = []
+        self.asked: list[tuple[type[Task], Arguments]] = []
         self.notes: list[str] = []
         self.job: Job | None = None
         self.needs_own_inputs = False
@@ -70,31 +83,37 @@ class Model:
         left = self.job.budget.seconds_left
         if left is not None and left <= 0:
             raise BudgetExhausted("the minutes are spent")
-        self.asked.append((Task(request.task), request.arguments))
-        ending = self._answer(Task(request.task), request.arguments)
-        limit = request.timeout_s if left is None else min(left, request.timeout_s)
+        asked = type(request.task), asked_of(request)
+        self.asked.append(asked)
+        ending = self._answer(*asked)
+        most = min(request.timeout_s, request.most_s)
+        limit = most if left is None else min(left, most)
         self.now += min(ending.seconds, limit)
         if ending.seconds <= limit:
             return ending
-        if left is not None and left < request.timeout_s:
+        if left is not None and left < most:
             raise BudgetExhausted("the minutes are spent")
-        return Ending("timeout", stage="run", seconds=limit)
+        how = "timeout" if most == request.timeout_s else "late"
+        return Ending(how, stage="run", seconds=limit)
 
-    def _answer(self, task: Task, asked: Arguments) -> Ending:
-        if task is Task.DESCRIBE:
+    def _answer(self, task: type[Task], asked: Arguments) -> Ending:
+        if task is Describe:
             return Ending("exit", stage="done", answer=self._described, seconds=2.0)
-        if task is Task.ORIGINAL:
-            return replace(FAILS, seconds=self._seconds(asked))
-        if task is Task.SCRIPT:
+        if task is CheckOriginal:
+            seconds = self._seconds(asked)
+            return replace(FAILS, seconds=seconds, waited_s=self.waited * seconds)
+        if task is RunScript:
             return self._run_script(Path(asked["path"]).read_text())
         candidate = Candidate.from_json(WHOLE.skeleton, asked["candidate"])
-        if task is Task.WRITE:
+        if task is WriteCandidate:
             self._last = candidate
             return replace(written(asked, candidate), seconds=2.0)
         ending = FAILS if self.program(candidate) else PASSES
         return replace(ending, seconds=self.check_s * part(candidate))
 
     def _seconds(self, asked: Arguments) -> float:
+        if self.guarded_s is not None and "guard_pages" in asked:
+            return self.guarded_s
         package = asked.get("package")
         is_compiled = package is not None and package in self._packages
         self._packages.add(package)
@@ -121,12 +140,12 @@ class Model:
         self.now += self.start_s
         yield self
 
-    def tasks(self, task: Task) -> list[Arguments]:
+    def tasks(self, task: type[Task]) -> list[Arguments]:
         return [asked for each, asked in self.asked if each is task]
 
     def questions(self) -> list[tuple[str, object, object]]:
         """List which candidates were asked about, in which form and build."""
-        asked = self.tasks(Task.CANDIDATE)
+        asked = self.tasks(CheckCandidate)
         return [
             (json.dumps(a["candidate"]), a.get("form"), a.get("build")) for a in asked
         ]
@@ -224,7 +243,7 @@ def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
     assert summary["verified"]["runs"] == reduction.verified[0]
     assert any("the program itself" in note for note in world.notes)
     assert "stopped early" in reduction.repro.read_text()
-    assert not world.tasks(Task.CANDIDATE)
+    assert not world.tasks(CheckCandidate)
     assert "--resume" in reduction.to_go_on
 
 
@@ -247,12 +266,28 @@ def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
     reduction = world.resumed(60.0)
     assert reduction.operators == (12, 1)
     assert (reduction.status, reduction.verified) == ("reduced", (3, 3))
-    assert not world.tasks(Task.ORIGINAL)
+    assert not world.tasks(CheckOriginal)
     unbroken = model(80.0).reduced(60.0, folder="unbroken")
     assert reduction.candidate == unbroken.candidate
     assert reduction.summary["warnings"] != unbroken.summary["warnings"]
     (warning,) = reduction.summary["warnings"]
     assert warning.startswith("minutes were short")
+
+
+@pytest.mark.parametrize("check_s", [80.0, 20.0])
+def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
+    model: Made, check_s: float
+) -> None:
+    """What the first session has seen tells it, be that before its search or in it."""
+    world = model(check_s)
+    world.waited = 0.5  # which a repro would have to wait as well
+    assert world.reduced(3.0).status == "stopped"
+    assert world.job
+    assert world.job.budget.check_s == check_s
+    world.asked.clear()
+    world.resumed(60.0)
+    assert not world.tasks(CheckOriginal)
+    assert world.job.budget.check_s == check_s
 
 
 def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
@@ -263,7 +298,7 @@ def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
     reduction = world.resumed(60.0)
     assert reduction.operators == (12, 1)
     assert reduction.verified == (3, 3)
-    assert not world.tasks(Task.ORIGINAL)
+    assert not world.tasks(CheckOriginal)
     assert len(answered) > 4
     assert not set(answered) & set(world.questions())
 
@@ -312,7 +347,7 @@ def test_other_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> No
     world = model(60.0)
     reduction = world.reduced(3.0)
     assert reduction.verified == (1, 1)
-    assert len(world.tasks(Task.SCRIPT)) == 1
+    assert len(world.tasks(RunScript)) == 1
     assert any("running the repro no more" in note for note in world.notes)
 
 
@@ -325,3 +360,27 @@ def test_guard_pages_leave_time_for_a_verified_repro(
     reduction = world.reduced(3.0, guard_pages="on")
     assert verified(reduction)
     assert world.now <= 240.0
+
+
+@pytest.mark.parametrize("check_s", [5, 20])
+def test_guard_pages_that_slow_a_program_down_do_not_take_all_minutes(
+    model: Made, check_s: float
+) -> None:
+    """It fails without them: the run goes on so, and verifies that."""
+    world = model(check_s)
+    world.guarded_s = 1000.0
+    reduction = world.reduced(3.0, guard_pages="on")
+    assert verified(reduction)
+    assert check_s > 10 or reduction.operators[1] < 12
+    assert world.now <= 240.0
+    given_up = [note for note in world.notes if "not tried to the end" in note]
+    assert len(given_up) == 2
+    assert "before each tensor" in given_up[1]
+
+
+def test_first_run_alone_may_take_all_minutes_before_guard_pages_are_tried(
+    model: Made,
+) -> None:
+    world = model(200.0)
+    with pytest.raises(BudgetExhausted, match="had not shown its failure by then"):
+        world.reduced(3.0, guard_pages="on")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,8 @@ from doubles import Arguments, FakeServer
 from shrinkfx.check.server import Server
 from shrinkfx.errors import UsageError
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Backend, Ending, Ready
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.run.job import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.search.events import ignore
@@ -67,8 +69,11 @@ def test_each_comparison_is_told_how_close_is_close(
     names = ("rtol", "atol", "strict")
     _, *compared = worker.asked  # the first only describes
     assert len(compared) > 10
-    for asked in (*compared, subject.compiler.options):
-        assert {name: asked[name] for name in names if name in asked} == told
+    for asked in (*compared, asdict(subject.compiler.options)):
+        said = {name: asked.get(name) for name in names}
+        assert {
+            k: v for k, v in said.items() if v is not None and v is not False
+        } == told
 
 
 def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,10 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Build, Ending, Request, Step
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce
@@ -43,9 +45,9 @@ class Worker:
         self._ending = ending
 
     def ask(self, request: Request) -> Ending:
-        asked = request.arguments["candidate"]
-        candidate = Candidate.from_json(WHOLE.skeleton, asked)
-        if self._fails(candidate, int(request.arguments.get("calls", 1))):
+        assert isinstance(request.task, CheckCandidate)
+        candidate = Candidate.from_json(WHOLE.skeleton, request.task.candidate)
+        if self._fails(candidate, request.options.calls):
             return self._ending
         return Ending("exit", stage="done")
 
@@ -60,7 +62,7 @@ def reduced(
 ) -> tuple[Found, list[str]]:
     stage, answer = ("run", RAISED) if target is RAISES else ("done", DIFFERS)
     worker = Worker(fails, Ending("exit", stage=stage, answer=answer))
-    compiler = Compiler(worker, Limits(10.0, 1 << 30), {"calls": calls})
+    compiler = Compiler(worker, Limits(10.0, 1 << 30), CheckOptions(calls=calls))
     events: list[Event] = []
     options = Options(Path("model.pt2"), max_minutes=3.0)
     job = Job(options, folder, events.append)
@@ -133,13 +135,13 @@ class TwoBuilds:
     """Needs cos to fail, and tanh too where it is built as AOTInductor does it."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Candidate, Mapping[str, Any]]] = []
+        self.asked: list[tuple[Candidate, CheckOptions]] = []
 
     def ask(self, request: Request) -> Ending:
-        arguments = request.arguments
-        candidate = Candidate.from_json(WHOLE.skeleton, arguments["candidate"])
-        self.asked.append((candidate, arguments))
-        stock = arguments["build"] == Build.STOCK
+        assert isinstance(request.task, CheckCandidate)
+        candidate = Candidate.from_json(WHOLE.skeleton, request.task.candidate)
+        self.asked.append((candidate, request.options))
+        stock = request.options.build is Build.STOCK
         fails = has("cos", "tanh") if stock else has("cos")
         if fails(candidate):
             return Ending("exit", stage="run", answer=RAISED)
@@ -148,7 +150,7 @@ class TwoBuilds:
 
 def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     worker = TwoBuilds()
-    options = {"build": Build.FAST, "only": Step.KERNEL}
+    options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
     compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
     path = tmp_path / "journal.sqlite"
     job = Job(Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path))
@@ -156,7 +158,7 @@ def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     found = reduce(job, subject)
     assert found.reducer.best.keep == {"cos", "tanh"}
     assert found.search.build is Build.STOCK
-    asked = [(c.digest, a["build"], "only" in a) for c, a in worker.asked]
+    asked = [(c.digest, o.build, o.only is not None) for c, o in worker.asked]
     first = [build for _, build, _ in asked].index(Build.STOCK)
     assert first > 2
     assert all(only == (build == Build.FAST) for _, build, only in asked)
@@ -189,7 +191,7 @@ def test_journal_that_fails_ends_the_search_with_the_best_so_far(
         return has("cos")(candidate)
 
     worker = Worker(fails, Ending("exit", stage="run", answer=RAISED))
-    compiler = Compiler(worker, Limits(10.0, 1 << 30), {})
+    compiler = Compiler(worker, Limits(10.0, 1 << 30))
     job = Job(Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path))
     found = reduce(job, Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0))
     assert str(path) in found.stopped

@@ -15,19 +15,23 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.subject import Subject
+from shrinkfx.search.events import Event, Noted
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu"))
 OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
 DIES = Ending("signal", signal.SIGABRT, log="double free or corruption\n")
 PASSES = Ending("exit", log="no longer fails\n")
+LATE = Ending("late", stage="run")
 SOURCE: dict[str, Any] = {
     "weights": [],
     "inputs": [
@@ -64,28 +68,39 @@ class Bare(FakeServer):
 def verified(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    fails: Callable[[Guard, int, str], bool],
+    fails: Callable[[Guard, int, str], bool | None],
     pages: Guard = Guard.AFTER,
+    note: Callable[[str], None] = lambda _: None,
 ) -> tuple[Verified, list[Guard]]:
-    """Verify; ``fails`` tells of each run with these pages whether that text does."""
+    """Verify; ``fails`` tells of each run with these pages whether that text does.
+
+    None has the run end without an answer.
+    """
     runs: list[Guard] = []
 
     def answer(asked: Arguments) -> Ending:
-        text, side = Path(asked["path"]).read_text(), Guard(asked["guard_pages"])
+        text = Path(asked["path"]).read_text()
+        side = Guard(asked.get("guard_pages", Guard.OFF))
         runs.append(side)
-        return DIES if fails(side, runs.count(side), text) else PASSES
+        found = fails(side, runs.count(side), text)
+        return LATE if found is None else DIES if found else PASSES
 
     @contextlib.contextmanager
     def bare(_: Job, backend: str, worker: Sequence[str]) -> Iterator[Bare]:
         server = Bare(answer)
         yield server
-        sides = {asked["guard_pages"] for asked in server.asked}
+        sides = {asked.get("guard_pages", Guard.OFF) for asked in server.asked}
         assert sides == {Guard.OFF} or worker == GUARDED_WORKER
 
     monkeypatch.setattr(Job, "bare_server", bare)
     server: Any = Bare(printed)
-    job = Job(Options(Path("model.pt2")), folder, lambda _: None)
-    compiler = Compiler(server, Limits(9.0, 1 << 30), {"guard_pages": pages})
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Noted):
+            note(event.text)
+
+    job = Job(Options(Path("model.pt2")), folder, listen)
+    compiler = Compiler(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
     subject = Subject(BEST, Sizes(1), compiler, OVERRUN, 1.0)
     memory = Memory(plain="ima in run: double free (10 of 10 runs)")
     result = Result(BEST, "program", OVERRUN, memory=memory)
@@ -137,3 +152,33 @@ def test_repro_that_fails_now_and_then_without_pages_to_try_stays_unverified(
     found, runs = verified(tmp_path, monkeypatch, lambda _, n, __: n == 1, Guard.OFF)
     assert runs == [Guard.OFF] * 3
     assert found.failed == 1
+
+
+@pytest.mark.parametrize(
+    ("silent", "runs"),
+    [
+        ({1}, 3),
+        ({2, 3}, 2),
+        ({1, 2, 3, 4, 5, 6}, 2),  # in none of three forms
+    ],
+)
+def test_run_of_a_repro_that_had_no_answer_twice_counts_neither_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: set[int], runs: int
+) -> None:
+    notes: list[str] = []
+    asked = tmp_path, monkeypatch, lambda _, n, __: None if n in silent else True
+    found, _ = verified(*asked, Guard.OFF, notes.append)
+    assert (found.runs, found.failed) == (runs, runs)
+    assert found.always_fails
+    told = [note for note in notes if "counts neither way" in note]
+    expected = "1 of 3 runs of the repro had no answer"
+    assert [note.startswith(expected) for note in told] == [True] * (3 - runs)
+
+
+def test_repro_of_which_no_run_had_an_answer_is_not_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = verified(tmp_path, monkeypatch, lambda *_: None, Guard.OFF)
+    assert (found.runs, found.failed) == (0, 0)
+    assert not found.always_fails
+    assert found.written.fails is None

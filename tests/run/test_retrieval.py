@@ -16,7 +16,8 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.run.retrieval import retrieve, see_again
 from shrinkfx.run.session import JOURNAL
 from shrinkfx.search.events import ignore
@@ -60,7 +61,7 @@ def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
     seen, _ = see_again(compiler(worker), CANDIDATE, CRASH, 0.3)
     assert seen.signature is None
     assert len(worker.asked) == runs_to_be_sure(0.3)
-    assert len({request.arguments["package"] for request in worker.asked}) == 1
+    assert len({request.options.package for request in worker.asked}) == 1
 
 
 def test_candidate_that_only_fails_otherwise_shows_how() -> None:

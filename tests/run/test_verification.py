@@ -12,7 +12,7 @@ from shrinkfx.cli import main
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.header import read_failure
 from shrinkfx.run.verification import backend_for
 

@@ -22,7 +22,9 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Ending, Guard, Ready
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
@@ -43,6 +45,8 @@ DIES = Ending("signal", signal.SIGSEGV, "run")
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
 
 Fails = Callable[[Candidate, Guard], bool]
+Script = Callable[[Candidate, Guard], bool | None]
+"""None where the run ends without an answer."""
 
 
 class World:
@@ -52,7 +56,7 @@ class World:
         compiled, scripts: what was run, and with which guard pages.
     """
 
-    def __init__(self, folder: Path, program: Fails, script: Fails) -> None:
+    def __init__(self, folder: Path, program: Fails, script: Script) -> None:
         self.folder = folder
         self.program, self.script = program, script
         self.compiled: list[tuple[Candidate, Guard]] = []
@@ -75,14 +79,17 @@ class World:
         return self.ending if self.program(candidate, side) else PASSES
 
     def run(self, asked: Arguments) -> Ending:
-        text, side = Path(asked["path"]).read_text(), Guard(asked["guard_pages"])
+        text = Path(asked["path"]).read_text()
+        side = Guard(asked.get("guard_pages", Guard.OFF))
         lines = [row for row in text.splitlines() if "candidate = " in row]
         candidate = self.last  # embedded: the program itself, in no readable form
         if lines:
             kept = json.loads(lines[0].partition("= ")[2])
             candidate = Candidate.from_json(WHOLE.skeleton, kept)
         self.scripts.append((candidate, side))
-        if not self.script(candidate, side):
+        if (fails := self.script(candidate, side)) is None:
+            return Ending("late", stage="run")
+        if not fails:
             return PASSES
         if self.ending is DIES:
             return DIES
@@ -100,7 +107,7 @@ class World:
             job = Job(options, self.folder, self.events.append, journal)
             guarding = about.pop("guarding", Guarding())
             limits = Limits(9.0, 1 << 30)
-            compiler = Compiler(server, limits, {**guarding.options})
+            compiler = Compiler(server, limits, CheckOptions(**guarding.options))
             target = about.pop("target", RAISES)
             subject = Subject(WHOLE, Sizes(12), compiler, target, 1.0, None, guarding)
             self.found = reduce(job, subject)
@@ -127,7 +134,7 @@ def only(*names: str) -> Fails:
     return lambda candidate, _: needs(*names)(candidate)
 
 
-def raising(world: World, program: Fails, script: Fails) -> World:
+def raising(world: World, program: Fails, script: Script) -> World:
     world.program, world.script = program, script
     world.ending = Ending("exit", stage="run", answer=TORN)
     return world
@@ -177,6 +184,38 @@ def test_stopped_search_goes_back_but_not_on(world: World) -> None:
     assert needs("n3", "n7")(kept.result.candidate)
     assert world.found.stopped
     assert len(world.found.search.verdicts()) == 4
+
+
+def silent_in(world: World, runs: set[int]) -> Script:
+    """Have these runs of scripts end without an answer, and the others fail."""
+    return lambda *_: None if len(world.scripts) in runs else True
+
+
+def test_run_without_an_answer_does_not_send_the_search_back(world: World) -> None:
+    """Be that one that is made again, or both of its tries."""
+    for late in ({1}, {2}, {2, 3}, {3, 4}):
+        world.scripts.clear()
+        raising(world, only("n3"), silent_in(world, late))
+        verified, kept = world.verified()
+        assert verified.failed == verified.runs == (2 if len(late) > 1 else 3)
+        assert kept.result.candidate.operators == ("n3",)
+        assert all(c == kept.result.candidate for c, _ in world.scripts)
+        assert "earlier step" not in world.notes
+
+
+def test_result_of_which_no_repro_has_an_answer_is_not_verified_by_an_empty_count(
+    world: World,
+) -> None:
+    """A larger step's may have one: its server need not die of it."""
+    raising(world, only("n3"), lambda c, _: None if c.cost[0] == 1 else True)
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (3, 3)
+    assert kept.result.candidate.cost[0] > 1
+    raising(world, only("n3"), lambda *_: None)
+    verified, kept = world.verified()
+    assert (verified.runs, verified.failed) == (0, 0)
+    assert not verified.always_fails
+    assert kept.result.candidate.operators == ("n3",)
 
 
 class Killed(Exception):

@@ -7,7 +7,7 @@ import pytest
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Build
+from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.forms import FormSearch

@@ -14,7 +14,7 @@ from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Build
+from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.events import Checked, Event, Stepped

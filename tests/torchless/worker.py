@@ -9,10 +9,19 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.program.messages import Ready, Request, Setup, Task
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.tasks import (
+    Describe,
+    RunCommand,
+    RunScript,
+    SaveCandidate,
+    WriteCandidate,
+)
 from shrinkfx.report.running import SAVED
 from shrinkfx.testing import feed, operator, skeleton
 from shrinkfx.worker.serve import serve, take_line
@@ -93,11 +102,11 @@ def become_command(arguments: Arguments, home: Path) -> Answer:
 
 
 TASKS = {
-    Task.DESCRIBE: describe,
-    Task.SAVE: save,
-    Task.WRITE: write,
-    Task.SCRIPT: run_script,
-    Task.COMMAND: become_command,
+    Describe: describe,
+    SaveCandidate: save,
+    WriteCandidate: write,
+    RunScript: run_script,
+    RunCommand: become_command,
 }
 
 
@@ -110,8 +119,8 @@ def main() -> None:
 
     def work(request: Request) -> Work:
         def do(note: Note, folder: Path) -> Answer:
-            note("run" if request.task == Task.COMMAND else "eager")
-            answer = TASKS[Task(request.task)](request.arguments, directory)
+            note("run" if isinstance(request.task, RunCommand) else "eager")
+            answer = TASKS[type(request.task)](asdict(request.task), directory)
             note("done")
             return answer
 

@@ -21,9 +21,9 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Setup
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.view import View
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_inside import BypassInside

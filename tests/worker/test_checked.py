@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.program.messages import Probe
+from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.backends.checked import checked
 from shrinkfx.worker.memory.bounds import CHECKER
 from shrinkfx.worker.memory.findings import Fault, Finding, Report

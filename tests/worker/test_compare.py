@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.compare import USUAL, Closeness, compare, in_float64, unstable
 from shrinkfx.worker.model import Inputs
 
@@ -152,8 +153,10 @@ def test_tolerances_that_are_asked_for_hold(
 
 
 def test_tolerance_is_read_off_a_request() -> None:
-    assert Closeness.of({"calls": 3}) == USUAL
-    assert Closeness.of({"rtol": 0.1, "strict": True}) == Closeness(0.1, strict=True)
+    assert Closeness.of(CheckOptions(calls=3)) == USUAL
+    assert Closeness.of(CheckOptions(rtol=0.1, strict=True)) == Closeness(
+        0.1, strict=True
+    )
     assert Closeness(rtol=0.5).tolerance(torch.float32) == (0.5, 1e-5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 from torch._inductor import codecache
 from torch.export import ExportedProgram, export
 
-from shrinkfx.program.messages import MANY_BYTES, Setup, Weights
-from shrinkfx.worker.attempt import attempt
+from shrinkfx.protocol.choices import MANY_BYTES, Weights
+from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.worker.attempt import attempt, attempt_outside
 from shrinkfx.worker.backends import aoti, constants
 from shrinkfx.worker.backends.constants import CannotKeepBeside
 from shrinkfx.worker.model import Inputs
@@ -168,14 +170,18 @@ def test_constants_that_are_no_plain_memory_are_refused() -> None:
         constants.require_plain({"a": torch.ones(2), "b": torch.ones(2).to_sparse()})
 
 
+@pytest.mark.parametrize("check", [attempt, attempt_outside])
 def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    check: Callable[..., dict[str, Any]],
 ) -> None:
-    asked: list[dict[str, Any]] = []
+    monkeypatch.setenv("AOTI_RUNTIME_CHECK_INPUTS", "0")  # to be as it was after this
+    asked: list[CheckOptions] = []
 
     def build_once(*given: Any) -> bool:
         asked.append(given[-1])
-        return bool(given[-1]["weights"] == Weights.BESIDE)
+        return bool(given[-1].weights is Weights.BESIDE)
 
     def load(is_beside: bool) -> nn.Module:
         if is_beside:
@@ -187,10 +193,10 @@ def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
     program = exported()
     example = Inputs((torch.ones(6),), {})
     run = Rebuilt(program, example, example)
-    arguments = {"weights": Weights.BESIDE, "package": "kept", "calls": 1}
+    options = CheckOptions(weights=Weights.BESIDE, package="kept")
     stages: list[str] = []
-    attempt(Setup(str(tmp_path)), run, arguments, stages.append, tmp_path)
-    assert asked == [arguments, {"weights": Weights.INSIDE, "calls": 1}]
+    check(Setup(str(tmp_path)), run, options, stages.append, tmp_path)
+    assert asked == [options, CheckOptions(weights=Weights.INSIDE)]
     assert stages[-4:] == ["load", "run", "compare", "done"]
 
 

@@ -15,7 +15,9 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.messages import Backend, Probe, Request, Task
+from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal, Describe
 from shrinkfx.worker.devices import save_for_cuda
 
 KERNEL = """
@@ -140,7 +142,7 @@ def test_user_kernel_runs_in_eager_where_its_program_is_described(
         device="cuda",
         backend=Backend.INTERPRETER,
     ) as server:
-        described = server.ask(Request(Task.DESCRIBE)).answer
+        described = server.ask(Request(Describe())).answer
         assert described["eager_error"] == ""
-        ran = server.ask(Request(Task.ORIGINAL, {"probe": Probe.REAL}))
+        ran = server.ask(Request(CheckOriginal(), CheckOptions(probe=Probe.REAL)))
         assert (ran.stage, ran.answer) == (Stage.DONE, {"values_skipped": 0})

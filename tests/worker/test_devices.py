@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Backend, Setup
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.devices import (
     choose_backend,
     device_type,

@@ -13,6 +13,7 @@ from torch._inductor import debug
 from torch._inductor.exc import InductorError
 
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker import evidence
 from shrinkfx.worker.evidence import PROVENANCE, gathered, raised_at
 from shrinkfx.worker.rebuild import rebuild
@@ -132,7 +133,7 @@ def test_values_that_differ_are_named() -> None:
     program, skeleton, values = loaded("several")
     taps = list(skeleton.operators[2:5])
     built = rebuild(program, Candidate.whole(skeleton), values, taps)
-    reference = Reference(built, {"taps": taps})
+    reference = Reference(built, CheckOptions(taps=tuple(taps)))
     reference.run_eager()
     results = eager(built.exported, built.failing)
     assert "differing" not in reference.compare(results)

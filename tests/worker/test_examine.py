@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from shrinkfx.program.messages import Ending, Request, Setup, Task
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.custom import custom_operators as custom_in
 from shrinkfx.worker.examine import examine
 from shrinkfx.worker.model import Inputs, Program
@@ -46,7 +48,7 @@ def program(call: Call, x: Tensor, **dims: Any) -> Program:
 def found(made: Program, folder: Path, seconds: float = 60.0) -> list[tuple[str, str]]:
     """Examine a program; list what was found, the first word of it and all."""
     path = folder / "findings"
-    answer = examine(made, {"findings": str(path), "seconds": seconds}, folder / "at")
+    answer = examine(made, Examine(str(path), seconds), folder / "at")
     assert answer["operators"] == custom_in(made.original)
     assert not answer["over"]
     assert (folder / "at").read_text() == ""
@@ -152,8 +154,8 @@ def test_argument_beside_one_that_is_declared_to_change_may_be_the_same(
 
 def test_only_what_there_is_time_for_is_seen(tmp_path: Path) -> None:
     made = program(lambda x: OPS.good(x, [x]), torch.randn(4, 3))
-    arguments = {"findings": str(tmp_path / "findings"), "seconds": -1.0}
-    answer = examine(made, arguments, tmp_path / "at")
+    task = Examine(str(tmp_path / "findings"), seconds=-1.0)
+    answer = examine(made, task, tmp_path / "at")
     assert answer == {"operators": [], "over": True}
 
 
@@ -184,7 +186,7 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
     made = program(lambda x: OPS.crashes(OPS.writes(x, x.cos())), torch.randn(4, 3))
     worker = Worker(Setup(str(tmp_path)), 1, made)
     path = tmp_path / "findings"
-    request = Request(Task.EXAMINE, {"findings": str(path), "seconds": 60.0})
+    request = Request(Examine(str(path), seconds=60.0))
     (tmp_path / "child").mkdir()
     ending: Ending = supervise(
         lambda note, folder: worker.perform(request, note, folder),

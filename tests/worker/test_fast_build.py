@@ -13,7 +13,7 @@ import pytest
 from torch._inductor.cpp_builder import BuildOptionsBase, CppBuilder
 from torch._inductor.exc import CppCompileError
 
-from shrinkfx.program.messages import Step
+from shrinkfx.protocol.choices import Step
 from shrinkfx.worker.backends import runtime_object
 from shrinkfx.worker.backends.fast_build import Stopped, fast_build
 

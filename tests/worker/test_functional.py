@@ -8,7 +8,7 @@ import torch
 from torch.export import Dim
 from zoo import Fixing, export
 
-from shrinkfx.program.messages import Setup
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.load import load
 from shrinkfx.worker.model import Program
 

@@ -12,7 +12,7 @@ from platform import machine
 
 import pytest
 
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.worker.memory import guard_pages
 
 PRELUDE = """

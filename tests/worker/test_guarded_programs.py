@@ -15,7 +15,9 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.sanitizer import parse
 from shrinkfx.failure.signature import MEMORY
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.messages import Guard, Task
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import CheckOriginal
 
 RUNS = 20
 PRELOAD = str(Path(lying_operators.__file__))
@@ -54,7 +56,7 @@ def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compil
         command=GUARDED_WORKER, model=model, inputs=inputs, preloads=[PRELOAD]
     ) as server:
         assert server.ready.no_guard_pages == ""
-        options = {"package": str(tmp_path / "package.pt2")}
+        options = CheckOptions(package=str(tmp_path / "package.pt2"))
         yield Compiler(server, Limits(300.0, 8 << 30), options)
 
 
@@ -89,8 +91,8 @@ def test_silent_memory_error_fails_in_every_run_with_guard_pages(
     texts = [s.signature.text for s in guarded if s.signature]
     assert len(texts) == RUNS, [observation.log for observation in guarded]
     assert all("0 bytes past a tensor of" in text for text in texts), texts
-    sanitized = compiler.without("package").with_options(sanitize=True)
-    report = parse(sanitized.ask(Task.ORIGINAL, fresh=True).log)
+    sanitized = compiler.with_options(package=None, sanitize=True)
+    report = parse(sanitized.ask(CheckOriginal(), fresh=True).log)
     assert report is not None
     assert report.kernel.startswith("cpp_fused_")
     assert report.line > 0
@@ -130,6 +132,6 @@ def test_underrun_fails_on_the_pass_that_guards_what_precedes(
 def test_healthy_program_passes_beside_guard_pages(
     compiler: Compiler, side: Guard
 ) -> None:
-    ending = compiler.with_options(guard_pages=side).ask(Task.ORIGINAL)
+    ending = compiler.with_options(guard_pages=side).ask(CheckOriginal())
     assert ending.stage == "done", ending.log
     assert observe(ending).signature is None

@@ -16,7 +16,7 @@ import pytest
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 
 HERE = Path(__file__).parent
 ROOT = str(HERE.parents[1])

@@ -14,7 +14,7 @@ import pytest
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.threads import in_order
-from shrinkfx.program.messages import Ending
+from shrinkfx.protocol.answers import Ending
 from shrinkfx.worker import last_words
 
 PROGRAM = r"""

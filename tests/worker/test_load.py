@@ -19,7 +19,7 @@ from zoo import export
 from shrinkfx.check.server import Server
 from shrinkfx.errors import LoadError
 from shrinkfx.options import Options
-from shrinkfx.program.messages import Setup
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.run.job import server_for
 from shrinkfx.worker.load import load, preload
 
@@ -291,7 +291,7 @@ def test_example_inputs_of_an_unknown_class_are_not_read(tmp_path: Path) -> None
     parts[name] = (tmp_path / "blob").read_bytes()
     path.write_bytes(damage.archive(parts))
     said = reason_for(given)
-    assert "holds shrinkfx.program.messages.Setup" in said
+    assert "holds shrinkfx.protocol.requests.Setup" in said
     assert "--preload" in said
 
 

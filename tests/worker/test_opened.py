@@ -13,8 +13,10 @@ from torch.export import Dim
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
 from shrinkfx.worker.describe import describe
 from shrinkfx.worker.load import load
 from shrinkfx.worker.model import Inputs, Program
@@ -121,21 +123,21 @@ def test_worker_cuts_from_the_form_that_was_described(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
     setup = Setup(str(tmp_path), model=str(tmp_path / "model.pt2"))
     worker = Worker(setup, 1, program)
-    form = {"opened": True}
+    inlined = CheckOptions(graph=GraphForm.INLINED_COND)
 
-    def ask(task: Task, **more: object) -> dict[str, Any]:
-        request = Request(task, {**form, **more})
+    def ask(task: Task) -> dict[str, Any]:
+        request = Request(task, inlined)
         return worker.perform(request, lambda stage: None, tmp_path)
 
-    said = ask(Task.DESCRIBE)
+    said = ask(Describe())
     skeleton = Skeleton.from_json(json.loads(Path(said["skeleton"]).read_text()))
     assert "cond" not in [skeleton.node(name).target for name in skeleton.operators]
     (inner,) = (n for n in skeleton.operators if n.startswith("exp"))
     others = frozenset(skeleton.operators) - {inner}
     one = apply(Candidate.whole(skeleton), [Drop(others)])
-    paths = {"path": str(tmp_path / "one.pt2"), "inputs": str(tmp_path / "one.pt")}
-    assert ask(Task.SAVE, candidate=one.to_json(), **paths) == {}
-    saved = torch.export.load(paths["path"]).graph
+    path = str(tmp_path / "one.pt2")
+    assert ask(SaveCandidate(one.to_json(), path, str(tmp_path / "one.pt"))) == {}
+    saved = torch.export.load(path).graph
     (only,) = saved.find_nodes(op="call_function", target=torch.ops.aten.exp.default)
     assert len(saved.nodes) == 3
     assert only.args[0].op == "placeholder"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
-from shrinkfx.program.messages import Setup
+from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.attempt import attempt_outside
 from shrinkfx.worker.backends import aoti
 from shrinkfx.worker.model import Inputs
@@ -103,7 +103,7 @@ def _outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outside:
         monkeypatch.setattr(aoti, "build_once", build_once)
         monkeypatch.setattr(aoti, "load", lambda package: compiled)
         made = Rebuilt(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
-        arguments = {"package": "package"}
-        return attempt_outside(SETUP, made, arguments, lambda stage: None, tmp_path)
+        options = CheckOptions(package="package")
+        return attempt_outside(SETUP, made, options, lambda stage: None, tmp_path)
 
     return run

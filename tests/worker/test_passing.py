@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
-from shrinkfx.program.messages import Setup
+from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker import attempt as module
 from shrinkfx.worker.attempt import attempt
 from shrinkfx.worker.model import Inputs
@@ -57,8 +57,9 @@ def tried(
     monkeypatch.setattr(module.aoti, "build_once", lambda *_: "package")
     monkeypatch.setattr(module.aoti, "load", lambda _: load())
     stages: list[str] = []
+    setup = Setup(str(folder))
     run = Rebuilt(exported, example, failing, passing=passing)
-    return attempt(Setup(str(folder)), run, {}, stages.append, folder), stages
+    return attempt(setup, run, CheckOptions(), stages.append, folder), stages
 
 
 def wrong_at(*rows: int) -> Compiled:

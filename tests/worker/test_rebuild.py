@@ -22,9 +22,9 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
-from shrinkfx.program.messages import Setup
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.view import View
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.strategies.merge_inputs import MergeInputs
 from shrinkfx.strategies.replace_operators import ReplaceOperators
 from shrinkfx.worker.describe import count_operators, describe

@@ -15,6 +15,7 @@ from zoo import ZOO, export
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.compare import in_float64
 from shrinkfx.worker.describe import describe, keeps_state, mutates
 from shrinkfx.worker.model import Inputs, Program
@@ -59,7 +60,7 @@ def test_eager_leaves_buffers_as_they_were() -> None:
 def test_first_call_is_not_compared_with_a_later_one() -> None:
     program, skeleton, values = loaded("in_place")
     built = rebuild(program, Candidate.whole(skeleton), values)
-    reference = Reference(built, {"calls": CALLS})
+    reference = Reference(built, CheckOptions(calls=CALLS))
     reference.run_eager()
     assert "difference" in reference.compare([as_module_gives(1)])
     assert "difference" not in reference.compare([as_module_gives(CALLS)])
@@ -185,7 +186,9 @@ class Uneven(torch.nn.Module):
 def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(Uneven(), inputs.args)
-    spoilt, sound, whole = Reference(Rebuilt(exported, inputs, inputs), {}).limits()
+    spoilt, sound, whole = Reference(
+        Rebuilt(exported, inputs, inputs), CheckOptions()
+    ).limits()
     assert spoilt[0] == 1.3e-6
     assert spoilt[1] == pytest.approx(3.0)
     assert sound == (1.3e-6, 1e-5)
@@ -200,11 +203,11 @@ def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
     ],
 )
 def test_results_in_other_strides_differ_if_strides_were_asked_for(
-    asked: dict[str, object], text: str
+    asked: dict[str, Any], text: str
 ) -> None:
     inputs = Inputs((torch.randn(2, 3),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
-    reference = Reference(Rebuilt(exported, inputs, inputs), asked)
+    reference = Reference(Rebuilt(exported, inputs, inputs), CheckOptions(**asked))
     reference.run_eager()
 
     def compiled(x: torch.Tensor) -> list[torch.Tensor]:
@@ -220,7 +223,7 @@ def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(Uneven(), inputs.args)
     run = Rebuilt(exported, inputs, inputs)
-    spoilt, sound, whole = Reference(run, {"rtol": 0.5, "atol": 0.25}).limits()
+    spoilt, sound, whole = Reference(run, CheckOptions(rtol=0.5, atol=0.25)).limits()
     assert spoilt[0] == 0.5
     assert spoilt[1] == pytest.approx(3.0)
     assert sound == whole == (0.5, 0.25)
@@ -229,7 +232,7 @@ def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
 def test_result_that_eager_gets_right_needs_no_limits() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
-    assert Reference(Rebuilt(exported, inputs, inputs), {}).limits() == []
+    assert Reference(Rebuilt(exported, inputs, inputs), CheckOptions()).limits() == []
 
 
 class Permuted(torch.nn.Module):
@@ -245,7 +248,7 @@ def test_what_lay_in_memory_is_not_compared() -> None:
     order, x = torch.tensor([2, 0, 1]), torch.ones(2)
     exported = torch.export.export(Permuted(), (order, x))
     inputs = Inputs((order, x), {})
-    reference = Reference(Rebuilt(exported, inputs, inputs), {})
+    reference = Reference(Rebuilt(exported, inputs, inputs), CheckOptions())
     reference.run_eager()
     inverse = torch.tensor([1, 2, 0])
     nothing = torch.full((2, 3), 7.0), torch.tensor([True, False, True, False])
@@ -281,4 +284,4 @@ def test_what_lay_in_memory_is_no_index() -> None:
     inputs = Inputs((torch.tensor([1, 0]), torch.ones(2)), {})
     exported = torch.export.export(Taken(), inputs.args)
     with pytest.raises(IndexError):
-        Reference(Rebuilt(exported, inputs, inputs), {}).run_eager()
+        Reference(Rebuilt(exported, inputs, inputs), CheckOptions()).run_eager()

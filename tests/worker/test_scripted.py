@@ -20,7 +20,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.messages import Setup
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.report.repro import SCRIPT_OBJECT
 from shrinkfx.worker import scripted
 from shrinkfx.worker.archive import disarmed

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import request_of
 
-from shrinkfx.program.messages import Ready, Request, Setup
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.serve import Line, ParentGone
 
 ROOT = str(Path(__file__).parents[2])
@@ -77,8 +79,8 @@ def worker(
     worker.hang_up()
 
 
-def ask(vice: str, **arguments: object) -> str:
-    return Request("vice", {"vice": vice, **arguments}, timeout_s=60).to_line()
+def ask(vice: str, **arguments: Any) -> str:
+    return request_of(vice, **arguments).to_line()
 
 
 def test_serve_answers_one_request_after_the_other(

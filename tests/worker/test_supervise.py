@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from doubles import request_of
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.processes import descendants
-from shrinkfx.program.messages import Ending, Request
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.supervise import describe_error, write_answer
 
 ROOT = str(Path(__file__).parents[2])
@@ -42,7 +44,7 @@ def once(vices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Once:
 
 
 def test_supervise_tells_exit_status_and_answer(once: Once, tmp_path: Path) -> None:
-    ending = once(Request("vice", {"vice": "echo", "word": "ü\ud800"}))
+    ending = once(request_of("echo", word="ü\ud800"))
     assert (ending.how, ending.code, ending.stage) == ("exit", 0, "vice")
     assert ending.answer == {"echo": "ü\ud800"}
     assert ending.log == ""
@@ -52,14 +54,14 @@ def test_supervise_tells_exit_status_and_answer(once: Once, tmp_path: Path) -> N
 
 
 def test_supervise_takes_the_exit_status_from_an_answer(once: Once) -> None:
-    ending = once(Request("vice", {"vice": "answer_and_exit_5"}))
+    ending = once(request_of("answer_and_exit_5"))
     assert (ending.how, ending.code, ending.answer) == ("exit", 5, {"still": "told"})
 
 
 def test_supervise_says_that_something_else_has_waited_for_the_child(
     once: Once,
 ) -> None:
-    ending = once(Request("vice", {"vice": "hang", "lost": True}))
+    ending = once(request_of("hang", lost=True))
     assert ending.how == "lost"
     seen = observe(replace(ending, stage="run"))
     assert "does a preload wait" in seen.unresolved
@@ -68,7 +70,7 @@ def test_supervise_says_that_something_else_has_waited_for_the_child(
 
 def test_supervise_ends_a_child_over_its_memory(once: Once) -> None:
     limit = 200 << 20
-    ending = once(Request("vice", {"vice": "allocate"}, max_rss_bytes=limit))
+    ending = once(replace(request_of("allocate"), max_rss_bytes=limit))
     assert ending.how == "memory"
     assert limit < ending.peak_rss_bytes < 4 * limit
 
@@ -80,8 +82,8 @@ def test_supervise_ends_a_child_over_its_memory(once: Once) -> None:
 def test_supervise_has_a_child_over_its_limits_say_where_it_is(
     once: Once, tmp_path: Path, vice: str, timeout_s: float, how: str
 ) -> None:
-    asked = {"vice": vice, "ready": str(tmp_path / "ready")}
-    limited = Request("vice", asked, timeout_s=timeout_s, max_rss_bytes=200 << 20)
+    asked = request_of(vice, timeout_s=timeout_s, ready=str(tmp_path / "ready"))
+    limited = replace(asked, max_rss_bytes=200 << 20)
     ending = once(limited)
     assert (ending.how, ending.code) == (how, 0)
     assert f"in {vice}\n" in ending.log
@@ -105,8 +107,8 @@ def _crowded() -> Iterator[int]:
 def test_supervise_tells_what_hangs_from_what_waits_for_a_core(
     once: Once, crowded: int, cpu_s: float, how: str
 ) -> None:
-    asked = {"vice": "spin", "core": crowded, "cpu_s": cpu_s}
-    ending = once(Request("vice", asked, timeout_s=0.8, clock_s=300.0))
+    asked = request_of("spin", timeout_s=0.8, core=crowded, cpu_s=cpu_s)
+    ending = once(replace(asked, clock_s=300.0))
     assert ending.how == how
     assert ending.seconds > 0.8
     assert ending.waited_s > 0.4
@@ -116,14 +118,14 @@ def test_supervise_tells_what_hangs_from_what_waits_for_a_core(
 def test_supervise_has_no_answer_from_what_never_gets_its_core(
     once: Once, crowded: int
 ) -> None:
-    asked = {"vice": "spin", "core": crowded, "cpu_s": 1e9}
-    ending = once(Request("vice", asked, timeout_s=60.0, clock_s=0.7))
+    asked = request_of("spin", core=crowded, cpu_s=1e9)
+    ending = once(replace(asked, clock_s=0.7))
     assert ending.how == "late"
     assert observe(replace(ending, stage="run")).signature is None
 
 
 def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:
-    ending = once(Request("vice", {"vice": "core_limit"}))
+    ending = once(request_of("core_limit"))
     assert ending.answer == {"limit": 0}
 
 
@@ -131,7 +133,7 @@ def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:
 def test_supervise_leaves_no_process(
     once: Once, survivors: Callable[[], list[str]], vice: str
 ) -> None:
-    assert once(Request("vice", {"vice": vice})).how == "exit"
+    assert once(request_of(vice)).how == "exit"
     assert survivors() == []
 
 
@@ -140,7 +142,7 @@ def test_supervise_has_no_answer_where_the_folder_is_missing(
 ) -> None:
     tmp_path.rmdir()
     with pytest.raises(subprocess.CalledProcessError):
-        once(Request("vice", {"vice": "echo", "word": ""}))
+        once(request_of("echo", word=""))
     assert "was removed, and all answers with it" in capfd.readouterr().err
 
 

@@ -16,6 +16,7 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.protocol.requests import CheckOptions
 
 PLANTS = Path(__file__).parents[1] / "failure" / "plants.py"
 ROWS, COLUMNS, RUNS = 4096, 64, 10
@@ -73,8 +74,8 @@ def compiler(
         inductor=SIXTEEN,
         environment=environment or {},
     ) as server:
-        package = {"package": str(model.with_suffix(".package.pt2"))}
-        yield Compiler(server, LIMITS, {**package, "reference": False})
+        package = str(model.with_suffix(".package.pt2"))
+        yield Compiler(server, LIMITS, CheckOptions(package=package, reference=False))
 
 
 @pytest.fixture(name="folder", scope="module")

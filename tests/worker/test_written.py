@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.messages import Request, Setup, Task
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Printed
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
 from shrinkfx.worker import perform
 from shrinkfx.worker.load import load
 from shrinkfx.worker.rebuild import Rebuilt
@@ -27,16 +29,16 @@ class Plain(nn.Module):
 @pytest.mark.parametrize(
     ("dynamic", "form", "times"),
     [
-        (False, "program", 0),
-        (False, "source", 1),
-        (True, "program", 1),
+        (False, Printed.PROGRAM, 0),
+        (False, Printed.SOURCE, 1),
+        (True, Printed.PROGRAM, 1),
     ],
 )
 def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     dynamic: bool,
-    form: str,
+    form: Printed,
     times: int,
 ) -> None:
     shapes = ({0: torch.export.Dim("batch", min=2)},) if dynamic else None
@@ -51,14 +53,15 @@ def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
 
     monkeypatch.setattr(perform, "export_source", noted)
 
-    def ask(task: Task, **asked: object) -> dict[str, Any]:
-        return worker.perform(Request(task, asked), lambda stage: None, tmp_path)
+    def ask(task: Task) -> dict[str, Any]:
+        request = Request(task, CheckOptions(form=form))
+        return worker.perform(request, lambda stage: None, tmp_path)
 
-    said = ask(Task.DESCRIBE)
+    said = ask(Describe())
     skeleton = Skeleton.from_json(json.loads(Path(said["skeleton"]).read_text()))
-    paths = {"path": str(tmp_path / "one.pt2"), "data": str(tmp_path / "one.pt")}
+    paths = str(tmp_path / "one.pt2"), str(tmp_path / "one.pt")
     whole = Candidate.whole(skeleton).to_json()
-    answer = ask(Task.WRITE, candidate=whole, form=form, **paths)
+    answer = ask(WriteCandidate(whole, *paths))
     assert (answer["unprintable"], len(exports)) == ("", times)
     assert answer["source"]["body"]
     assert answer["dynamic_dims"] == int(dynamic)

@@ -18,7 +18,8 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.messages import Build, Step, Weights
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.backends import constants
 from shrinkfx.worker.backends.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.disk import require_space_for_weights
@@ -98,8 +99,8 @@ class Package:
 def build_once(
     exported: ExportedProgram,
     folder: Path,
-    options: Mapping[str, Any],
-    arguments: Mapping[str, Any],
+    inductor: Mapping[str, Any],
+    options: CheckOptions,
 ) -> Package:
     """Compile as a request says, or take what an earlier check left.
 
@@ -108,45 +109,44 @@ def build_once(
     Raises:
         Stopped: the one step that the request is about has passed.
     """
-    kept = Path(arguments["package"]) if arguments.get("package") else None
+    kept = Path(options.package) if options.package else None
     if kept and kept.exists():
         notes = _notes_of(kept)
         weights = constants.read(exported, notes) if notes.exists() else None
         return Package(kept, folder, weights)
-    built = _built(exported, folder, options, arguments)
+    built = _built(exported, folder, inductor, options)
     return _kept(built, exported, kept) if kept else built
 
 
 def _built(
     exported: ExportedProgram,
     folder: Path,
-    options: Mapping[str, Any],
-    arguments: Mapping[str, Any],
+    inductor: Mapping[str, Any],
+    options: CheckOptions,
 ) -> Package:
     """Compile with the weights beside the package where that saves much."""
-    beside = arguments.get("weights") == Weights.BESIDE
-    if beside and constants.are_worth_it(exported, options):
+    beside = options.weights is Weights.BESIDE
+    if beside and constants.are_worth_it(exported, inductor):
         with contextlib.suppress(constants.CannotKeepBeside):
             with constants.gathered() as found:
-                without = {**options, **constants.LEFT_OUT}
-                path = _compiled(exported, folder, without, arguments)
+                without = {**inductor, **constants.LEFT_OUT}
+                path = _compiled(exported, folder, without, options)
             constants.require_plain(found)
             return Package(path, folder, found)
     require_space_for_weights(constants.total_bytes(exported), folder)
-    return Package(_compiled(exported, folder, options, arguments), folder)
+    return Package(_compiled(exported, folder, inductor, options), folder)
 
 
 def _compiled(
     exported: ExportedProgram,
     folder: Path,
-    options: Mapping[str, Any],
-    arguments: Mapping[str, Any],
+    inductor: Mapping[str, Any],
+    options: CheckOptions,
 ) -> Path:
-    if arguments.get("build") == Build.FAST and not arguments.get("sanitize"):
-        only = arguments.get("only")
-        with fast_build(folder, Step(only) if only else None):
-            return Path(build(exported, folder, with_plain_wrapper(options)))
-    return Path(build(exported, folder, options))
+    if options.build is Build.FAST and not options.sanitize:
+        with fast_build(folder, options.only):
+            return Path(build(exported, folder, with_plain_wrapper(inductor)))
+    return Path(build(exported, folder, inductor))
 
 
 def _kept(built: Package, exported: ExportedProgram, place: Path) -> Package:

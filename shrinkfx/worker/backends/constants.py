@@ -20,7 +20,7 @@ from torch._inductor import codecache, config
 from torch._inductor.graph import GraphLowering
 from torch.export import ExportedProgram
 
-from shrinkfx.program.messages import MANY_BYTES
+from shrinkfx.protocol.choices import MANY_BYTES
 
 LEFT_OUT = {"aot_inductor.package_constants_in_so": False}
 """AOTInductor's option for a package without weights."""

@@ -20,7 +20,7 @@ import torch._inductor.config
 from torch._inductor import codecache
 from torch._inductor.cpp_builder import CppBuilder
 
-from shrinkfx.program.messages import Build, Step
+from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.worker.backends.headers import remembered
 from shrinkfx.worker.backends.runtime_object import (
     AS_WRITTEN,

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.program.messages import Probe, Setup
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker import devices
 from shrinkfx.worker.backends import interpreter
 from shrinkfx.worker.memory.interpreted import self_test

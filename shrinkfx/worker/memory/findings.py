@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shrinkfx.program.messages import Probe
+from shrinkfx.protocol.choices import Probe
 
 
 class Fault(StrEnum):

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from shrinkfx.program.messages import Guard
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.worker import native
 
 LIBRARY = "SHRINKFX_GUARD_LIBRARY"

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from shrinkfx.program.messages import Probe
+from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.memory.bounds import CHECKER, hook
 from shrinkfx.worker.memory.findings import Unsupported
 from shrinkfx.worker.memory.floats import round_to_nearest

@@ -1,0 +1,146 @@
+"""What the parent tells a worker: how to start, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from shrinkfx.protocol.choices import (
+    ARCHS,
+    Backend,
+    Build,
+    GraphForm,
+    Guard,
+    Printed,
+    Probe,
+    Step,
+    Weights,
+)
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.tasks import _TASKS, Task
+
+TIMES = 30
+"""How many times its limit work may take by the clock, where the machine is busy."""
+
+
+MARK = "SHRINKFX_SERVER"
+"""A variable that a server is started with, and all below it inherit: whose it is, a
+colon, and a number of its own."""
+
+
+@dataclass(frozen=True)
+class Setup(Message):
+    """What a server needs to know before it forks; a bare one has no model.
+
+    Attributes:
+        directory: folder for values, packages and logs; the server's own.
+        device: where to move the program, or None for where it is.
+        arch: the GPU that kernels are made for where there is none.
+        max_disk_bytes: what ``directory`` may take; None means what is free.
+        reading_cpu_s: what reading the model and inputs may take; 5,000 operators
+            took 39.
+    """
+
+    directory: str
+    model: str | None = None
+    inputs: str | None = None
+    preloads: tuple[str, ...] = ()
+    device: str | None = None
+    inductor: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = Backend.AUTO
+    arch: str = ARCHS[0]
+    reading_cpu_s: float = 300.0
+    max_disk_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class CheckOptions(Message):
+    """How a program is made, compiled, run and judged in a check.
+
+    Attributes:
+        graph: what it is cut from.
+        form: what of it is compiled.
+        build: how its library is built.
+        only: with the fast build, the one step that is asked about; None for all.
+        weights: where a compiled program has them.
+        package: a file: the first check compiles into it, later ones run what is there.
+        inductor: settings besides the user's own.
+        fallback_random: draw eager's random numbers.
+        sanity: check its inputs and the values of each kernel.
+        sanitize: build with AddressSanitizer.
+        guard_pages: what tensors lie against.
+        probe: what the interpreter looks at; None where it runs nothing.
+        calls: of the program in one run.
+        runs: how often a child may run a program that passes.
+        reference: compare with eager.
+        taps: inner values that are returned and compared as well.
+        sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
+        rtol: what is close to eager's value, relative to it; None for what usually is.
+        atol: likewise, absolute.
+        strict: compare strides, too.
+        evidence: a file for what the failure may come from, or None.
+    """
+
+    graph: GraphForm = GraphForm.FUNCTIONAL
+    form: Printed = Printed.PROGRAM
+    build: Build = Build.STOCK
+    only: Step | None = None
+    weights: Weights = Weights.INSIDE
+    package: str | None = None
+    inductor: Mapping[str, Any] = field(default_factory=dict)
+    fallback_random: bool = False
+    sanity: bool = False
+    sanitize: bool = False
+    guard_pages: Guard = Guard.OFF
+    probe: Probe | None = None
+    calls: int = 1
+    runs: int = 1
+    reference: bool = True
+    taps: tuple[str, ...] = ()
+    sought: str = ""
+    rtol: float | None = None
+    atol: float | None = None
+    strict: bool = False
+    evidence: str | None = None
+
+
+@dataclass(frozen=True)
+class Request(Message):
+    """One question; the child that answers it may not outlive the limits.
+
+    Attributes:
+        timeout_s: of its own time (``own_time.py``): what takes longer hangs.
+        clock_s: by the clock; what takes longer has no answer. None is many times
+            ``timeout_s``, which only a very busy machine makes of it.
+        fresh: answer from a fresh interpreter instead of a fork of the server.
+        one_thread: have each parallel region of the program run in one thread.
+    """
+
+    task: Task
+    options: CheckOptions = field(default_factory=CheckOptions)
+    timeout_s: float = 600.0
+    max_rss_bytes: int = 8 << 30
+    fresh: bool = False
+    clock_s: float | None = None
+    one_thread: bool = False
+
+    @property
+    def most_s(self) -> float:
+        """Seconds by the clock after which there will be no answer."""
+        return TIMES * self.timeout_s if self.clock_s is None else self.clock_s
+
+    def to_json(self) -> dict[str, Any]:
+        """State it with its task by name."""
+        return {**asdict(self), "task": {type(self.task).__name__: asdict(self.task)}}
+
+    def to_line(self) -> str:
+        return json.dumps(self.to_json()) + "\n"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        ((name, told),) = data["task"].items()
+        rest = {key: value for key, value in data.items() if key != "task"}
+        options = CheckOptions.from_json(rest.pop("options"))
+        return cls(_TASKS[name].from_json(told), options, **rest)

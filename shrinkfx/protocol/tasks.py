@@ -1,0 +1,186 @@
+"""What a child can be asked to do: a record for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from shrinkfx.protocol.record import Message
+
+
+@dataclass(frozen=True)
+class Task(Message):
+    """What a child is asked to do; see its subclasses.
+
+    Attributes:
+        doing: what takes the time meanwhile, in words for whoever waits.
+    """
+
+    doing: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Describe(Task):
+    """Run the original in eager, keep every value, answer with the skeleton."""
+
+    doing = "running the program in eager"
+
+
+@dataclass(frozen=True)
+class Examine(Task):
+    """Run the original in eager at several sizes, and watch its custom operators.
+
+    Attributes:
+        findings: a file, a line of JSON each.
+        seconds: that it may take.
+    """
+
+    doing = "running the program in eager, with an eye on custom operators"
+
+    findings: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CheckOriginal(Task):
+    """Compile and run the program exactly as the file holds it."""
+
+    doing = "compiling or running the program as it is"
+
+
+@dataclass(frozen=True)
+class CheckCandidate(Task):
+    """Rebuild a candidate, compile it and run it.
+
+    Attributes:
+        candidate: as ``Candidate.to_json`` has it.
+    """
+
+    doing = "compiling or running a candidate"
+
+    candidate: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SaveCandidate(Task):
+    """Rebuild a candidate, run it in eager and save it: for a user's command.
+
+    Attributes:
+        path: of the ``.pt2``.
+        inputs: a file for its inputs.
+    """
+
+    doing = "running a candidate in eager, and saving it"
+
+    candidate: Mapping[str, Any]
+    path: str
+    inputs: str
+
+
+@dataclass(frozen=True)
+class WriteCandidate(Task):
+    """Save a candidate as ``.pt2`` and print it as Python.
+
+    Attributes:
+        path: of the ``.pt2``.
+        data: a file for values that are too long for Python.
+    """
+
+    doing = "writing the result"
+
+    candidate: Mapping[str, Any]
+    path: str
+    data: str
+
+
+@dataclass(frozen=True)
+class FindSpace(Task):
+    """List the sizes that the original leaves open."""
+
+    doing = "reading its sizes"
+
+
+@dataclass(frozen=True)
+class CompileOriginal(Task):
+    """Compile the original into the package that ``CheckAtSizes`` runs."""
+
+    doing = "compiling the program"
+
+
+@dataclass(frozen=True)
+class CheckAtSizes(Task):
+    """Run the original at given sizes, on inputs made for them.
+
+    Attributes:
+        sizes: a number for each symbol.
+        outside: the program does not declare them, and must refuse them.
+    """
+
+    doing = "running the program at some sizes"
+
+    sizes: Mapping[str, int]
+    seed: int
+    outside: bool = False
+
+
+@dataclass(frozen=True)
+class SaveInputs(Task):
+    """Save the inputs that ``CheckAtSizes`` makes.
+
+    Attributes:
+        passing: sizes of the run before, on which it passes; None for no such run.
+    """
+
+    doing = "saving inputs"
+
+    sizes: Mapping[str, int]
+    seed: int
+    path: str
+    passing: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class RunPreload(Task):
+    """Run what registers operators, and a program that needs them, in eager.
+
+    Attributes:
+        path: of the Python file that registers them.
+        model: of the ``.pt2`` that needs them.
+        operators: what it must register.
+    """
+
+    doing = "looking for what of the preloads is needed"
+
+    path: str
+    model: str
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunScript(Task):
+    """Run a Python file as ``__main__``.
+
+    Attributes:
+        cwd: the folder that it runs in.
+    """
+
+    doing = "running repro.py"
+
+    path: str
+    cwd: str
+
+
+@dataclass(frozen=True)
+class RunCommand(Task):
+    """Become a command of the user's."""
+
+    doing = "running --check"
+
+    words: tuple[str, ...]
+    cwd: str
+
+
+_TASKS: Mapping[str, type[Task]] = {
+    task.__name__: task for task in Task.__subclasses__()
+}

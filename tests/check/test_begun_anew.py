@@ -1,0 +1,253 @@
+"""What the next process is asked before a candidate, and how long that may take.
+
+The processes are fakes: each lives until it is asked what it dies of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shrinkfx import scratch
+from shrinkfx.check.lasting import LIVES, LastingServer
+from shrinkfx.check.server import Server
+from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe
+
+PLAIN, INLINED = GraphForm.FUNCTIONAL, GraphForm.INLINED_COND
+IN_PLACE = GraphForm.IN_PLACE
+DESCRIBED = {"skeleton": "skeleton.json"}
+START = "start"
+DESCRIBE, CANDIDATE = Describe.__name__, CheckCandidate.__name__
+ORIGINAL = CheckOriginal.__name__
+
+
+class World:
+    """The processes of one server, on a clock of their own.
+
+    Attributes:
+        deaths: how often a process dies of each task.
+        takes_s: what each task takes, 1 s if it is not here.
+        left_s: of the run, or None.
+        done: what was done, with the form that it was about.
+        clocks: what each of these might take by the clock.
+        said: what a description is answered with.
+    """
+
+    def __init__(self) -> None:
+        self.deaths: dict[str, int] = {}
+        self.takes_s: dict[str, float] = {}
+        self.left_s: float | None = None
+        self.done: list[tuple[str, str]] = []
+        self.clocks: list[float] = []
+        self.said = [Ending("exit", answer=DESCRIBED)]
+        self.is_alive = False
+
+    def start(self, clock_s: float = math.inf) -> None:
+        self.is_alive = True
+        self._do(START, "", clock_s)
+
+    def ask(self, request: Request) -> Ending:
+        if not self.is_alive:
+            raise WorkerError("the worker is closed")
+        task = type(request.task).__name__
+        in_time = self._do(task, request.options.graph, request.most_s)
+        if not in_time:
+            return Ending("late")
+        if task != DESCRIBE:
+            return Ending("exit", stage="done")
+        return self.said.pop() if len(self.said) > 1 else self.said[0]
+
+    def _do(self, task: str, form: str, clock_s: float) -> bool:
+        self.done.append((task, form))
+        self.clocks.append(clock_s)
+        seconds = self.takes_s.get(task, 1.0)
+        if self.left_s is not None:
+            self.left_s = max(0.0, self.left_s - min(seconds, clock_s))
+        if self.deaths.get(task, 0):
+            self.deaths[task] -= 1
+            self.is_alive = False
+            raise WorkerError("the worker died with SIGKILL", killed=True)
+        if task == START and seconds > clock_s:
+            raise WorkerError("the worker did not answer")
+        return seconds <= clock_s
+
+    def close(self) -> None:
+        self.is_alive = False
+
+
+@pytest.fixture(name="world")
+def _world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    world = World()
+    monkeypatch.setattr(scratch, "root", lambda: tmp_path)
+    monkeypatch.setattr(Server, "start", lambda _, *given: world.start(*given))
+    monkeypatch.setattr(Server, "ask", lambda _, request: world.ask(request))
+    monkeypatch.setattr(Server, "close", lambda _: world.close())
+    return world
+
+
+@pytest.fixture(name="server")
+def _server(world: World) -> Iterator[LastingServer]:
+    with LastingServer(seconds_left=lambda: world.left_s) as server:
+        world.done.clear()
+        world.clocks.clear()
+        yield server
+
+
+def describe(form: GraphForm) -> Request:
+    return Request(Describe(), CheckOptions(graph=form))
+
+
+def candidate(form: GraphForm) -> Request:
+    return Request(CheckCandidate({}), CheckOptions(graph=form))
+
+
+@pytest.mark.parametrize("form", [PLAIN, INLINED, IN_PLACE])
+def test_form_that_a_candidate_is_cut_from_is_described_anew(
+    world: World, server: LastingServer, form: GraphForm
+) -> None:
+    """Each was described before, in the order in which a run tries them."""
+    for each in (PLAIN, INLINED, IN_PLACE):
+        server.ask(describe(each))
+    world.done.clear()
+    world.deaths[CANDIDATE] = 1
+    assert server.ask(candidate(form)).how == "exit"
+    again = [(START, ""), (DESCRIBE, form), (CANDIDATE, form)]
+    assert world.done == [(CANDIDATE, form), *again]
+
+
+def test_each_form_is_described_once_in_each_process(
+    world: World, server: LastingServer
+) -> None:
+    for form in (PLAIN, INLINED):
+        server.ask(describe(form))
+    world.deaths[CANDIDATE] = 1
+    server.ask(candidate(INLINED))
+    world.done.clear()
+    for form in (INLINED, PLAIN, PLAIN, INLINED):
+        server.ask(candidate(form))
+    described = [form for task, form in world.done if task == DESCRIBE]
+    assert described == [PLAIN]
+    assert len(world.done) == 5
+
+
+def test_nothing_is_described_anew_for_what_is_cut_from_nothing(
+    world: World, server: LastingServer
+) -> None:
+    server.ask(describe(PLAIN))
+    world.deaths[ORIGINAL] = 1
+    world.done.clear()
+    server.ask(Request(CheckOriginal()))
+    assert world.done == [(ORIGINAL, PLAIN), (START, ""), (ORIGINAL, PLAIN)]
+
+
+def test_form_that_the_run_has_described_since_is_not_described_anew(
+    world: World, server: LastingServer
+) -> None:
+    server.ask(describe(PLAIN))
+    world.deaths[ORIGINAL] = 1
+    server.ask(Request(CheckOriginal()))
+    server.ask(describe(PLAIN))
+    world.done.clear()
+    server.ask(candidate(PLAIN))
+    assert world.done == [(CANDIDATE, PLAIN)]
+
+
+def test_form_that_could_not_be_described_is_not_described_anew(
+    world: World, server: LastingServer
+) -> None:
+    world.said = [Ending("exit", answer={"error": {"type": "E", "message": ""}})]
+    server.ask(describe(INLINED))
+    world.deaths[CANDIDATE] = 1
+    server.ask(candidate(PLAIN))
+    server.ask(candidate(INLINED))
+    assert [task for task, _ in world.done].count(DESCRIBE) == 1
+
+
+def test_process_is_started_anew_within_the_minutes_left(
+    world: World, server: LastingServer
+) -> None:
+    server.ask(describe(PLAIN))
+    world.left_s, world.deaths[CANDIDATE] = 50.0, 1
+    world.takes_s = {START: 4.0, DESCRIBE: 6.0, CANDIDATE: 10.0}
+    world.clocks.clear()
+    server.ask(candidate(PLAIN))
+    assert world.clocks == [50.0, 40.0, 36.0, 30.0]
+    assert world.left_s == 20.0
+
+
+@pytest.mark.parametrize("slow", [START, DESCRIBE])
+def test_what_a_new_process_needs_ends_with_the_minutes(
+    world: World, server: LastingServer, slow: str
+) -> None:
+    server.ask(describe(PLAIN))
+    world.left_s, world.deaths[CANDIDATE] = 20.0, 1
+    world.takes_s = {slow: 1000.0}
+    with pytest.raises(BudgetExhausted, match="minutes are spent"):
+        server.ask(candidate(PLAIN))
+    assert world.left_s == 0.0
+    assert world.done[-1][0] == slow
+
+
+def test_no_process_is_started_when_the_minutes_are_spent_and_one_is_with_more(
+    world: World, server: LastingServer
+) -> None:
+    """Verification may go on beyond them, with what there was to cut from."""
+    server.ask(describe(IN_PLACE))
+    world.left_s, world.deaths[CANDIDATE] = 1.0, 1
+    world.done.clear()
+    with pytest.raises(BudgetExhausted):
+        server.ask(candidate(IN_PLACE))
+    assert world.done == [(CANDIDATE, IN_PLACE)]
+    assert not world.is_alive
+    world.left_s = 30.0
+    assert server.ask(candidate(IN_PLACE)).how == "exit"
+    again = [(START, ""), (DESCRIBE, "in_place"), (CANDIDATE, "in_place")]
+    assert world.done[1:] == again
+
+
+def test_first_process_is_not_waited_for_beyond_the_minutes(world: World) -> None:
+    world.left_s, world.takes_s = 5.0, {START: 1000.0}
+    with pytest.raises(BudgetExhausted):
+        LastingServer(seconds_left=lambda: world.left_s)
+    assert world.clocks == [5.0]
+
+
+def test_process_that_fails_to_start_within_the_minutes_is_no_end_of_them(
+    world: World,
+) -> None:
+    world.left_s, world.deaths[START] = 50.0, 1
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        LastingServer(seconds_left=lambda: world.left_s)
+
+
+def test_description_without_an_answer_is_asked_for_again(
+    world: World, server: LastingServer
+) -> None:
+    """Of a candidate that is cut from none, the worker would say that it is invalid."""
+    server.ask(describe(PLAIN))
+    world.deaths[CANDIDATE] = 1
+    world.said += [Ending("memory"), Ending("signal", 9)]
+    assert server.ask(candidate(PLAIN)).how == "exit"
+    tasks = [task for task, _ in world.done]
+    assert tasks.count(START) == 3
+    assert tasks[-2:] == [DESCRIBE, CANDIDATE]
+
+
+def test_program_that_cannot_be_described_any_more_ends_the_run(
+    world: World, server: LastingServer
+) -> None:
+    server.ask(describe(PLAIN))
+    world.deaths[CANDIDATE] = 1
+    world.said = [Ending("memory")]
+    with pytest.raises(
+        WorkerError, match="could not be described again: that ended with memory"
+    ):
+        server.ask(candidate(PLAIN))
+    assert [task for task, _ in world.done].count(START) == LIVES - 1

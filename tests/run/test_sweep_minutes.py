@@ -1,0 +1,121 @@
+"""A sweep whose minutes are over: what it has found is written all the same.
+
+The program is a fake that is wrong from 33 on; each question takes a second of a clock
+of the test's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.options import Options, Sweeping
+from shrinkfx.program.sizes import Space, Symbol
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
+    CheckAtSizes,
+    CompileOriginal,
+    FindSpace,
+    SaveInputs,
+    Task,
+)
+from shrinkfx.run.job import Job
+from shrinkfx.run.sweep import run_sweep
+from shrinkfx.run.swept import Swept
+from shrinkfx.search.events import ignore
+
+SPACE = Space((Symbol("n", 2, 64, 6),))
+WRONG = {"difference": {"what": "values", "text": "wrong"}}
+
+
+class Program:
+    """Answers as ``LastingServer`` does, which keeps to the minutes."""
+
+    ready = Ready(versions={"torch": "2"})
+
+    def __init__(self, folder: Path) -> None:
+        self.directory = folder / "server"
+        self.directory.mkdir(parents=True)
+        self.now = 0.0
+        self.saved_at: list[float] = []
+        self.job: Job | None = None
+
+    @contextlib.contextmanager
+    def started(self, job: Job) -> Iterator[Any]:
+        self.job = job
+        job.budget.clock = lambda: self.now
+        job.budget.started = self.now
+        yield self
+
+    def ask(self, request: Request) -> Ending:
+        assert self.job is not None
+        left = self.job.budget.seconds_left
+        if left is not None and left < 1.0:
+            self.now += left
+            raise BudgetExhausted("the minutes are spent")
+        self.now += 1.0
+        return self._answer(request.task)
+
+    def _answer(self, task: Task) -> Ending:
+        match task:
+            case FindSpace():
+                return Ending("exit", answer={"space": SPACE.to_json()})
+            case CompileOriginal():
+                (self.directory / "sweep.pt2").touch()
+            case SaveInputs():
+                self.saved_at.append(self.now)
+                Path(task.path).write_bytes(b"inputs")
+            case CheckAtSizes() if task.sizes["n"] >= 33:
+                return Ending("exit", stage="done", answer=WRONG)
+        return Ending("exit", stage="done")
+
+
+Sweep = Callable[..., tuple[Swept, Program]]
+
+
+@pytest.fixture(name="sweep")
+def _sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    model = tmp_path / "model.pt2"
+    model.write_bytes(b"program")
+
+    def sweep(name: str, seconds: float | None) -> tuple[Swept, Program]:
+        program = Program(tmp_path / name)
+        monkeypatch.setattr(Job, "server", lambda job, *_: program.started(job))
+        minutes = None if seconds is None else seconds / 60
+        out = tmp_path / name
+        options = Options(model, out=out, max_minutes=minutes, sweeping=Sweeping(20))
+        return run_sweep(options, out, ignore), program
+
+    return sweep
+
+
+def test_findings_of_a_sweep_that_was_out_of_minutes_are_written(sweep: Sweep) -> None:
+    swept, program = sweep("stopped", 12.0)
+    assert (swept.status, swept.exit_code) == ("stopped", 4)
+    report = json.loads((swept.folder / "sweep.json").read_text())
+    assert (report["status"], report["stopped"]) == ("stopped", swept.report["stopped"])
+    assert "minutes are spent" in report["stopped"]
+    (found,) = report["findings"]
+    assert found["sizes"]["n"] >= 33
+    assert (swept.folder / found["failing_inputs"]).read_bytes() == b"inputs"
+    assert program.saved_at
+    assert min(program.saved_at) >= 12.0
+
+
+def test_minutes_that_end_when_the_search_has_leave_what_it_found(sweep: Sweep) -> None:
+    whole, program = sweep("whole", None)
+    assert [finding.sizes for finding in whole.findings] == [{"n": 33}]
+    searched_s = min(program.saved_at) - 1.0
+    swept, program = sweep("just", searched_s + 0.5)
+    assert swept.status == "found"
+    assert swept.findings[0].failing.read_bytes() == b"inputs"
+    assert swept.findings[0].nearest == {"n": 32}
+    assert max(program.saved_at) > searched_s + 0.5
+    assert (swept.folder / "sweep.json").exists()
