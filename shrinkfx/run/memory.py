@@ -109,7 +109,8 @@ def _without_guard_pages(
     plain = in_words(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)
-    job.note(f"without guard pages the result is silent: {plain}")
+    silent = "is silent" if seen[-1].tells else "has no answer"
+    job.note(f"without guard pages the result {silent}: {plain}")
     return Memory(pages, plain)
 
 

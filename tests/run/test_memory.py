@@ -32,6 +32,7 @@ READ of size 64 at 0x1 thread T0
     #0 0x4 in cpp_fused_mean_0 inductor/kernel.cpp:27
 """
 SANITIZED = Ending("exit", 1, "run", log=REPORT)
+LATE = Ending("late", stage="run")
 NO_LIBRARY = Ending("exit", stage="start", answer={"not_sanitized": "no libasan"})
 
 Arguments = Mapping[str, Any]
@@ -91,6 +92,16 @@ def test_result_that_fails_by_itself_needs_none() -> None:
 def test_one_silent_run_of_many_is_enough_to_need_them() -> None:
     worker = Worker(lambda _, number: PASSES if number == ENOUGH else CRASHES)
     assert examined(worker)[0].guard is Guard.BEFORE
+
+
+def test_a_run_that_something_else_has_ended_is_not_silent() -> None:
+    worker = Worker(lambda _, number: LATE if number == 2 else CRASHES)
+    memory, _ = examined(worker)
+    assert memory.guard is Guard.OFF
+    assert f"({ENOUGH - 1} of {ENOUGH - 1} runs)" in memory.plain
+    memory, notes = examined(Worker(lambda _, number: LATE if number > 1 else CRASHES))
+    assert memory.guard is Guard.BEFORE
+    assert notes[0].startswith("without guard pages the result has no answer: ")
 
 
 @pytest.mark.parametrize(
