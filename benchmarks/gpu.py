@@ -31,6 +31,7 @@ from shrinkfx.check.probing import probe_baseline  # noqa: E402
 from shrinkfx.check.server import WORKER, Server  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.protocol.choices import Backend, Probe  # noqa: E402
+from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
 
 LIMITS = Limits(timeout_s=300.0, max_rss_bytes=32 << 30)
 
@@ -103,7 +104,7 @@ def interpret(model: Path, preloads: list[str], until: str) -> str:
     """Say in a line what the probes find of the whole program."""
     try:
         with serve(Backend.INTERPRETER, model, preloads) as server:
-            compiler = Compiler(server, LIMITS, {"reference": False})
+            compiler = Compiler(server, LIMITS, CheckOptions(reference=False))
             base = probe_baseline(compiler, until, "", list(Probe), lambda _: None)
             return f"{base.probe}: {base.target}"
     except ShrinkfxError as error:
@@ -114,7 +115,7 @@ def run(model: Path, preloads: list[str], command: Sequence[str] = WORKER) -> st
     """Say in a line what the whole program does on the GPU."""
     try:
         with serve(Backend.AOTI, model, preloads, command) as server:
-            compiler = Compiler(server, LIMITS, {"reference": False})
+            compiler = Compiler(server, LIMITS, CheckOptions(reference=False))
             return describe(compiler.original(fresh=True)[0])
     except ShrinkfxError as error:
         return str(error)
