@@ -21,6 +21,7 @@ from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
 from shrinkfx.check.server import WORKER, Server  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.failure.signature import Kind  # noqa: E402
+from shrinkfx.protocol.choices import Build  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
 
 
@@ -242,7 +243,7 @@ def _check(case: Case, model: Path, inputs: Path | None, build: str) -> float:
     """Measure a check in a warm child: the second one."""
     try:
         with server_of(case, model, inputs) as server:
-            compiler = Compiler(server, limits_of(case), CheckOptions(build=build))
+            compiler = Compiler(server, limits_of(case), CheckOptions(build=Build(build)))
             compiler.original()
             return compiler.original()[1].cpu_seconds
     except ShrinkfxError:
