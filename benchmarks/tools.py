@@ -243,7 +243,9 @@ def _check(case: Case, model: Path, inputs: Path | None, build: str) -> float:
     """Measure a check in a warm child: the second one."""
     try:
         with server_of(case, model, inputs) as server:
-            compiler = Compiler(server, limits_of(case), CheckOptions(build=Build(build)))
+            compiler = Compiler(
+                server, limits_of(case), CheckOptions(build=Build(build))
+            )
             compiler.original()
             return compiler.original()[1].cpu_seconds
     except ShrinkfxError:
