@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from types import UnionType
@@ -84,8 +85,18 @@ def test_every_request_survives_its_line(data: st.DataObject) -> None:
     again = Request.from_line(request.to_line())
     assert again == request
     assert type(again.task) is type(task)
-    for name in ("graph", "form", "build", "only", "guard_pages", "probe"):
-        assert type(getattr(again.options, name)) is type(getattr(options, name))
+    for field in fields(options):
+        was, now = getattr(options, field.name), getattr(again.options, field.name)
+        assert type(now) is type(was), field.name
+
+
+@given(st.data())
+def test_every_other_message_survives_its_line(data: st.DataObject) -> None:
+    kinds: list[type[Message]] = [Setup, Ending, Ready]
+    kind = data.draw(st.sampled_from(kinds))
+    message = data.draw(messages(kind))
+    line = json.dumps(vars(message), default=list)
+    assert kind.from_json(json.loads(line)) == message
 
 
 def test_message_needs_what_has_no_default() -> None:

@@ -146,8 +146,11 @@ class LastingServer(Server):
         """Have the process hold what a candidate is cut from, as one before it did."""
         form = request.options.graph
         while isinstance(request.task, _CUT) and form in self._lost:
+            again = self._described[form]
+            self._asking(again.task)
             try:
-                ending = self._asked_in_time(self._described[form])
+                ending = self._asked_in_time(again)
+                self._heard(ending)
                 _refuse_if_full(ending, self._folders)
                 if not _is_described(ending):
                     reason = f"{_NOT_AGAIN}: that ended with {ending.how}"

@@ -118,7 +118,7 @@ class ScriptRunner:
         *,
         fresh: bool,
     ) -> Observation:
-        """Run, and once more where something else than the program has ended that."""
+        """Run, and once more where that has no answer."""
         for _ in range(_TRIES):
             seen = self.run(files, fresh=fresh, target=target)
             if seen.tells:

@@ -16,48 +16,50 @@ from shrinkfx.program.skeleton import FreeSize, Role, Skeleton
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """The sizes of a candidate that are not fixed, and what has been made of them.
+    """The sizes of a candidate that are not fixed, and what has been become of them.
 
     Attributes:
         known: what the program tells of each size, by how shapes spell it.
         of_inputs: those in the shapes of inputs, each once.
         read: those of the tensors that the numbers are read off which operators take.
-        made: what has been specialised, and how.
+        specialised: what has been, and how.
     """
 
     known: Mapping[str, FreeSize]
     of_inputs: tuple[str, ...]
     read: tuple[str, ...]
-    made: Mapping[str, Sizing]
+    specialised: Mapping[str, Sizing]
 
     def sizings(self) -> dict[str, list[Sizing]]:
-        """List the open sizes, each with what it may be made, least open first.
+        """List the open sizes, each with what it may become, least open first.
 
         What differs between the run that passes and the one that fails stays dynamic.
         """
         found: dict[str, list[Sizing]] = {}
-        for symbol in sorted(self._symbols() - self.made.keys()):
+        for symbol in sorted(self._symbols() - self.specialised.keys()):
             agrees = self.known[symbol].passing == self.known[symbol].failing
             found[symbol] = [Sizing.STATIC if agrees else Sizing.NARROW]
         for size in self._derived():
             known = self.known[size]
-            if size not in self.made and known.passing != known.failing:
+            if size not in self.specialised and known.passing != known.failing:
                 found[size] = [Sizing.PLAIN]
         return found
 
     def in_effect(self) -> dict[str, Sizing]:
-        """Forget what was made of sizes that are gone."""
+        """Forget what became of sizes that are gone."""
         there = self._symbols() | set(self._derived())
-        return {size: how for size, how in self.made.items() if size in there}
+        return {size: how for size, how in self.specialised.items() if size in there}
 
     def openness(self) -> int:
         """Count what is open: each edit that specialises a size lowers it."""
         sizes = [*self._symbols(), *self._derived()]
-        return sum(_OPEN[self.made.get(size)] for size in sizes)
+        return sum(_OPEN[self.specialised.get(size)] for size in sizes)
 
     def _symbols(self) -> set[str]:
         """Find the symbols, specialised ones as well."""
-        computed = (s for s in self.of_inputs if self.made.get(s) is not Sizing.PLAIN)
+        computed = (
+            s for s in self.of_inputs if self.specialised.get(s) is not Sizing.PLAIN
+        )
         sizes = (*computed, *self.read)
         return {symbol for size in sizes for symbol in self.known[size].symbols}
 
@@ -68,7 +70,7 @@ class DynamicSizes:
             for size in self.of_inputs
             if self.known[size].symbols != (size,)
             and any(
-                self.made.get(symbol) is not Sizing.STATIC
+                self.specialised.get(symbol) is not Sizing.STATIC
                 for symbol in self.known[size].symbols
             )
         ]
@@ -86,17 +88,20 @@ def find_dynamic_sizes(
     skeleton: Skeleton,
     inputs: Iterable[str],
     operands: Iterable[str],
-    made: Mapping[str, Sizing],
+    specialised: Mapping[str, Sizing],
 ) -> DynamicSizes:
     """Find the sizes that are not fixed in a program's inputs and in what it reads.
 
     Args:
         operands: of all operators.
-        made: what has been specialised, and how.
+        specialised: what has been, and how.
     """
     read = _carriers(skeleton, operands) if skeleton.sizes else ()
     return DynamicSizes(
-        skeleton.sizes, _sizes_of(skeleton, inputs), _sizes_of(skeleton, read), made
+        skeleton.sizes,
+        _sizes_of(skeleton, inputs),
+        _sizes_of(skeleton, read),
+        specialised,
     )
 
 
@@ -108,14 +113,14 @@ def _sizes_of(skeleton: Skeleton, values: Iterable[str]) -> tuple[str, ...]:
     return tuple(size for size in found if size in skeleton.sizes)
 
 
-def _carriers(skeleton: Skeleton, operands: Iterable[str]) -> set[str]:
+def _carriers(skeleton: Skeleton, operands: Iterable[str]) -> list[str]:
     """Find the values that the numbers among operands are read off."""
-    found, seen = set[str](), set[str]()
+    found, seen = list[str](), set[str]()
     stack = list(operands)
     while stack:
         node = skeleton.node(stack.pop())
         if node.role is Role.SIZE and node.name not in seen:
             seen.add(node.name)
             stack += node.operands
-            found.update(node.operands)
+            found += node.operands
     return found

@@ -86,7 +86,7 @@ class GraphForm(StrEnum):
     """Functional, with the branches that it takes in the place of ``cond``."""
 
 
-class Printed(StrEnum):
+class CandidateForm(StrEnum):
     """What is compiled of a candidate."""
 
     PROGRAM = "program"

@@ -30,7 +30,7 @@ class Message:
             TypeError: a field is unknown, or one without a default is missing.
             ValueError: a value is none of its enum's.
         """
-        hints = get_type_hints(cls)
+        hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
         if unknown := sorted(data.keys() - {f.name for f in fields(cls)}):
             raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
         return cls(**{name: _read(hints[name], value) for name, value in data.items()})
@@ -38,6 +38,10 @@ class Message:
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
         return cls.from_json(json.loads(line))
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+"""Types of fields by class: to work them out takes longer than to read a record."""
 
 
 def _read(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from shrinkfx.protocol.choices import (
     ARCHS,
     Backend,
     Build,
+    CandidateForm,
     GraphForm,
     Guard,
-    Printed,
     Probe,
     Step,
     Weights,
 )
 from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.tasks import _TASKS, Task
+from shrinkfx.protocol.tasks import TASKS, Task
 
 TIMES = 30
 """How many times its limit work may take by the clock, where the machine is busy."""
@@ -84,7 +84,7 @@ class CheckOptions(Message):
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
-    form: Printed = Printed.PROGRAM
+    form: CandidateForm = CandidateForm.PROGRAM
     build: Build = Build.STOCK
     only: Step | None = None
     weights: Weights = Weights.INSIDE
@@ -133,7 +133,8 @@ class Request(Message):
 
     def to_json(self) -> dict[str, Any]:
         """State it with its task by name."""
-        return {**asdict(self), "task": {type(self.task).__name__: asdict(self.task)}}
+        task = {type(self.task).__name__: vars(self.task)}
+        return {**vars(self), "options": vars(self.options), "task": task}
 
     def to_line(self) -> str:
         return json.dumps(self.to_json()) + "\n"
@@ -143,4 +144,4 @@ class Request(Message):
         ((name, told),) = data["task"].items()
         rest = {key: value for key, value in data.items() if key != "task"}
         options = CheckOptions.from_json(rest.pop("options"))
-        return cls(_TASKS[name].from_json(told), options, **rest)
+        return cls(TASKS[name].from_json(told), options, **rest)

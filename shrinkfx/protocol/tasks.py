@@ -181,6 +181,7 @@ class RunCommand(Task):
     cwd: str
 
 
-_TASKS: Mapping[str, type[Task]] = {
+TASKS: Mapping[str, type[Task]] = {
     task.__name__: task for task in Task.__subclasses__()
 }
+"""Each task by its name on the wire."""

@@ -12,8 +12,9 @@ from shrinkfx import scratch
 from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
-from shrinkfx.protocol.choices import Backend, Printed
+from shrinkfx.protocol.choices import Backend, CandidateForm
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
@@ -41,16 +42,17 @@ class CommandRunner:
     compiler: Compiler
     inputs: Path
 
-    def fails(self, files: Sequence[Path], target: Signature) -> bool:
+    def fails(self, files: Sequence[Path], target: Signature) -> bool | None:
+        """Ask the command about what the repro writes; None if it had no answer."""
         with scratch.folder("repro") as folder:
             for file in files:
                 shutil.copy(file, folder)
             script, program = Path(folder) / files[0].name, Path(folder) / SAVED
-            self.stranger.ask(RunScript(str(script), folder))
+            ran = observe(self.stranger.ask(RunScript(str(script), folder)))
             if not program.exists():
-                return False
+                return False if ran.tells else None
             seen = self.command.run(self.compiler, program, self.inputs)
-        return target.admits(seen.signature)
+        return target.admits(seen.signature) if seen.tells else None
 
 
 def verify_by_command(
@@ -70,7 +72,7 @@ def verify_by_command(
     takes_inputs = subject.command.takes_inputs
     with scratch.folder("inputs") as folder:
         inputs = (job.out if takes_inputs else Path(folder)).resolve() / INPUTS
-        compiler = subject.compiler.with_options(form=Printed(result.form))
+        compiler = subject.compiler.with_options(form=CandidateForm(result.form))
         compiler = compiler.with_limits(limits, job.meters["verify"])
         saved = f"{folder}/model.pt2", str(inputs)
         compiler.ask(SaveCandidate(result.candidate.to_json(), *saved))
@@ -92,4 +94,4 @@ def verify_by_command(
     if takes_inputs:
         written = replace(written, files=(*written.files, job.out / INPUTS))
     failed = [subject.target.admits(s.signature) if s.tells else None for s in runs]
-    return Verified(written, *counted(job, failed))
+    return Verified(written, *counted(job, failed, "--check"))

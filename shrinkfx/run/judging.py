@@ -8,7 +8,7 @@ from shrinkfx.check.guarding import in_words, seen_plainly
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Build, Printed
+from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
@@ -24,7 +24,7 @@ def goes_plainly(subject: Subject) -> bool:
 def plain_judge(job: Job, subject: Subject, search: BuildSearch) -> Judge:
     """Confirm what fails without guard pages in every run, in the stock build."""
     form = search.reducer.form
-    compiler = subject.compiler.built_stock().with_options(form=Printed(form))
+    compiler = subject.compiler.built_stock().with_options(form=CandidateForm(form))
 
     def check(candidate: Candidate) -> Verdict:
         runs = seen_plainly(compiler, subject.target, candidate)

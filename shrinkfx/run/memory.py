@@ -14,7 +14,7 @@ from shrinkfx.failure.sanitizer import MemoryReport, parse
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Guard, Printed
+from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.run.job import Job
 
@@ -115,7 +115,7 @@ def _without_guard_pages(
 
 
 def _for_verifying(job: Job, compiler: Compiler, form: str) -> Compiler:
-    compiler = compiler.built_stock().with_options(form=Printed(form))
+    compiler = compiler.built_stock().with_options(form=CandidateForm(form))
     return compiler.with_limits(compiler.limits, job.meters["verify"])
 
 

@@ -18,7 +18,7 @@ from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.protocol.choices import Build, Printed
+from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.summary import DIGITS, ByCatch, gather
 from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
@@ -89,7 +89,7 @@ def reduce(job: Job, subject: Subject) -> Found:
                 suspects={s.node: s.weight for s in subject.suspects},
             )
 
-        program, source = asked.oracle(), asked.oracle(form=Printed.SOURCE)
+        program, source = asked.oracle(), asked.oracle(form=CandidateForm.SOURCE)
         return FormSearch(subject.whole, program, source, reducer)
 
     search = BuildSearch(subject.build, make, job.note)
@@ -166,7 +166,7 @@ def settled(
     if found.search.build is not subject.build:
         subject = subject.built_stock()
     calls = _fewest_calls(job, subject, candidate, form)
-    subject = subject.with_options(calls=calls, form=Printed(form))
+    subject = subject.with_options(calls=calls, form=CandidateForm(form))
     rate = job.journal.once(name, lambda: subject.rate_of(candidate))
     found.known[name] = calls, rate
     return calls, rate
@@ -175,7 +175,7 @@ def settled(
 def _fewest_calls(job: Job, subject: Subject, best: Candidate, form: str) -> int:
     """Find how often a result must be called; the original needed them all."""
     for calls in range(1, subject.calls):
-        fewer = subject.oracle(calls=calls, form=Printed(form))
+        fewer = subject.oracle(calls=calls, form=CandidateForm(form))
         build = f"{subject.build}, called {calls} times"
         verdict = job.journal.recall(best, form, build)
         if verdict is None:

@@ -14,7 +14,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Backend, Guard, Printed, Probe
+from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.files import draft_of, publish
 from shrinkfx.report.header import About
@@ -87,7 +87,7 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
         NotWritten: it could not be.
         WorkerError: no process could be started for it.
     """
-    compiler = compiler.with_options(form=Printed(result.form)).with_limits(
+    compiler = compiler.with_options(form=CandidateForm(result.form)).with_limits(
         compiler.limits, job.meters["verify"]
     )
     program, data = (job.out / name for name in ("minimal.pt2", DATA))
@@ -115,8 +115,8 @@ def verify(
     """
     verified = verify_as_is(job, server, subject, result, printed)
     pages = subject.compiler.options.guard_pages
-    if verified.always_fails or pages == result.memory.guard:
-        return verified
+    if verified.always_fails or not verified.runs or pages == result.memory.guard:
+        return verified  # without a run that had an answer nothing is known
     # Whether an overrun heap is noticed depends on how all else in it lies.
     job.note("it does not fail in every run: writing and running it for guard pages")
     known = filter(None, [result.memory.plain, _said_of(verified)])
@@ -164,12 +164,14 @@ def verify_as_is(
         return Verified(written, *counted(job, [written.fails, *again]), result.memory)
 
 
-def counted(job: Job, failed: Sequence[bool | None]) -> tuple[int, int]:
-    """Count the runs of a repro that had an answer, and those that failed."""
+def counted(
+    job: Job, failed: Sequence[bool | None], what: str = "the repro"
+) -> tuple[int, int]:
+    """Count the runs that had an answer, and those that failed."""
     answered = [each for each in failed if each is not None]
     if silent := len(failed) - len(answered):
         job.note(
-            f"{silent} of {len(failed)} runs of the repro had no answer, which counts "
+            f"{silent} of {len(failed)} runs of {what} had no answer, which counts "
             "neither way"
         )
     return len(answered), sum(answered)

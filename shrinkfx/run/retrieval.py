@@ -17,7 +17,8 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.choices import Printed
+from shrinkfx.protocol.choices import CandidateForm, Guard
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import DIGITS, Sizes
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.job import Job, server_for
@@ -26,6 +27,7 @@ from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.session import JOURNAL
 from shrinkfx.run.subject import Subject
+from shrinkfx.run.unchanged import require_schema
 from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Asked, Journal
 
@@ -65,15 +67,16 @@ def retrieve(
     options = dataclasses.replace(options, **as_then)
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
     job = Job(options, out, listener)
-    guarded = "guard_pages" in settings["options"]
+    checked = CheckOptions.from_json(settings["options"])
+    guarded = checked.guard_pages is not Guard.OFF
     with server_for(options, GUARDED_WORKER if guarded else WORKER) as server:
         meter = job.meters["verify"]
         limits = job.limits(BASELINE_TIMEOUT_S)
-        compiler = Compiler(server, limits, settings["options"], meter)
+        compiler = Compiler(server, limits, checked, meter)
         compiler, described = describe_program(job, compiler)
         candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
-        compiler = compiler.built_stock().with_options(form=Printed(asked.form))
+        compiler = compiler.built_stock().with_options(form=CandidateForm(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
         seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
         return _write(job, server, compiler, candidate, seen, rate)
@@ -148,6 +151,7 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, A
     if baseline is None:
         why = "the minutes of that run were spent before its search"
         raise UsageError(f"--candidate {digest}: {why}: --resume {folder}")
+    require_schema(f"--candidate {digest}", baseline)
     if len(digests) > 1:
         what = f"{len(digests)} candidates begin so in {path}: give more digits"
         raise UsageError(f"--candidate {digest}: {what}")

@@ -116,17 +116,26 @@ def has_begun(journal: Journal) -> bool:
     return any(journal.fact(name) for name in (_FACT, "baseline"))
 
 
+def require_schema(asked: str, known: Mapping[str, Any]) -> None:
+    """Refuse what another version of shrinkfx has noted of a program.
+
+    Raises:
+        UsageError: it has.
+    """
+    if known.get("schema") != SCHEMA:
+        raise UsageError(
+            f"{asked}: another version of shrinkfx has written the journal: "
+            "run anew with another --out"
+        )
+
+
 def require_same_versions(job: Job, server: Server, known: Mapping[str, Any]) -> None:
     """Refuse to go on from answers that say nothing of what is installed here.
 
     Raises:
         UsageError: that session was on another machine, or with another torch.
     """
-    if known.get("schema") != SCHEMA:
-        raise UsageError(
-            f"--resume {job.out}: another version of shrinkfx has written its journal: "
-            "run anew with another --out"
-        )
+    require_schema(f"--resume {job.out}", known)
     if known["versions"] == dict(server.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())

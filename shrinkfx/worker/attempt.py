@@ -79,7 +79,7 @@ def _with_aoti(
     try:
         compiled = aoti.load(package)
     except aoti.CannotHandOver as error:
-        print(_INSIDE.format(error), flush=True)
+        print(f"shrinkfx: its weights go into the package: {error}", flush=True)
         return _with_aoti(setup, run, _inside(options), note, folder)
     if answer := before.fails(compiled, note):
         return answer
@@ -92,9 +92,6 @@ def _with_aoti(
     gc.collect()
     note(Stage.DONE)
     return answer
-
-
-_INSIDE = "shrinkfx: its weights go into the package: {}"
 
 
 def _inside(options: CheckOptions) -> CheckOptions:
@@ -170,11 +167,7 @@ def attempt_outside(
         raised = f"{type(error).__name__}: {first_line(str(error))}"
     note(Stage.LOAD)
     package = aoti.build_once(run.exported, folder, setup.inductor, options)
-    try:
-        compiled = aoti.load(package)
-    except aoti.CannotHandOver as error:
-        print(_INSIDE.format(error), flush=True)
-        return attempt_outside(setup, run, _inside(options), note, folder)
+    compiled = aoti.load(package)
     try:
         answer = {} if raised else reference.judge(compiled, note)
         if raised:

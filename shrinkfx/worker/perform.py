@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.choices import Backend, GraphForm, Printed, Probe
+from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
@@ -203,7 +203,7 @@ class Worker:
         skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
         candidate = Candidate.from_json(skeleton, data)
         built = rebuild(program, candidate, Values(home, program), options.taps)
-        for again in (built.stale, options.form is Printed.SOURCE):
+        for again in (built.stale, options.form is CandidateForm.SOURCE):
             if again:
                 built = built.exported_again(export_source(built)[0])
         return built

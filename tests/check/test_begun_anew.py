@@ -208,7 +208,7 @@ def test_no_process_is_started_when_the_minutes_are_spent_and_one_is_with_more(
     assert not world.is_alive
     world.left_s = 30.0
     assert server.ask(candidate(IN_PLACE)).how == "exit"
-    again = [(START, ""), (DESCRIBE, "in_place"), (CANDIDATE, "in_place")]
+    again = [(START, ""), (DESCRIBE, IN_PLACE), (CANDIDATE, IN_PLACE)]
     assert world.done[1:] == again
 
 

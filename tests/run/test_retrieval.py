@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from shrinkfx.check.oracle import Compiler, Limits, runs_to_be_sure
+from shrinkfx.check.server import WORKER
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.run import retrieval
 from shrinkfx.run.retrieval import retrieve, see_again
 from shrinkfx.run.session import JOURNAL
+from shrinkfx.run.unchanged import SCHEMA
 from shrinkfx.search.events import ignore
 from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
@@ -72,12 +75,16 @@ def test_candidate_that_only_fails_otherwise_shows_how() -> None:
     assert rate == 0.5
 
 
-def noted(folder: Path, failures: Sequence[Signature]) -> list[str]:
+def noted(
+    folder: Path, failures: Sequence[Signature], schema: int = SCHEMA
+) -> list[str]:
     """Leave the journal of a run behind that saw these, and return the digests."""
     digests = []
     with closing(Journal(folder / JOURNAL)) as journal:
         journal.note("run", {"options": {}})
-        journal.note("baseline", {"target": asdict(CRASH)})
+        options = asdict(CheckOptions())
+        target = {"target": asdict(CRASH), "rate": 1.0, "options": options}
+        journal.note("baseline", {**target, "schema": schema})
         for number, failure in enumerate(failures, 1):
             candidate = whole(chain("x", *["relu"] * number))
             outcome = Outcome.REPRODUCED if failure == CRASH else Outcome.DIFFERENT
@@ -101,6 +108,38 @@ def test_unknown_candidate_is_answered_with_those_there_are(tmp_path: Path) -> N
     assert target[:12] not in said
     assert "2 candidates begin so" in refusal(tmp_path, "")
     assert "give more digits" in refusal(tmp_path, "")
+
+
+def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
+    (digest,) = noted(tmp_path, [CRASH], SCHEMA - 1)
+    assert "another version of shrinkfx has written the journal" in refusal(
+        tmp_path, digest
+    )
+
+
+def test_candidate_is_run_with_the_options_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (digest,) = noted(tmp_path, [CRASH])
+    commands: list[Sequence[str]] = []
+
+    class Stopped(Exception):
+        """What is asked first has been asked."""
+
+    class Serves:
+        def ask(self, request: Request) -> Ending:
+            assert request.options == CheckOptions()
+            raise Stopped
+
+    @contextmanager
+    def server_for(options: Options, command: Sequence[str]) -> Iterator[Serves]:
+        commands.append(command)
+        yield Serves()
+
+    monkeypatch.setattr(retrieval, "server_for", server_for)
+    with pytest.raises(Stopped):
+        retrieve(Options(Path("model.pt2")), digest, tmp_path, ignore)
+    assert commands == [WORKER]
 
 
 def test_unknown_candidate_of_a_run_without_by_catch(tmp_path: Path) -> None:

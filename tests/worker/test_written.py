@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.choices import Printed
+from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
 from shrinkfx.worker import perform
@@ -29,16 +29,16 @@ class Plain(nn.Module):
 @pytest.mark.parametrize(
     ("dynamic", "form", "times"),
     [
-        (False, Printed.PROGRAM, 0),
-        (False, Printed.SOURCE, 1),
-        (True, Printed.PROGRAM, 1),
+        (False, CandidateForm.PROGRAM, 0),
+        (False, CandidateForm.SOURCE, 1),
+        (True, CandidateForm.PROGRAM, 1),
     ],
 )
 def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     dynamic: bool,
-    form: Printed,
+    form: CandidateForm,
     times: int,
 ) -> None:
     shapes = ({0: torch.export.Dim("batch", min=2)},) if dynamic else None
