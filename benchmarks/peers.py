@@ -27,6 +27,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 
 from peer_rows import Row, draw, ratios, read, show, write
@@ -85,10 +86,15 @@ def find_cases(options: argparse.Namespace, folder: Path) -> Iterator[Case]:
 
 
 def _repro(name: str, folder: Path) -> Case | None:
-    """Export a case of ``repros/``; those for CUDA are left to ``gpu.py``."""
+    """Export a case of ``repros/``; those for CUDA are left to ``gpu.py``.
+
+    Those with a model of a library that is not installed are left out.
+    """
     home = ROOT / "repros" / name
     expected = tomllib.loads((home / "expected.toml").read_text())
     if expected["device"] != "cpu":
+        return None
+    if "needs" in expected and find_spec(expected["needs"]) is None:
         return None
     model = folder / "models" / f"{name}.pt2"
     export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]

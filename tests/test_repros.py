@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -40,7 +41,8 @@ def test_there_are_cases() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
 def test_case_says_what_to_expect(case: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
-    assert set(expected) == KEYS | ({"sweep"} if case in SWEEPS else set())
+    own = {"sweep"} if case in SWEEPS else {"needs"} & set(expected)
+    assert set(expected) == KEYS | own
     assert (case / "make.py").is_file()
     assert expected["device"] in ("cpu", "cuda")
     assert not expected["preload"] or (case / expected["preload"]).is_file()
@@ -140,6 +142,9 @@ def test_case_is_found_by_a_sweep(case: Path, tmp_path: Path) -> None:
 
 
 def export(case: Path, model: Path) -> None:
+    needs = tomllib.loads((case / "expected.toml").read_text()).get("needs")
+    if needs and importlib.util.find_spec(needs) is None:
+        pytest.skip(f"its model is of {needs}: pip install -e '.[models]'")
     run("-W", "ignore", str(ROOT / "repros" / "export.py"), case.name, str(model))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shrinkfx.program.apply import apply
-from shrinkfx.program.edits import Bypass
+from shrinkfx.program.edits import Bypass, Drop
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
 from shrinkfx.strategies.bypass_operators import BypassOperators
@@ -29,13 +29,38 @@ def test_bypass_hands_on_the_operand_of_equal_type() -> None:
 
 def test_bypass_passes_over_operands_of_another_type() -> None:
     nodes: Nodes = {
-        "x": "",
+        "x": feed(value=HALVES),
         "half": operator("x", value=HALVES),
-        "back": "half",
-        "b": "back",
+        "up": "half",
+        "b": "up",
     }
     view = View(whole(skeleton(nodes)))
-    assert list(BypassOperators().propose(view)) == [Bypass("b", "back")]
+    assert list(BypassOperators().propose(view)) == [
+        Bypass("b", "up"),
+        Bypass("half", "x"),
+    ]
+
+
+def test_bypass_takes_what_is_above_operands_of_another_type() -> None:
+    nodes: Nodes = {
+        "x": "",
+        "a": "x",
+        "half": operator("a", value=HALVES),
+        "mask": operator("x", value=HALVES),
+        "mul": operator("half mask", value=HALVES),
+        "back": "mul",
+    }
+    edited = apply(whole(skeleton(nodes)), [Bypass("mul", "half")])
+    assert list(BypassOperators().propose(View(edited))) == [
+        Bypass("back", "a"),
+        Bypass("a", "x"),
+    ]
+
+
+def test_bypass_ends_at_what_comes_from_outside() -> None:
+    nodes: Nodes = {"x": "", "half": operator("x", value=HALVES), "back": "half"}
+    cut = apply(whole(skeleton(nodes)), [Drop(frozenset({"half"}))])
+    assert list(BypassOperators().propose(View(cut))) == []
 
 
 def test_bypass_offers_every_operand_that_fits_and_each_once() -> None:
