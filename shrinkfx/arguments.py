@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 from importlib import metadata
+from typing import NoReturn
 
 from shrinkfx.failure.signature import ANY, MEANING
 from shrinkfx.options import GUARD_PAGES
@@ -36,8 +39,20 @@ examples:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what may have been meant by an option that there is not."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized"):
+            known = list(self._option_string_actions)
+            for word in re.findall(r"(?<= )--[\w-]+", message):
+                for near in difflib.get_close_matches(word, known, n=1):
+                    message += f"\ndid you mean {near}?"
+        super().error(f"{message}\nall options: shrinkfx --help")
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="shrinkfx",
         allow_abbrev=False,
         usage="shrinkfx MODEL.pt2 [options]\n       shrinkfx --resume DIR",

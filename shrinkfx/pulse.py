@@ -33,7 +33,7 @@ class Pulse:
         """Learn from an event what goes on now."""
         match event:
             case Begun(_, model):
-                self._doing = f"loading {model}"
+                self._doing = f"starting PyTorch for {model}"
             case Doing(text):
                 self._doing = text
             case Started(operators):

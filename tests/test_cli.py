@@ -98,6 +98,8 @@ LONG = "a" * 300
         (["--strategies", ""], "--list-strategies"),
         (["--strategies", ","], "--list-strategies"),
         (["--unti", "assert"], "unrecognized arguments"),
+        (["--untill", "assert"], "did you mean --until?"),
+        (["--max-minutes", "two"], "all options: shrinkfx --help"),
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
         (["--beyond-ranges"], "--beyond-ranges is for a sweep"),

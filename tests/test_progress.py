@@ -92,7 +92,7 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
         spoken.set()
 
     events: list[tuple[Event, str]] = [
-        (Begun("reduce", "m.pt2"), "0 min: loading m.pt2"),
+        (Begun("reduce", "m.pt2"), "0 min: starting PyTorch for m.pt2"),
         (Doing("running it"), "0 min: running it"),
         (Started(65, None), "0 min: running it, 65 operators"),
         (EVENTS[2], "0 min: running it, 65 operators after check 1"),

@@ -41,7 +41,7 @@ def require_program(path: Path) -> None:
     """
     names = _names(path, "give the path of a .pt2", _SAVE)
     if names is None:
-        reason = "is no .pt2: that is a zip archive"
+        reason = "is no .pt2, which is a zip archive"
         raise LoadError(str(path), reason, _SAVE)
     if "serialized_exported_program.json" in names:
         reason = "has the format of torch 2.7 and before"

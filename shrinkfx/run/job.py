@@ -89,7 +89,7 @@ class Job:
         Raises:
             LoadError: it cannot be loaded, or kills the process that loads it.
         """
-        self._doing(f"loading {self.options.model.name}")
+        self._doing(f"starting PyTorch and reading {self.options.model.name}")
         settings = _settings(self.options)
         settings["environment"] = {**(variables or {}), **self.options.environment}
         with _blaming_files(self.options):

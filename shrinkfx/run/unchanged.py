@@ -106,7 +106,7 @@ def find_unchanged(original: Original) -> Unchanged:
         require_same_versions(job, server, known)
         found = Unchanged.from_json(known)
         job.meters["baseline"].cpu_seconds += known["cpu_seconds"]
-        job.note(f"baseline: {found.base.target.text} (as the journal says)")
+        job.note(f"baseline: {found.base.target} (as the journal says)")
     job.budget.keep(known["check_s"] if known else found.base.seconds)
     return found
 
