@@ -148,6 +148,8 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 import torch
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.backends import aoti, runtime_object
 
 if sys.argv[2:]:
@@ -161,10 +163,10 @@ args = torch.randn(5, 4), torch.randn(4, 4)
 sizes = {"x": {0: torch.export.Dim("rows", min=2)}, "y": {}}
 exported = torch.export.export(Model(), args, dynamic_shapes=sizes)
 results = []
-for build in ("fast", "stock"):
+for build in Build:
     folder = Path(sys.argv[1]) / build
     folder.mkdir()
-    package = aoti.build_once(exported, folder, {}, {"build": build})
+    package = aoti.build_once(exported, folder, {}, CheckOptions(build=build))
     results.append(aoti.load(package)(*args))
 for fast, stock in zip(*results, strict=True):
     assert torch.equal(fast, stock)

@@ -200,9 +200,11 @@ import sys
 from pathlib import Path
 import torch
 from torch import nn
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.backends import aoti, constants
 from shrinkfx.worker.values import run_eager
-from shrinkfx.worker.given import Inputs
+from shrinkfx.worker.model import Inputs
 
 constants.MANY_BYTES = 1
 
@@ -225,12 +227,12 @@ args = (torch.randn(5, 6),)
 exported = torch.export.export(Model(), args)
 inputs = Inputs(args, {})
 home = Path(sys.argv[1])
-for build, kept in (("stock", None), ("fast", "kept"), ("fast", "kept")):
+for build, kept in ((Build.STOCK, None), (Build.FAST, "kept"), (Build.FAST, "kept")):
     folder = home / f"{build}-{len(list(home.iterdir()))}"
     folder.mkdir()
     path = str(home / f"{kept}.pt2") if kept else None
-    arguments = {"build": build, "weights": "beside", "package": path}
-    package = aoti.build_once(exported, folder, {}, arguments)
+    options = CheckOptions(build=build, weights=Weights.BESIDE, package=path)
+    package = aoti.build_once(exported, folder, {}, options)
     assert package.weights, "they were put inside"
     compiled = aoti.load(package)
     for calls in (1, 2):
