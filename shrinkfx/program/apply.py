@@ -86,9 +86,8 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
             fed = inputs & set(candidate.inputs)
             return Merge(fed) if len(fed) > 1 else None
         case Specialise(size, how):
-            return (
-                edit if how in candidate.dynamic_sizes.sizings().get(size, ()) else None
-            )
+            sizings = candidate.dynamic_sizes.sizings()
+            return edit if how in sizings.get(size, ()) else None
 
 
 def _require_kept(candidate: Candidate, nodes: Iterable[str]) -> None:

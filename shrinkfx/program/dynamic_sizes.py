@@ -16,7 +16,7 @@ from shrinkfx.program.skeleton import FreeSize, Role, Skeleton
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """The sizes of a candidate that are not fixed, and what has been become of them.
+    """The sizes of a candidate that are not fixed, and what has become of them.
 
     Attributes:
         known: what the program tells of each size, by how shapes spell it.
