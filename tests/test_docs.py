@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from printable import is_part_of_a_printable, is_printable
 
-from shrinkfx.arguments import EXIT_CODES, make_parser
+from shrinkfx.cli.parser import EXIT_CODES, make_parser
+from shrinkfx.cli.progress import NAMES
+from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
-from shrinkfx.progress import NAMES
 from shrinkfx.report.summary import Sizes
 from shrinkfx.report.sweep import table
-from shrinkfx.search.events import Event
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import ShrinkfxError
+from shrinkfx.events import Caught, Listener, Seen
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options import Options, Reduction
 from shrinkfx.report.output import Written
@@ -25,7 +26,6 @@ from shrinkfx.run.result import Verified, conclude, sum_up
 from shrinkfx.run.session import at_work, finish, how_to_go_on
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.verifying import Verification
-from shrinkfx.search.events import Caught, Listener, Seen
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:

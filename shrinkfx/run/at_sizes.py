@@ -13,12 +13,12 @@ from shrinkfx.errors import NotReproducible, UsageError, WorkerError
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.host_memory import available_bytes
 from shrinkfx.options import Sweeping
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
-from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S

@@ -14,10 +14,10 @@ from shrinkfx.check.lasting import LastingServer
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.server import WORKER, Server
 from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.events import Doing, Listener, Noted
+from shrinkfx.host_memory import available_bytes
 from shrinkfx.options import Options
-from shrinkfx.run.free_memory import available_bytes
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.events import Doing, Listener, Noted
 from shrinkfx.search.journal import Journal
 
 logger = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from shrinkfx.errors import (
     StrategyError,
     WorkerError,
 )
+from shrinkfx.events import Started
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply
@@ -24,7 +25,6 @@ from shrinkfx.run.job import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.events import Started
 from shrinkfx.search.forms import FormSearch
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose

@@ -12,6 +12,7 @@ from shrinkfx.check.baseline import describe
 from shrinkfx.check.oracle import Compiler, RepeatedOracle
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import UsageError
+from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
@@ -28,7 +29,6 @@ from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.session import JOURNAL
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
-from shrinkfx.search.events import Listener
 from shrinkfx.search.journal import Asked, Journal
 
 _SETTINGS = (

@@ -11,6 +11,7 @@ from typing import Any
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
+from shrinkfx.events import Failed, Listener, Spanned, Tried
 from shrinkfx.failure.classify import first_line
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
@@ -21,7 +22,6 @@ from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.session import JOURNAL, at_work, finish
 from shrinkfx.run.swept import Searched, Swept, conclude
-from shrinkfx.search.events import Failed, Listener, Spanned, Tried
 from shrinkfx.search.examples import Example, Examples
 from shrinkfx.search.journal import SweepJournal
 from shrinkfx.search.settle import settle_outside, so_far

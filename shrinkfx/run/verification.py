@@ -12,6 +12,7 @@ from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.events import Listener, Noted
 from shrinkfx.failure.interpreted import what_need_not_show
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.transcript import AT_ITS_END
@@ -21,7 +22,6 @@ from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.job import limits_of
-from shrinkfx.search.events import Listener, Noted
 
 TIMEOUT_S = 600.0
 """Seconds that a repro may take without ``timeout_s``."""

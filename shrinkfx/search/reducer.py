@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.events import Checked, Listener, Stepped, ignore
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply, left_of
@@ -19,7 +20,6 @@ from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import NOBODY
 from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.events import Checked, Listener, Stepped, ignore
 from shrinkfx.search.journal import Journal
 from shrinkfx.search.judges import Judge
 from shrinkfx.search.odds import Odds

@@ -11,6 +11,7 @@ from doubles import asked_of
 
 from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
+from shrinkfx.events import ignore
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
@@ -18,7 +19,6 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
 from shrinkfx.run.at_sizes import Runner
 from shrinkfx.run.job import Job
-from shrinkfx.search.events import ignore
 from shrinkfx.search.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))

@@ -12,12 +12,12 @@ from doubles import Arguments, FakeServer
 
 from shrinkfx.check.server import Server
 from shrinkfx.errors import UsageError
+from shrinkfx.events import ignore
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.run.job import Job
 from shrinkfx.run.observe import find_subject
-from shrinkfx.search.events import ignore
 from shrinkfx.testing import chain
 from shrinkfx.validation import require_sense
 

@@ -11,6 +11,7 @@ import pytest
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import StorageError, WorkerError
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
@@ -24,7 +25,6 @@ from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import Event, Noted
 from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 

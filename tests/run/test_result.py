@@ -13,6 +13,7 @@ from doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.check.server import GUARDED_WORKER
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
@@ -24,7 +25,6 @@ from shrinkfx.run.job import Job
 from shrinkfx.run.memory import Memory
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import Event, Noted
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu"))

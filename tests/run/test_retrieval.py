@@ -14,6 +14,7 @@ import pytest
 from shrinkfx.check.oracle import Compiler, Limits, runs_to_be_sure
 from shrinkfx.check.server import WORKER
 from shrinkfx.errors import UsageError
+from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.options import Options
@@ -23,7 +24,6 @@ from shrinkfx.run import retrieval
 from shrinkfx.run.retrieval import retrieve, see_again
 from shrinkfx.run.session import JOURNAL
 from shrinkfx.run.unchanged import SCHEMA
-from shrinkfx.search.events import ignore
 from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 

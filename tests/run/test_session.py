@@ -27,6 +27,7 @@ from shrinkfx.errors import (
     UsageError,
     WorkerError,
 )
+from shrinkfx.events import ignore
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.run.session import (
     at_work,
@@ -36,7 +37,6 @@ from shrinkfx.run.session import (
     resumed,
 )
 from shrinkfx.run.taken import taken
-from shrinkfx.search.events import ignore
 from shrinkfx.search.journal import Journal
 
 NOTHING_NEW = Options(Path())

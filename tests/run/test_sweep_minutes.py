@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import ignore
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
@@ -29,7 +30,6 @@ from shrinkfx.protocol.tasks import (
 from shrinkfx.run.job import Job
 from shrinkfx.run.sweep import run_sweep
 from shrinkfx.run.swept import Swept
-from shrinkfx.search.events import ignore
 
 SPACE = Space((Symbol("n", 2, 64, 6),))
 WRONG = {"difference": {"what": "values", "text": "wrong"}}

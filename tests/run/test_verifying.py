@@ -17,6 +17,7 @@ from doubles import Arguments, FakeServer, written
 from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
@@ -33,7 +34,6 @@ from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.verifying import Verification
-from shrinkfx.search.events import Event, Noted
 from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, needs, whole
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Checked, Event, Stepped
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -17,7 +18,6 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.events import Checked, Event, Stepped
 from shrinkfx.search.forms import FormSearch
 from shrinkfx.search.journal import Journal
 from shrinkfx.search.judges import Judge, steps_back

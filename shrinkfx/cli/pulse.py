@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from shrinkfx.search.events import Begun, Checked, Doing, Event, Started, Tried
+from shrinkfx.events import Begun, Checked, Doing, Event, Started, Tried
 
 EVERY_S = 60.0
 

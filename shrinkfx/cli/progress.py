@@ -10,9 +10,10 @@ from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
+from shrinkfx.cli.pulse import Pulse
+from shrinkfx.cli.streams import silence
 from shrinkfx.errors import UsageError
-from shrinkfx.pulse import Pulse
-from shrinkfx.search.events import (
+from shrinkfx.events import (
     Begun,
     Caught,
     Checked,
@@ -26,7 +27,6 @@ from shrinkfx.search.events import (
     Stepped,
     Tried,
 )
-from shrinkfx.streams import silence
 
 SCHEMA = 1
 """Of the lines of ``--json``; fields are added without another number."""

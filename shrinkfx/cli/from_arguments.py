@@ -6,7 +6,7 @@ import argparse
 import ast
 from pathlib import Path
 
-from shrinkfx.arguments import make_parser
+from shrinkfx.cli.parser import make_parser
 from shrinkfx.errors import UsageError
 from shrinkfx.options import Options, Sweeping
 

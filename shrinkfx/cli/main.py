@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 from shrinkfx import api
-from shrinkfx.arguments import make_parser
+from shrinkfx.cli.from_arguments import options_of, refuse_beside_resume, refuse_empty
+from shrinkfx.cli.parser import make_parser
+from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
+from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import Finished, ShrinkfxError
-from shrinkfx.parsed import options_of, refuse_beside_resume, refuse_empty
-from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
-from shrinkfx.search.events import Ended, Event, Listener
+from shrinkfx.events import Ended, Event, Listener
 from shrinkfx.search.strategy import available
-from shrinkfx.streams import lenient, open_closed
 
 _SHOWN = 3
 """By-catch that is printed; ``summary.json`` has all."""
