@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from shrinkfx.failure.threads import has_words, is_of_any_thread
+from shrinkfx.failure.readers.threads import has_words, is_of_any_thread
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 

@@ -10,7 +10,7 @@ from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.sanitizer import MemoryReport, parse
+from shrinkfx.failure.readers.asan import MemoryReport, parse
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate

@@ -13,9 +13,9 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.events import Listener, Noted
-from shrinkfx.failure.interpreted import what_need_not_show
+from shrinkfx.failure.readers.interpreter import what_need_not_show
+from shrinkfx.failure.readers.script import AT_ITS_END
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.failure.transcript import AT_ITS_END
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe

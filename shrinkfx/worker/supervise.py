@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shrinkfx.failure.transcript import name_frame
+from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.own_time import OwnTime
 from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.answers import Ending

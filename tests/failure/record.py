@@ -33,8 +33,8 @@ from cases import FAMILIES, Case  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
 from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
+from shrinkfx.failure.readers.script import as_check  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
-from shrinkfx.failure.transcript import as_check  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
 from shrinkfx.protocol.answers import Ending, Ready  # noqa: E402

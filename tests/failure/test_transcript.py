@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import MEMORY, Kind, Stage
-from shrinkfx.failure.transcript import (
+from shrinkfx.failure.readers.script import (
     AT_ITS_END,
     CANNOT_TELL,
     as_check,
     frames_of_death,
     name_frame,
 )
+from shrinkfx.failure.signature import MEMORY, Kind, Stage
 from shrinkfx.protocol.answers import Ending
 
 SCRIPT = """\

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.failure.classify import observe
+from shrinkfx.failure.readers.threads import in_order
 from shrinkfx.failure.signature import Kind
-from shrinkfx.failure.threads import in_order
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.worker import last_words
 
