@@ -22,7 +22,7 @@ from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.report.output import output_folder
 from shrinkfx.run.session import content_of
 from shrinkfx.run.swept import Finding, Swept
-from shrinkfx.search.examples import Found
+from shrinkfx.sweep.examples import Found
 from shrinkfx.testing import PLANTED, chain, whole
 
 

@@ -14,6 +14,7 @@ from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.host_memory import available_bytes
+from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.options import Sweeping
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.protocol.choices import Backend, Guard, Probe
@@ -24,8 +25,7 @@ from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.session import content_of
 from shrinkfx.run.unchanged import has_begun
-from shrinkfx.search.examples import Example, judge_example
-from shrinkfx.search.journal import SweepJournal
+from shrinkfx.sweep.examples import Example, judge_example
 
 EXAMPLES = 200
 MAX_ELEMENTS = 1 << 22

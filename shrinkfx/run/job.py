@@ -16,9 +16,9 @@ from shrinkfx.check.server import WORKER, Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.host_memory import available_bytes
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.journal import Journal
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.journal.journal import Asked, Journal
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
@@ -29,7 +30,6 @@ from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.session import JOURNAL
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
-from shrinkfx.search.journal import Asked, Journal
 
 _SETTINGS = (
     *("inductor", "environment", "device", "backend", "arch"),

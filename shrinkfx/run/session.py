@@ -28,13 +28,13 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.events import Listener
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.report.files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
 from shrinkfx.run.job import Job
 from shrinkfx.run.settings import inherited
 from shrinkfx.run.taken import taken
-from shrinkfx.search.journal import Journal
 
 JOURNAL = "journal.sqlite"
 

@@ -13,6 +13,7 @@ from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.events import Failed, Listener, Spanned, Tried
 from shrinkfx.failure.classify import first_line
+from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.protocol.tasks import FindSpace
@@ -22,9 +23,8 @@ from shrinkfx.run.memory import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.session import JOURNAL, at_work, finish
 from shrinkfx.run.swept import Searched, Swept, conclude
-from shrinkfx.search.examples import Example, Examples
-from shrinkfx.search.journal import SweepJournal
-from shrinkfx.search.settle import settle_outside, so_far
+from shrinkfx.sweep.examples import Example, Examples
+from shrinkfx.sweep.minimise import settle_outside, so_far
 
 
 def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
@@ -110,7 +110,7 @@ def _search(
 ) -> Searched:
     # Not above: it imports Hypothesis, which asks for the current folder at once, so
     # that where that is gone there would be no telling.
-    from shrinkfx.search.shapes import Plan, sweep
+    from shrinkfx.sweep.hunt import Plan, sweep
 
     space, count, seed = runner.space, settings["examples"], settings["seed"]
 

@@ -15,7 +15,7 @@ from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
 from shrinkfx.run.at_sizes import Runner
 from shrinkfx.run.job import Job
-from shrinkfx.search.examples import Answer, Example, Examples, Found
+from shrinkfx.sweep.examples import Answer, Example, Examples, Found
 
 
 @dataclass(frozen=True)

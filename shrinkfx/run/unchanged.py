@@ -15,13 +15,13 @@ from shrinkfx.check.server import Server
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
 from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.job import Job
 from shrinkfx.run.memory import guard
-from shrinkfx.search.journal import Journal
 
 SCHEMA = 2
 """Of what the journal says of the unchanged program; no other one is read."""

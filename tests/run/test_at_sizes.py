@@ -19,7 +19,7 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
 from shrinkfx.run.at_sizes import Runner
 from shrinkfx.run.job import Job
-from shrinkfx.search.examples import Answer
+from shrinkfx.sweep.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))
 SETTINGS = {"until": "any", "seed": 0, "guard_pages": False, "ranges": "inside"}

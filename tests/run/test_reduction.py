@@ -13,6 +13,7 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import StorageError, WorkerError
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -25,7 +26,6 @@ from shrinkfx.report.summary import Sizes
 from shrinkfx.run.job import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))

@@ -17,6 +17,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
@@ -24,7 +25,6 @@ from shrinkfx.run import retrieval
 from shrinkfx.run.retrieval import retrieve, see_again
 from shrinkfx.run.session import JOURNAL
 from shrinkfx.run.unchanged import SCHEMA
-from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))

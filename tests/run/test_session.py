@@ -28,6 +28,7 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import ignore
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.run.session import (
     at_work,
@@ -37,7 +38,6 @@ from shrinkfx.run.session import (
     resumed,
 )
 from shrinkfx.run.taken import taken
-from shrinkfx.search.journal import Journal
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")

@@ -19,6 +19,7 @@ from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -34,7 +35,6 @@ from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.verifying import Verification
-from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))

@@ -30,9 +30,9 @@ from hypothesis.errors import Unsatisfiable
 
 from shrinkfx import scratch
 from shrinkfx.program.sizes import Sizes, Space
-from shrinkfx.search.examples import Answer, Example, Examples, Found
-from shrinkfx.search.nearest import Grid
-from shrinkfx.search.settle import is_smallest, settle
+from shrinkfx.sweep.boundary import Grid
+from shrinkfx.sweep.examples import Answer, Example, Examples, Found
+from shrinkfx.sweep.minimise import is_smallest, settle
 
 _BLOCKS = (16, 32, 64, 128, 256, 1024)
 _PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)

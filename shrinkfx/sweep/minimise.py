@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shrinkfx.program.sizes import Sizes
-from shrinkfx.search.examples import Answer, Examples, Found
-from shrinkfx.search.nearest import Grid, leap, lower, nearest_pass
+from shrinkfx.sweep.boundary import Grid, leap, lower, nearest_pass
+from shrinkfx.sweep.examples import Answer, Examples, Found
 
 CONFIRMATIONS = 2
 """Further runs of the smallest failing sizes."""

@@ -13,11 +13,11 @@ from typing import Any
 from shrinkfx.errors import ShrinkfxError, StorageError, WorkerError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.journal.database import Database, boot_id
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.sizes import Sizes
 from shrinkfx.protocol.choices import Build
-from shrinkfx.search.database import Database, boot_id
-from shrinkfx.search.examples import Answer, Example
+from shrinkfx.sweep.examples import Answer, Example
 
 _TRIES = 2
 """Times that a question may fail to end before there is no answer to it."""
