@@ -32,8 +32,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "worker")]
 
 from healthy_models import MODELS  # noqa: E402 - found through the line above
 
+from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402

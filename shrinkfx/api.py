@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from shrinkfx.check.files import require_script
+from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.failure.signature import Kind

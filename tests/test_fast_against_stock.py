@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.apply import apply

@@ -13,7 +13,7 @@ from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check import second_look
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline import describe
+from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import SERVER_DIED, observe

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.events import Caught, Listener, Seen
 from shrinkfx.failure.blame import Suspect

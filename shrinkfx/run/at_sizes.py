@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, UsageError, WorkerError
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import ANY

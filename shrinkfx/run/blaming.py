@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.check.blaming import interrogate
+from shrinkfx.check.localise import interrogate
 from shrinkfx.failure.blame import Evidence, suspects, ties
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.run.building import choose_build

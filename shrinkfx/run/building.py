@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx import scratch
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.server import Server
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.protocol.choices import Backend, CandidateForm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from shrinkfx.check.baseline import describe
+from shrinkfx.check.baseline.stock import describe
 from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate

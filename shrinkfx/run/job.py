@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.busy import Busyness
-from shrinkfx.check.lasting import LastingServer
+from shrinkfx.check.client.restarting import LastingServer
+from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
-from shrinkfx.check.server import WORKER, Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.host_memory import available_bytes

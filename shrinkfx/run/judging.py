@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shrinkfx.check.guarding import in_words, seen_plainly
+from shrinkfx.check.baseline.with_guard_pages import in_words, seen_plainly
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.program.candidate import Candidate

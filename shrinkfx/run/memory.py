@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shrinkfx.check.baseline import describe
-from shrinkfx.check.guarding import Guarding, find_guarding, in_words, seen_plainly
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.check.baseline.with_guard_pages import (
+    Guarding,
+    find_guarding,
+    in_words,
+    seen_plainly,
+)
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import MemoryReport, parse

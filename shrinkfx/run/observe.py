@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.patience import time_limit
-from shrinkfx.check.server import Server
+from shrinkfx.check.time_limit import time_limit
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate

@@ -17,8 +17,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from shrinkfx import scratch
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Asks, Limits, Meter
-from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.beside import Beside
 from shrinkfx.protocol.requests import Request

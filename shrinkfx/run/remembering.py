@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from shrinkfx.check.builds import Builds
+from shrinkfx.check.baseline.with_guard_pages import Guarding
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
-from shrinkfx.check.guarding import Guarding
+from shrinkfx.check.fast_builds import Builds
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.patience import Patience
-from shrinkfx.check.server import Server
+from shrinkfx.check.time_limit import Patience
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.baseline import describe
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Compiler, RepeatedOracle
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx import scratch
-from shrinkfx.check.leftovers import clear_leftovers
-from shrinkfx.check.server import REMOVED
+from shrinkfx.check.client.orphans import clear_leftovers
+from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from shrinkfx.check.baseline import Baseline, baseline, describe
+from shrinkfx.check.baseline.on_interpreter import probe_baseline
+from shrinkfx.check.baseline.stock import Baseline, baseline, describe
+from shrinkfx.check.baseline.with_guard_pages import Guarding
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
-from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.probing import probe_baseline
-from shrinkfx.check.server import Server
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.check.baseline import describe
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.events import Listener, Noted
 from shrinkfx.failure.readers.interpreter import what_need_not_show

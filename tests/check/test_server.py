@@ -17,7 +17,7 @@ import pytest
 from doubles import request_of
 
 from shrinkfx import scratch
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Ending
@@ -355,7 +355,7 @@ def test_server_leaves_no_directory_when_its_command_is_missing(
 PARENT = """
 import sys
 from pathlib import Path
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 
@@ -375,7 +375,7 @@ STUBBORN_PARENT = """
 import signal
 import sys
 from pathlib import Path
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 
@@ -513,7 +513,7 @@ def test_server_leaves_nothing_when_its_parent_is_killed_while_loading(
 ) -> None:
     note = tmp_path / "note"
     code = (
-        "import sys; from shrinkfx.check.server import Server; "
+        "import sys; from shrinkfx.check.client.server import Server; "
         "Server(command=[sys.executable, *sys.argv[1:]])"
     )
     process = run(code, vices, "--loads-for-ever", note)

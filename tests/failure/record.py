@@ -30,8 +30,8 @@ torch.set_num_threads(1)  # a pool that cases start would not survive a fork
 
 from cases import FAMILIES, Case  # noqa: E402
 
+from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.readers.script import as_check  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402

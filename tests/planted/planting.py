@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.events import ignore
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options import Options

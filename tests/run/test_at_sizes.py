@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from doubles import asked_of
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
 from shrinkfx.events import ignore
 from shrinkfx.options import Options

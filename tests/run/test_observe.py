@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from doubles import Arguments, FakeServer
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
 from shrinkfx.options import Options

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from doubles import Arguments, FakeServer
 
+from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.check.server import GUARDED_WORKER
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import Compiler, Limits, runs_to_be_sure
-from shrinkfx.check.server import WORKER
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage

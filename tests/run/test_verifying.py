@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from doubles import Arguments, FakeServer, written
 
-from shrinkfx.check.guarding import Guarding
+from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.events import Event, Noted

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from zoo import export
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
 from shrinkfx.options import Options
 from shrinkfx.protocol.requests import Setup

@@ -18,9 +18,9 @@ from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from shrinkfx import scratch
-from shrinkfx.check import stranger
-from shrinkfx.check.interrupts import held_interrupt
-from shrinkfx.check.leftovers import kill_marked, new_mark
+from shrinkfx.check.client import bare_environment
+from shrinkfx.check.client.interrupts import held_interrupt
+from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
@@ -320,7 +320,9 @@ def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     given = dict(os.environ)
     if extra is None:
-        given = stranger.environment(dict(given.items() - tuning(given).items()))
+        given = bare_environment.environment(
+            dict(given.items() - tuning(given).items())
+        )
     fixed = {
         "PYTHONPATH": os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",

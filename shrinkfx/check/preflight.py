@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shrinkfx.check.listing import require_one_meaning
+from shrinkfx.check.zip_listing import require_one_meaning
 from shrinkfx.errors import LoadError
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"

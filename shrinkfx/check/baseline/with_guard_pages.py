@@ -9,7 +9,7 @@ from typing import Any
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline import describe
+from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import ENOUGH, Compiler
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for

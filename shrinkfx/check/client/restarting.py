@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.server import REMOVED, Server
+from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import GraphForm

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
+from shrinkfx.check.baseline.runs import PATIENCE, Bounds, Runs
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,
     Compiler,
     runs_to_be_sure,
 )
-from shrinkfx.check.runs import PATIENCE, Bounds, Runs
-from shrinkfx.check.sanity import may_be_the_inputs, other_cause
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline import Baseline, describe
+from shrinkfx.check.baseline.stock import Baseline, describe
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
