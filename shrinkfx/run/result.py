@@ -16,7 +16,7 @@ from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
-from shrinkfx.report.files import draft_of, publish
+from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.repro import DATA

@@ -30,7 +30,7 @@ from shrinkfx.errors import (
 from shrinkfx.events import Listener
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
-from shrinkfx.report.files import DRAFT
+from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
 from shrinkfx.run.job import Job
 from shrinkfx.run.settings import inherited
