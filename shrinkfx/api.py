@@ -14,12 +14,12 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.protocol.choices import ARCHS, Backend, Build
 from shrinkfx.run import run
-from shrinkfx.run.retrieval import Retrieved
-from shrinkfx.run.retrieval import retrieve as retrieve_from
-from shrinkfx.run.session import begun, resumed
-from shrinkfx.run.sweep import run_sweep
-from shrinkfx.run.swept import Swept
-from shrinkfx.run.verification import Confirmed, confirm
+from shrinkfx.run.folder import begun, resumed
+from shrinkfx.run.retrieve import Retrieved
+from shrinkfx.run.retrieve import retrieve as retrieve_from
+from shrinkfx.run.sweep.conclude import Swept
+from shrinkfx.run.sweep.pipeline import run_sweep
+from shrinkfx.run.verify import Confirmed, confirm
 from shrinkfx.validation import (
     require_budget,
     require_files,

@@ -20,8 +20,8 @@ from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.report.output import output_folder
-from shrinkfx.run.session import content_of
-from shrinkfx.run.swept import Finding, Swept
+from shrinkfx.run.folder import content_of
+from shrinkfx.run.sweep.conclude import Finding, Swept
 from shrinkfx.sweep.examples import Found
 from shrinkfx.testing import PLANTED, chain, whole
 

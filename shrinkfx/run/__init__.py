@@ -16,16 +16,16 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.options import Options, Reduction
 from shrinkfx.report.output import Written
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.job import INTERRUPTED, Job, server_for
+from shrinkfx.run.confirm import Verification
+from shrinkfx.run.context import INTERRUPTED, Job, server_for
+from shrinkfx.run.folder import at_work, finish, how_to_go_on
 from shrinkfx.run.kept import result_of
-from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.reduction import Found, reduce
-from shrinkfx.run.remembering import recall_subject
 from shrinkfx.run.result import Verified, conclude, sum_up
-from shrinkfx.run.session import at_work, finish, how_to_go_on
+from shrinkfx.run.resume import recall_subject
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verifying import Verification
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:

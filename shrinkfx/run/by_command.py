@@ -18,7 +18,7 @@ from shrinkfx.protocol.choices import Backend, CandidateForm
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.result import Result, Verified, about, counted
 from shrinkfx.run.settings import to_ask_about

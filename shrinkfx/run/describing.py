@@ -15,7 +15,7 @@ from shrinkfx.failure.readers.script import frames_of_death
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.tasks import Describe
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 
 
 @dataclass(frozen=True)

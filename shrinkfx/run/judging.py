@@ -9,7 +9,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.judges import Judge

@@ -15,11 +15,11 @@ from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import can_build_fast, place_of_weights
-from shrinkfx.run.cutting import in_a_form_that_fails
+from shrinkfx.run.build import can_build_fast, place_of_weights
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.job import Job
+from shrinkfx.run.form import in_a_form_that_fails
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import Original, find_unchanged
 

@@ -21,7 +21,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.summary import DIGITS, ByCatch, gather
-from shrinkfx.run.job import INTERRUPTED, Job
+from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch

@@ -26,8 +26,8 @@ from shrinkfx.report.summary import (
     summarise,
     write_summary,
 )
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import Memory
+from shrinkfx.run.context import Job
+from shrinkfx.run.memory_error import Memory
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.settings import inherited, to_ask_about

@@ -19,9 +19,9 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
 from shrinkfx.protocol.tasks import SaveCandidate
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import guard
+from shrinkfx.run.memory_error import guard
 
 SCHEMA = 2
 """Of what the journal says of the unchanged program; no other one is read."""

@@ -13,7 +13,7 @@ from shrinkfx.events import ignore
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject

@@ -18,9 +18,9 @@ from shrinkfx.events import Checked, Event
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder import at_work
 from shrinkfx.run.observe import find_subject
-from shrinkfx.run.session import at_work
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.reducer import Reducer
 

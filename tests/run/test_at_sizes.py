@@ -17,8 +17,8 @@ from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
-from shrinkfx.run.at_sizes import Runner
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
+from shrinkfx.run.sweep.at_sizes import Runner
 from shrinkfx.sweep.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))

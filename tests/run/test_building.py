@@ -18,8 +18,8 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import MANY_BYTES, Build, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import choose_build, place_of_weights
-from shrinkfx.run.job import Job
+from shrinkfx.run.build import choose_build, place_of_weights
+from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import FLOATS, chain, whole
 

@@ -20,7 +20,7 @@ from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteC
 from shrinkfx.report.running import SAVED
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.by_command import verify_by_command
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.result import Result, Verified, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole

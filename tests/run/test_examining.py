@@ -16,9 +16,9 @@ from shrinkfx.events import Noted
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
 from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.job import Job
 from shrinkfx.testing import chain
 
 MIX, ROLL = "mix (my.mix.default)", "roll (my.roll.default)"

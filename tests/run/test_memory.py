@@ -18,8 +18,8 @@ from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import Memory, examine, wants_guard_pages
+from shrinkfx.run.context import Job
+from shrinkfx.run.memory_error import Memory, examine, wants_guard_pages
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu", "tanh"))

@@ -30,8 +30,8 @@ from shrinkfx.protocol.tasks import (
     WriteCandidate,
 )
 from shrinkfx.run import run
-from shrinkfx.run.job import Job
-from shrinkfx.run.session import resumed
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder import resumed
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))

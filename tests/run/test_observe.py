@@ -16,7 +16,7 @@ from shrinkfx.events import ignore
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.testing import chain
 from shrinkfx.validation import require_sense

@@ -26,7 +26,7 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.header import About
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.preloading import (
     MAX_QUESTIONS,
     Effect,

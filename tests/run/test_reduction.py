@@ -23,7 +23,7 @@ from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole

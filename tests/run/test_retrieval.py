@@ -21,9 +21,9 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.run import retrieval
-from shrinkfx.run.retrieval import retrieve, see_again
-from shrinkfx.run.session import JOURNAL
+from shrinkfx.run import retrieve
+from shrinkfx.run.folder import JOURNAL
+from shrinkfx.run.retrieve import retrieve, see_again
 from shrinkfx.run.unchanged import SCHEMA
 from shrinkfx.testing import chain, whole
 
@@ -136,7 +136,7 @@ def test_candidate_is_run_with_the_options_of_its_run(
         commands.append(command)
         yield Serves()
 
-    monkeypatch.setattr(retrieval, "server_for", server_for)
+    monkeypatch.setattr(retrieve, "server_for", server_for)
     with pytest.raises(Stopped):
         retrieve(Options(Path("model.pt2")), digest, tmp_path, ignore)
     assert commands == [WORKER]

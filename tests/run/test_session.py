@@ -30,14 +30,14 @@ from shrinkfx.errors import (
 from shrinkfx.events import ignore
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options, Sweeping
-from shrinkfx.run.session import (
+from shrinkfx.run.folder import (
     at_work,
     begun,
     finish,
     how_to_go_on,
     resumed,
 )
-from shrinkfx.run.taken import taken
+from shrinkfx.run.folder_lock import taken
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")

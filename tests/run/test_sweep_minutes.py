@@ -27,9 +27,9 @@ from shrinkfx.protocol.tasks import (
     SaveInputs,
     Task,
 )
-from shrinkfx.run.job import Job
-from shrinkfx.run.sweep import run_sweep
-from shrinkfx.run.swept import Swept
+from shrinkfx.run.context import Job
+from shrinkfx.run.sweep.conclude import Swept
+from shrinkfx.run.sweep.pipeline import run_sweep
 
 SPACE = Space((Symbol("n", 2, 64, 6),))
 WRONG = {"difference": {"what": "values", "text": "wrong"}}

@@ -29,12 +29,12 @@ from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.job import Job
+from shrinkfx.run.confirm import Verification
+from shrinkfx.run.context import Job
 from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verifying import Verification
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))

@@ -20,7 +20,7 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
 from shrinkfx.options import Options
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.run.job import server_for
+from shrinkfx.run.context import server_for
 from shrinkfx.worker.load import load, preload
 
 

@@ -20,10 +20,10 @@ from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder import content_of
+from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.session import content_of
 from shrinkfx.run.unchanged import has_begun
 from shrinkfx.sweep.examples import Example, judge_example
 

@@ -10,10 +10,10 @@ from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import GraphForm
-from shrinkfx.run.blaming import with_suspects
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
-from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
+from shrinkfx.run.suspects import with_suspects
 
 logger = logging.getLogger(__name__)
 

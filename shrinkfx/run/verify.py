@@ -21,7 +21,7 @@ from shrinkfx.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
 from shrinkfx.report.summary import SUMMARY
-from shrinkfx.run.job import limits_of
+from shrinkfx.run.context import limits_of
 
 TIMEOUT_S = 600.0
 """Seconds that a repro may take without ``timeout_s``."""

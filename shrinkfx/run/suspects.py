@@ -10,9 +10,9 @@ from shrinkfx import scratch
 from shrinkfx.check.localise import interrogate
 from shrinkfx.failure.blame import Evidence, suspects, ties
 from shrinkfx.failure.verdict import Verdict
-from shrinkfx.run.building import choose_build
+from shrinkfx.run.build import choose_build
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
-from shrinkfx.run.job import Job
 from shrinkfx.run.subject import Subject
 
 _SHOWN = 3

@@ -32,9 +32,9 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder_lock import taken
 from shrinkfx.run.settings import inherited
-from shrinkfx.run.taken import taken
 
 JOURNAL = "journal.sqlite"
 

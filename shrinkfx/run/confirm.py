@@ -19,10 +19,10 @@ from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.run.by_command import verify_by_command
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.judging import seen_to_fail_plainly
 from shrinkfx.run.kept import Kept, moved, result_of
-from shrinkfx.run.memory import examine
+from shrinkfx.run.memory_error import examine
 from shrinkfx.run.reduction import Found, settle, settled, stopping
 from shrinkfx.run.result import (
     NotWritten,

@@ -21,7 +21,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 
 _SANITIZE_TIMEOUT_S = 600.0
 

@@ -13,8 +13,8 @@ from shrinkfx.failure.signature import ANY, asked_for
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
-from shrinkfx.run.at_sizes import Runner
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
+from shrinkfx.run.sweep.at_sizes import Runner
 from shrinkfx.sweep.examples import Answer, Example, Examples, Found
 
 

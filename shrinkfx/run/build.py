@@ -14,7 +14,7 @@ from shrinkfx.protocol.choices import (
     Step,
     Weights,
 )
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject
 
 

@@ -17,12 +17,12 @@ from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.protocol.tasks import FindSpace
-from shrinkfx.run.at_sizes import QUIET_THREADS, Runner, settle_settings
-from shrinkfx.run.job import INTERRUPTED, Job
-from shrinkfx.run.memory import wants_guard_pages
+from shrinkfx.run.context import INTERRUPTED, Job
+from shrinkfx.run.folder import JOURNAL, at_work, finish
+from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.session import JOURNAL, at_work, finish
-from shrinkfx.run.swept import Searched, Swept, conclude
+from shrinkfx.run.sweep.at_sizes import QUIET_THREADS, Runner, settle_settings
+from shrinkfx.run.sweep.conclude import Searched, Swept, conclude
 from shrinkfx.sweep.examples import Example, Examples
 from shrinkfx.sweep.minimise import settle_outside, so_far
 

@@ -18,8 +18,8 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import describe_program
-from shrinkfx.run.job import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import SCHEMA, require_same_versions

@@ -22,12 +22,12 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import DIGITS, Sizes
+from shrinkfx.run.context import Job, server_for
 from shrinkfx.run.describing import describe_program
-from shrinkfx.run.job import Job, server_for
-from shrinkfx.run.memory import examine
+from shrinkfx.run.folder import JOURNAL
+from shrinkfx.run.memory_error import examine
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.result import Result, Verified, verify, write
-from shrinkfx.run.session import JOURNAL
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
 
