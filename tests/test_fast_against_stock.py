@@ -150,7 +150,8 @@ from pathlib import Path
 import torch
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.backends import aoti, runtime_object
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti import runtime_object
 
 if sys.argv[2:]:
     runtime_object.INSTANCES = Path(sys.argv[2])

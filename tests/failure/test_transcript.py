@@ -200,8 +200,8 @@ Current thread 0x00007f0000000000 (most recent call first):
   File "/home/me/operators.py", line 5 in boom
   File "/env/site-packages/torch/_ops.py", line 871 in __call__
   File "/env/site-packages/torch/fx/interpreter.py", line 334 in call_function
-  File "/env/site-packages/shrinkfx/worker/values.py", line 144 in run_node
-  File "/env/site-packages/shrinkfx/worker/main.py", line 252 in <module>
+  File "/env/site-packages/shrinkfx/worker/eager/intermediates.py", line 144 in run_node
+  File "/env/site-packages/shrinkfx/worker/__main__.py", line 252 in <module>
 
 Extension modules: numpy._core._multiarray_umath (total: 1)
 """

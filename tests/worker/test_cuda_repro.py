@@ -18,7 +18,7 @@ from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, Describe
-from shrinkfx.worker.devices import save_for_cuda
+from shrinkfx.worker.loading.devices import save_for_cuda
 
 KERNEL = """
 import base64, io

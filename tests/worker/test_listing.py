@@ -16,7 +16,7 @@ from test_damaged_files import good_program
 
 from shrinkfx.check.preflight import require_inputs, require_program
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.archive import read_program
+from shrinkfx.worker.loading.archive import read_program
 
 WEIGHT = "model/data/weights/weight_0"
 LARGE = 3 << 20

@@ -21,7 +21,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.options import Options
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.run.context import server_for
-from shrinkfx.worker.load import load, preload
+from shrinkfx.worker.loading.load import load, preload
 
 
 def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:

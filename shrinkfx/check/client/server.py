@@ -33,8 +33,8 @@ from shrinkfx.protocol.requests import MARK, TIMES, Request, Setup
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 60.0, 0.1
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
-WORKER = (sys.executable, "-m", "shrinkfx.worker.main")
-GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.memory.guard_pages")
+WORKER = (sys.executable, "-m", "shrinkfx.worker.__main__")
+GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.cpu_memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
 
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)

@@ -1,6 +1,6 @@
 """Recognise what the interpreter has found, from its one line of text.
 
-The worker says the line (``worker/memory/findings.py`` has its forms), and a repro
+The worker says the line (``worker/interpreter/findings.py`` has its forms), and a repro
 prints it, so this is all that either leaves behind.
 """
 
