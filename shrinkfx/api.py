@@ -13,8 +13,8 @@ from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.protocol.choices import ARCHS, Backend, Build
-from shrinkfx.run import run
 from shrinkfx.run.folder import begun, resumed
+from shrinkfx.run.pipeline import run
 from shrinkfx.run.retrieve import Retrieved
 from shrinkfx.run.retrieve import retrieve as retrieve_from
 from shrinkfx.run.sweep.conclude import Swept

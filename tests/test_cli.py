@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli import main
+from shrinkfx.cli.main import main
 from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options, Reduction, Sweeping

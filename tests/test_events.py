@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli import main
+from shrinkfx.cli.main import main
 from shrinkfx.cli.progress import NAMES, Json
 from shrinkfx.events import (
     Begun,

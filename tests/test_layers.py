@@ -24,14 +24,9 @@ ALLOWED = {
     "protocol": {"program"},
     "failure": {"program", "protocol"},
     "events": {"failure"},
-    "search": {
-        "errors",
-        "scratch",
-        "events",
-        "program",
-        "protocol",
-        "failure",
-    },
+    "sweep": {"errors", "scratch", "program", "failure"},
+    "journal": {"errors", "program", "protocol", "failure", "sweep"},
+    "search": {"errors", "events", "program", "protocol", "failure", "journal"},
     "check": {
         "errors",
         "scratch",
@@ -55,7 +50,9 @@ ALLOWED = {
         "program",
         "protocol",
         "failure",
+        "journal",
         "search",
+        "sweep",
         "check",
         "report",
     },
@@ -80,6 +77,20 @@ ALLOWED = {
     "cli": {"errors", "events", "options", "protocol", "failure", "search", "api"},
 }
 """What each room may import besides itself."""
+
+IN_THE_WORKER = [
+    {"__init__", "model", "weights", "build_cache"},
+    {"native"},
+    {"forkserver", "cpu_memory", "sizes"},
+    {"loading", "bare_script", "disk_space"},
+    {"eager"},
+    {"graph"},
+    {"operators", "printing", "aoti", "interpreter"},
+    {"checking", "preloads"},
+    {"tasks"},
+    {"__main__"},
+]
+"""Rooms of the worker, floor by floor: each imports from itself and from below."""
 
 
 OUTSIDE = {"__init__", "__main__"}
@@ -114,6 +125,19 @@ def test_module_imports_only_what_its_room_may(path: Path) -> None:
             assert here == "worker", f"{path} imports torch"
         if top == "shrinkfx" and rest:
             assert rest[0] in ALLOWED[here] | {here}, f"{path} imports {name}"
+
+
+WORKER = [path for path in modules() if room(path) == "worker"]
+
+
+@pytest.mark.parametrize("path", WORKER, ids=lambda p: str(p.relative_to(ROOT)))
+def test_rooms_of_the_worker_import_from_below(path: Path) -> None:
+    floors = {name: i for i, floor in enumerate(IN_THE_WORKER) for name in floor}
+    here = Path(path.relative_to(ROOT / "worker").parts[0]).stem
+    for name in imports(path.read_text()):
+        parts = name.split(".")
+        if parts[:2] == ["shrinkfx", "worker"] and parts[2] != here:
+            assert floors[parts[2]] < floors[here], f"{path} imports {name}"
 
 
 def dotted(path: Path) -> str:

@@ -18,7 +18,7 @@ from shrinkfx.cli.from_arguments import options_of
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.events import ignore
 from shrinkfx.failure.signature import UNTIL, Signature, asked_for
-from shrinkfx.run import blame
+from shrinkfx.run.pipeline import blame
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = sorted(p.parent for p in (ROOT / "repros").glob("*/expected.toml"))

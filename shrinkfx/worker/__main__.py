@@ -1,4 +1,4 @@
-"""The worker's process: ``python -m shrinkfx.worker.__main__``.
+"""The worker's process: ``python -m shrinkfx.worker``.
 
 Reads a ``Setup`` from stdin, loads, answers ``Ready``, then serves. With
 ``--once FOLDER`` it answers the one request that lies there, in a fresh
@@ -191,7 +191,7 @@ def _work(worker: Any, request: Request) -> Work:
             environment = guard_pages.environment_with(environment, library)
         job = {"setup": asdict(worker.setup), "request": request.to_json()}
         (folder / "job.json").write_text(json.dumps(job))
-        _exec(environment, "-m", "shrinkfx.worker.__main__", "--once", str(folder))
+        _exec(environment, "-m", "shrinkfx.worker", "--once", str(folder))
         return {}
 
     bare = worker.setup.backend != Backend.INTERPRETER

@@ -1,6 +1,6 @@
 """A server without torch whose children misbehave, each in a way of its own.
 
-``vices.py [MANNER]`` serves as ``shrinkfx.worker.__main__`` does; a request names the
+``vices.py [MANNER]`` serves as ``shrinkfx.worker`` does; a request names the
 vice in its arguments. ``vices.py --once REQUEST FOLDER`` supervises one child and
 prints its ending. A vice that goes on for ever touches the file ``ready`` first.
 """

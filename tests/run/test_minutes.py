@@ -29,9 +29,9 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
-from shrinkfx.run import run
 from shrinkfx.run.context import Job
 from shrinkfx.run.folder import resumed
+from shrinkfx.run.pipeline import run
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))

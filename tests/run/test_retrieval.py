@@ -21,7 +21,6 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.run import retrieve
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.retrieve import retrieve, see_again
 from shrinkfx.run.unchanged import SCHEMA
@@ -136,7 +135,7 @@ def test_candidate_is_run_with_the_options_of_its_run(
         commands.append(command)
         yield Serves()
 
-    monkeypatch.setattr(retrieve, "server_for", server_for)
+    monkeypatch.setattr("shrinkfx.run.retrieve.server_for", server_for)
     with pytest.raises(Stopped):
         retrieve(Options(Path("model.pt2")), digest, tmp_path, ignore)
     assert commands == [WORKER]

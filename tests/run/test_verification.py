@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli import main
+from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options

@@ -1,6 +1,6 @@
 """A worker without torch: it saves candidates as JSON, for a command to judge.
 
-It serves as ``shrinkfx.worker.__main__`` does, and starts in a tenth of the time.
+It serves as ``shrinkfx.worker`` does, and starts in a tenth of the time.
 """
 
 from __future__ import annotations

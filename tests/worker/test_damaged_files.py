@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from shrinkfx.check.preflight import require_inputs, require_program
-from shrinkfx.cli import main
+from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError
 
 MODULES = "modules"

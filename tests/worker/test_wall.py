@@ -108,7 +108,8 @@ def test_these_calls_reach_the_kernel_outside() -> None:
 
 
 def test_a_process_can_still_abort_behind_the_wall() -> None:
-    code = "import os; from shrinkfx.worker.loading.wall import behind_wall as b; b(os.abort)"
+    read = "from shrinkfx.worker.loading.wall import behind_wall"
+    code = f"import os; {read}; behind_wall(os.abort)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False
     )

@@ -33,7 +33,7 @@ from shrinkfx.protocol.requests import MARK, TIMES, Request, Setup
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _GRACE_S, _GLANCE_S = 60.0, 0.1
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
-WORKER = (sys.executable, "-m", "shrinkfx.worker.__main__")
+WORKER = (sys.executable, "-m", "shrinkfx.worker")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.cpu_memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
 

@@ -1,8 +1,8 @@
 """What several threads have thrown at once, as a log has it.
 
-A check's child writes it thread by thread (``worker/forkserver/last_words.cpp``). A bare Python
-has libstdc++ write it, which loses words where two threads throw: it says "terminate
-called recursively", and no ``what()`` or the wrong half of one.
+A check's child writes it thread by thread (``worker/forkserver/last_words.cpp``). A
+bare Python has libstdc++ write it, which loses words where two threads throw: it says
+"terminate called recursively", and no ``what()`` or the wrong half of one.
 """
 
 from __future__ import annotations
