@@ -123,6 +123,7 @@ def test_module_imports_only_what_its_room_may(path: Path) -> None:
         top, *rest = name.split(".")
         if top == "torch":
             assert here == "worker", f"{path} imports torch"
+            assert "forkserver" not in path.parts, f"{path} imports torch"
         if top == "shrinkfx" and rest:
             assert rest[0] in ALLOWED[here] | {here}, f"{path} imports {name}"
 
