@@ -260,6 +260,14 @@ def lives(note: Path) -> bool:
     return ") Z " not in status
 
 
+def test_worker_finds_shrinkfx_where_it_is_not_installed(tmp_path: Path) -> None:
+    note = tmp_path / "path"
+    code = f"import os; open({str(note)!r}, 'w').write(os.environ['PYTHONPATH'])"
+    with pytest.raises(WorkerError):
+        Server(command=(sys.executable, "-c", code))
+    assert (Path(note.read_text().split(os.pathsep)[0]) / "shrinkfx/worker").is_dir()
+
+
 def test_server_ends_a_daemon_that_has_emptied_its_environment(
     shared: Server, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
+import shrinkfx
 from shrinkfx import scratch
 from shrinkfx.check.client import bare_environment
 from shrinkfx.check.client.interrupts import held_interrupt
@@ -317,7 +318,7 @@ def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     Without PYTHONUNBUFFERED a crash loses what was printed; the compile pool would
     leave processes behind; NVML finds a GPU without creating a context.
     """
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(shrinkfx.__file__).resolve().parents[1])
     given = dict(os.environ)
     if extra is None:
         given = bare_environment.environment(

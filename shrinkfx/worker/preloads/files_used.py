@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+import shrinkfx
 from shrinkfx.program.beside import Beside, Loading
 
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
@@ -123,7 +124,7 @@ def _mapped() -> list[str]:
 
 def _installed() -> tuple[str, ...]:
     """Name the folders of what came with Python, the system or a package."""
-    own = str(Path(__file__).resolve().parents[1])
+    own = str(Path(shrinkfx.__file__).resolve().parent)
     python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
     found = {own, *python, *sysconfig.get_paths().values()}
     return tuple({*found, *map(os.path.realpath, found), *_SYSTEM} - {"/"})

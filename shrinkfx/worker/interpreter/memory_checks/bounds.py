@@ -23,7 +23,7 @@ from shrinkfx.worker.interpreter.memory_checks.arena import Roles
 from shrinkfx.worker.interpreter.memory_checks.partial import Partial
 
 _ROOT = "shrinkfx_root"
-_HERE = os.path.dirname(__file__)
+_INTERPRETER = os.path.dirname(os.path.dirname(__file__))
 _MOST_FINDINGS = 50
 
 _POINTER_OPERATIONS = (
@@ -195,7 +195,7 @@ def _site() -> tuple[str, int]:
     """Find the line of the kernel, or of its helper, that runs."""
     import triton
 
-    ours = (os.path.dirname(triton.__file__), _HERE, "<")
+    ours = (os.path.dirname(triton.__file__), _INTERPRETER, "<")
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
