@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from shrinkfx.check.baseline import describe  # noqa: E402
+from shrinkfx.check.baseline.on_interpreter import probe_baseline  # noqa: E402
+from shrinkfx.check.baseline.stock import describe  # noqa: E402
+from shrinkfx.check.client.server import WORKER, Server  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.probing import probe_baseline  # noqa: E402
-from shrinkfx.check.server import WORKER, Server  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.protocol.choices import Backend, Probe  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402

@@ -34,8 +34,8 @@ def read(files: Sequence[Path]) -> list[Row]:
 
 def _rows(file: Path) -> Iterator[Row]:
     for entry in json.loads(file.read_text())["rows"]:
-        tools = {t: _result(entry.pop(t), file) for t in ("shrinkfx", "pytorch")}
-        yield Row(**entry, **tools)
+        ours, theirs = (_result(entry.pop(t), file) for t in ("shrinkfx", "pytorch"))
+        yield Row(**entry, shrinkfx=ours, pytorch=theirs)
 
 
 def _result(entry: Mapping[str, Any], file: Path) -> Result:

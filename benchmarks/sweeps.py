@@ -32,16 +32,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "worker")]
 
 from healthy_models import MODELS  # noqa: E402 - found through the line above
 
+from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, FindSpace  # noqa: E402
-from shrinkfx.run.at_sizes import QUIET_THREADS  # noqa: E402
-from shrinkfx.search.examples import Answer, Example, Examples, judge_example  # noqa: E402
-from shrinkfx.search.shapes import Plan, sweep  # noqa: E402
+from shrinkfx.run.sweep.at_sizes import QUIET_THREADS  # noqa: E402
+from shrinkfx.sweep.examples import Answer, Example, Examples, judge_example  # noqa: E402
+from shrinkfx.sweep.hunt import Plan, sweep  # noqa: E402
 
 MAX_ELEMENTS = 1 << 22
 Run = Callable[[Sizes], Example]

@@ -17,8 +17,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
+from shrinkfx.check.client.server import WORKER, Server  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.server import WORKER, Server  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.failure.signature import Kind  # noqa: E402
 from shrinkfx.protocol.choices import Build  # noqa: E402

@@ -23,7 +23,7 @@ from torch._dynamo.debug_utils import get_minifier_repro_path
 from torch._inductor import config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from shrinkfx.worker.describe import count_operators, dynamic_dims
+from shrinkfx.worker.graph.describe import count_operators, dynamic_dims
 
 _COMPILE = "_aoti_compile_and_package_inner"
 """What the minifier judges a program by."""

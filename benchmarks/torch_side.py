@@ -29,8 +29,8 @@ from tools import (
     server_of,
 )
 
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.server import GUARDED_WORKER, WORKER
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.protocol.choices import Guard

@@ -33,8 +33,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from tools import Case, with_shrinkfx  # noqa: E402
 
+from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402

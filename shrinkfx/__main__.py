@@ -2,7 +2,7 @@
 
 import sys
 
-from shrinkfx.cli import main
+from shrinkfx.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

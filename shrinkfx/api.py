@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from shrinkfx.check.files import require_script
+from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
+from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.protocol.choices import ARCHS, Backend, Build
-from shrinkfx.run import run
-from shrinkfx.run.retrieval import Retrieved
-from shrinkfx.run.retrieval import retrieve as retrieve_from
-from shrinkfx.run.session import begun, resumed
-from shrinkfx.run.sweep import run_sweep
-from shrinkfx.run.swept import Swept
-from shrinkfx.run.verification import Confirmed, confirm
-from shrinkfx.search.events import Begun, Listener, ignore
+from shrinkfx.run.folder import begun, resumed
+from shrinkfx.run.pipeline import run
+from shrinkfx.run.retrieve import Retrieved
+from shrinkfx.run.retrieve import retrieve as retrieve_from
+from shrinkfx.run.sweep.conclude import Swept
+from shrinkfx.run.sweep.pipeline import run_sweep
+from shrinkfx.run.verify import Confirmed, confirm
 from shrinkfx.validation import (
     require_budget,
     require_files,
@@ -121,7 +121,7 @@ def minify(
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
         command: how the run was started, for the repro's header.
-        listener: told of every check and step (``shrinkfx.search.events``).
+        listener: told of every check and step (``shrinkfx.events``).
 
     Raises:
         UsageError: an option makes no sense.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from shrinkfx.check.command import Command
-from shrinkfx.check.files import (
+from shrinkfx.check.preflight import (
     require_command,
     require_compiler,
     require_inputs,

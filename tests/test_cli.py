@@ -14,15 +14,15 @@ from typing import NoReturn
 
 import pytest
 
-from shrinkfx import api, cli
-from shrinkfx.cli import main
+from shrinkfx import api
+from shrinkfx.cli.main import main
+from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options, Reduction, Sweeping
-from shrinkfx.progress import Quiet
 from shrinkfx.report.output import output_folder
-from shrinkfx.run.session import content_of
-from shrinkfx.run.swept import Finding, Swept
-from shrinkfx.search.examples import Found
+from shrinkfx.run.folder import content_of
+from shrinkfx.run.sweep.conclude import Finding, Swept
+from shrinkfx.sweep.examples import Found
 from shrinkfx.testing import PLANTED, chain, whole
 
 
@@ -421,7 +421,7 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
         return reduction(out)
 
     options = Options(model, sweeping=Sweeping())
-    monkeypatch.setattr(cli, "Quiet", Bar)
+    monkeypatch.setattr("shrinkfx.cli.main.Quiet", Bar)
     monkeypatch.setattr(api, "resumed", lambda *_: options)
     monkeypatch.setattr(api, "run_sweep", sweep)
     monkeypatch.setattr(api, "run", run)

@@ -12,11 +12,9 @@ from typing import Any, get_args
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli import main
-from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress import NAMES, Json
-from shrinkfx.report.summary import ByCatch
-from shrinkfx.search.events import (
+from shrinkfx.cli.main import main
+from shrinkfx.cli.progress import NAMES, Json
+from shrinkfx.events import (
     Begun,
     Caught,
     Checked,
@@ -31,6 +29,8 @@ from shrinkfx.search.events import (
     Stepped,
     Tried,
 )
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.report.summary import ByCatch
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, calls, chain, whole

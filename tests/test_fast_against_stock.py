@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.apply import apply
@@ -150,7 +150,8 @@ from pathlib import Path
 import torch
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.backends import aoti, runtime_object
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti import runtime_object
 
 if sys.argv[2:]:
     runtime_object.INSTANCES = Path(sys.argv[2])

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.report.files import DRAFT
+from shrinkfx.report.atomic_files import DRAFT
 
 ROOT = Path(__file__).resolve().parents[1]
 CASE = ROOT / "repros" / "compile_lowering_raises"

@@ -17,12 +17,16 @@ ALLOWED = {
     "errors": set(),
     "scratch": set(),
     "cgroups": set(),
+    "host_memory": {"cgroups"},
     "processes": {"cgroups"},
     "own_time": {"processes"},
     "program": {"errors"},
     "protocol": {"program"},
     "failure": {"program", "protocol"},
-    "search": {"errors", "scratch", "program", "protocol", "failure"},
+    "events": {"failure"},
+    "sweep": {"errors", "scratch", "program", "failure"},
+    "journal": {"errors", "program", "protocol", "failure", "sweep"},
+    "search": {"errors", "events", "program", "protocol", "failure", "journal"},
     "check": {
         "errors",
         "scratch",
@@ -36,19 +40,19 @@ ALLOWED = {
     "worker": {"errors", "processes", "own_time", "program", "protocol", "failure"},
     "strategies": {"errors", "program"},
     "testing": {"errors", "program", "failure", "search"},
-    "streams": set(),
-    "pulse": {"search"},
-    "progress": {"errors", "streams", "search", "pulse"},
     "options": {"program", "protocol", "failure"},
     "run": {
         "errors",
         "scratch",
-        "cgroups",
+        "host_memory",
+        "events",
         "options",
         "program",
         "protocol",
         "failure",
+        "journal",
         "search",
+        "sweep",
         "check",
         "report",
     },
@@ -62,19 +66,31 @@ ALLOWED = {
     },
     "api": {
         "errors",
+        "events",
         "options",
         "validation",
         "protocol",
         "failure",
-        "search",
         "check",
         "run",
     },
-    "arguments": {"options", "protocol", "failure"},
-    "parsed": {"errors", "options", "arguments"},
-    "cli": {"errors", "streams", "search", "api", "arguments", "parsed", "progress"},
+    "cli": {"errors", "events", "options", "protocol", "failure", "search", "api"},
 }
 """What each room may import besides itself."""
+
+IN_THE_WORKER = [
+    {"__init__", "model", "weights", "build_cache"},
+    {"native"},
+    {"forkserver", "cpu_memory", "sizes"},
+    {"loading", "bare_script", "disk_space"},
+    {"eager"},
+    {"graph"},
+    {"operators", "printing", "aoti", "interpreter"},
+    {"checking", "preloads"},
+    {"tasks"},
+    {"__main__"},
+]
+"""Rooms of the worker, floor by floor: each imports from itself and from below."""
 
 
 OUTSIDE = {"__init__", "__main__"}
@@ -107,8 +123,22 @@ def test_module_imports_only_what_its_room_may(path: Path) -> None:
         top, *rest = name.split(".")
         if top == "torch":
             assert here == "worker", f"{path} imports torch"
+            assert "forkserver" not in path.parts, f"{path} imports torch"
         if top == "shrinkfx" and rest:
             assert rest[0] in ALLOWED[here] | {here}, f"{path} imports {name}"
+
+
+WORKER = [path for path in modules() if room(path) == "worker"]
+
+
+@pytest.mark.parametrize("path", WORKER, ids=lambda p: str(p.relative_to(ROOT)))
+def test_rooms_of_the_worker_import_from_below(path: Path) -> None:
+    floors = {name: i for i, floor in enumerate(IN_THE_WORKER) for name in floor}
+    here = Path(path.relative_to(ROOT / "worker").parts[0]).stem
+    for name in imports(path.read_text()):
+        parts = name.split(".")
+        if parts[:2] == ["shrinkfx", "worker"] and parts[2] != here:
+            assert floors[parts[2]] < floors[here], f"{path} imports {name}"
 
 
 def dotted(path: Path) -> str:
@@ -167,7 +197,7 @@ def test_every_room_is_listed() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["--list-strategies"]])
 def test_command_line_does_not_import_torch(arguments: list[str]) -> None:
     program = (
-        "import sys; from shrinkfx.cli import main\n"
+        "import sys; from shrinkfx.cli.main import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit: pass\n"
         "sys.exit('torch' in sys.modules)"

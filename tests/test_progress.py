@@ -12,12 +12,11 @@ import time
 
 import pytest
 
-from shrinkfx import pulse
+from shrinkfx.cli import pulse
+from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
+from shrinkfx.cli.pulse import Pulse
 from shrinkfx.errors import UsageError
-from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress import Json, Plain, Progress, Quiet, Verbose
-from shrinkfx.pulse import Pulse
-from shrinkfx.search.events import (
+from shrinkfx.events import (
     Begun,
     Checked,
     Doing,
@@ -28,6 +27,7 @@ from shrinkfx.search.events import (
     Stepped,
     Tried,
 )
+from shrinkfx.failure.verdict import Outcome
 
 EVENTS: list[Event] = [
     Noted("baseline: it fails"),

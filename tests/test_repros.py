@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.arguments import make_parser
+from shrinkfx.cli.from_arguments import options_of
+from shrinkfx.cli.parser import make_parser
+from shrinkfx.events import ignore
 from shrinkfx.failure.signature import UNTIL, Signature, asked_for
-from shrinkfx.parsed import options_of
-from shrinkfx.run import blame
-from shrinkfx.search.events import ignore
+from shrinkfx.run.pipeline import blame
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = sorted(p.parent for p in (ROOT / "repros").glob("*/expected.toml"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from shrinkfx.cli import main
+from shrinkfx.cli.main import main
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import DEFAULT_ORDER, Strategy, available, choose

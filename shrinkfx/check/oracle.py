@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from shrinkfx import scratch
 from shrinkfx.check import second_look
-from shrinkfx.check.builds import Builds
-from shrinkfx.check.patience import Patience
+from shrinkfx.check.fast_builds import Builds
+from shrinkfx.check.time_limit import Patience
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge

@@ -13,13 +13,13 @@ from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check import second_look
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline import describe
+from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import SERVER_DIED, observe
+from shrinkfx.failure.readers.script import as_check
+from shrinkfx.failure.readers.threads import is_of_any_thread, is_without_words
 from shrinkfx.failure.signature import Signature
-from shrinkfx.failure.threads import is_of_any_thread, is_without_words
-from shrinkfx.failure.transcript import as_check
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.beside import ONLY_ON
 from shrinkfx.protocol.answers import Ending

@@ -1,8 +1,8 @@
 """Look again, in one thread, at a death of which several threads were to tell.
 
-Mostly what threads throw is kept where they throw it (``worker/last_words.cpp``). Not
-by a script that a bare Python runs, as a stranger would, and not where that library
-could not be built.
+Mostly what threads throw is kept where they throw it
+(``worker/forkserver/last_words.cpp``). Not by a script that a bare Python runs, as a
+stranger would, and not where that library could not be built.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from shrinkfx.failure.threads import has_words, is_of_any_thread
+from shrinkfx.failure.readers.threads import has_words, is_of_any_thread
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 

@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shrinkfx.failure.interpreted import finding
 from shrinkfx.failure.normalise import normalise, normalise_cpp
+from shrinkfx.failure.readers.interpreter import finding
+from shrinkfx.failure.readers.threads import (
+    in_order,
+    is_without_words,
+    of_the_first,
+    thrown,
+)
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.failure.threads import in_order, is_without_words, of_the_first, thrown
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.words import cut, short_lines
 from shrinkfx.protocol.answers import Ending

@@ -14,7 +14,7 @@ from typing import Any, Self
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.dynamic_sizes import DynamicSizes, find_dynamic_sizes
 from shrinkfx.program.edits import Sizing
-from shrinkfx.program.plain import is_dear, stand_in
+from shrinkfx.program.simple_operators import is_dear, stand_in
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import count_bypassed, inner_nodes, values_inside
 

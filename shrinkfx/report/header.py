@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shrinkfx.failure.interpreted import what_need_not_show
-from shrinkfx.failure.sanitizer import MemoryReport
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.interpreter import what_need_not_show
+from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.failure.transcript import CANNOT_TELL
 from shrinkfx.protocol.choices import Guard
 
 

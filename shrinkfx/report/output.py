@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
+from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
-from shrinkfx.report.files import DRAFT, draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 

@@ -46,7 +46,7 @@ def write_repro(
     """Write the script from the worker's pieces.
 
     Args:
-        printed: what ``worker/source.py`` made of the program.
+        printed: what ``worker/printing/module.py`` made of the program.
         definitions: what registers the program's operators, in order.
         unpacking: what makes modules importable that they need.
         remarks: lines for the header.

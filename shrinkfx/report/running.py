@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from shrinkfx.failure.readers.script import AT_ITS_END, CANNOT_TELL
 from shrinkfx.failure.signature import MEMORY, Kind, Stage
-from shrinkfx.failure.transcript import AT_ITS_END, CANNOT_TELL
 from shrinkfx.report.header import About
 
 PASSES = 'print("passes at", *(tuple(value.shape) for value in inputs))'

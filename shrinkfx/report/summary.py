@@ -12,7 +12,7 @@ from shrinkfx.failure.blame import Suspect, ties
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.report.files import write_json
+from shrinkfx.report.atomic_files import write_json
 from shrinkfx.report.output import Written
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx import scratch
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.server import Server
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.protocol.choices import Backend, CandidateForm
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.running import SAVED
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.result import Result, Verified, about, counted
 from shrinkfx.run.settings import to_ask_about

@@ -12,8 +12,8 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.program.words import plain
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.tasks import Examine
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
-from shrinkfx.run.job import Job
 
 SECONDS = 10.0
 """What the runs in eager may take together; a few of them, of most programs."""

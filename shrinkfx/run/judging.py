@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shrinkfx.check.guarding import in_words, seen_plainly
+from shrinkfx.check.baseline.with_guard_pages import in_words, seen_plainly
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.judges import Judge

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.report.files import draft_of, publish
+from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.result import Result, Verified
 from shrinkfx.run.subject import Subject

@@ -6,20 +6,20 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.patience import time_limit
-from shrinkfx.check.server import Server
+from shrinkfx.check.time_limit import time_limit
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import can_build_fast, place_of_weights
-from shrinkfx.run.cutting import in_a_form_that_fails
+from shrinkfx.run.build import can_build_fast, place_of_weights
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.job import Job
+from shrinkfx.run.form import in_a_form_that_fails
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import Original, find_unchanged
 

@@ -17,8 +17,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from shrinkfx import scratch
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Asks, Limits, Meter
-from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.beside import Beside
 from shrinkfx.protocol.requests import Request
@@ -28,7 +28,7 @@ from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
 from shrinkfx.report.header import About
 from shrinkfx.report.repro import write_registrations
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 
 MAX_QUESTIONS, MAX_SECONDS = 40, 240.0
 """What may be asked about preloads; a question takes a CPU-second or two."""

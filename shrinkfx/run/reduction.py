@@ -13,6 +13,7 @@ from shrinkfx.errors import (
     StrategyError,
     WorkerError,
 )
+from shrinkfx.events import Started
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply
@@ -20,11 +21,10 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.summary import DIGITS, ByCatch, gather
-from shrinkfx.run.job import INTERRUPTED, Job
+from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.events import Started
 from shrinkfx.search.forms import FormSearch
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose

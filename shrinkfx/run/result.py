@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from shrinkfx.check.guarding import Guarding
+from shrinkfx.check.baseline.with_guard_pages import Guarding
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Compiler, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
-from shrinkfx.report.files import draft_of, publish
+from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.header import About
 from shrinkfx.report.output import Written, write_smallest_repro
 from shrinkfx.report.repro import DATA
@@ -26,8 +26,8 @@ from shrinkfx.report.summary import (
     summarise,
     write_summary,
 )
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import Memory
+from shrinkfx.run.context import Job
+from shrinkfx.run.memory_error import Memory
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.settings import inherited, to_ask_about

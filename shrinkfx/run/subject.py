@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.command import Command, CommandOracle
-from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature

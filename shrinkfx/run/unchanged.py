@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from shrinkfx.check.baseline import Baseline, baseline, describe
+from shrinkfx.check.baseline.on_interpreter import probe_baseline
+from shrinkfx.check.baseline.stock import Baseline, baseline, describe
+from shrinkfx.check.baseline.with_guard_pages import Guarding
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
-from shrinkfx.check.guarding import Guarding
 from shrinkfx.check.oracle import Compiler
-from shrinkfx.check.probing import probe_baseline
-from shrinkfx.check.server import Server
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
 from shrinkfx.protocol.tasks import SaveCandidate
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import guard
-from shrinkfx.search.journal import Journal
+from shrinkfx.run.memory_error import guard
 
 SCHEMA = 2
 """Of what the journal says of the unchanged program; no other one is read."""

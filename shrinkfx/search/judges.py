@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shrinkfx.failure.verdict import Verdict
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.search.journal import Journal
 
 
 @dataclass(frozen=True)

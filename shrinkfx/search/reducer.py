@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.events import Checked, Listener, Stepped, ignore
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply, left_of
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import NOBODY
 from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.events import Checked, Listener, Stepped, ignore
-from shrinkfx.search.journal import Journal
 from shrinkfx.search.judges import Judge
 from shrinkfx.search.odds import Odds
-from shrinkfx.search.refusals import Refusals
+from shrinkfx.search.rejections import Refusals
 from shrinkfx.search.strategy import Strategy, proposals
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from shrinkfx.worker import cache
+from shrinkfx.worker import build_cache
 
 
 class CannotBuild(Exception):
@@ -30,16 +30,16 @@ def build(source: Path, flags: Sequence[str], *included: Path) -> Path:
     if compiler is None:
         raise CannotBuild("no C++ compiler found")
     try:
-        folder = cache.folder()
+        folder = build_cache.folder()
         folder.mkdir(parents=True, exist_ok=True)
         made_of = b"".join(part.read_bytes() for part in (source, *included))
-        key = f"{cache.identity(compiler)} {flags}".encode()
+        key = f"{build_cache.identity(compiler)} {flags}".encode()
         digest = hashlib.sha256(made_of + key).hexdigest()[:16]
         library = folder / f"{source.stem}-{digest}.so"
         if not library.exists():
-            cache.forget_old()
+            build_cache.forget_old()
             _compile(compiler, source, flags, library)
-        cache.note_use(library)
+        build_cache.note_use(library)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         raise CannotBuild(f"{type(error).__name__}: {error}") from error
     return library

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from shrinkfx.check.baseline import Baseline, baseline
+from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.oracle import (
     ENOUGH,
     MISSED,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import scratch
-from shrinkfx.check.lasting import LIVES, LastingServer
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.restarting import LIVES, LastingServer
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import GraphForm

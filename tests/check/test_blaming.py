@@ -10,7 +10,7 @@ from typing import Any
 
 from doubles import Arguments, FakeServer, Minutes
 
-from shrinkfx.check.blaming import interrogate
+from shrinkfx.check.localise import interrogate
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, suspects

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.check.builds import PATIENCE, Builds
+from shrinkfx.check.fast_builds import PATIENCE, Builds
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Step

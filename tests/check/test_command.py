@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from doubles import Minutes
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, CommandOracle, see_it_fail
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.check.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Ending

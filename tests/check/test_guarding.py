@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from doubles import Arguments, FakeServer, Minutes, TimedServer
 
-from shrinkfx.check.guarding import Guarding, find_guarding, plain_runs
+from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.protocol.answers import Ending

@@ -18,7 +18,7 @@ import pytest
 from doubles import request_of as request
 
 from shrinkfx import scratch
-from shrinkfx.check.lasting import LIVES, LastingServer
+from shrinkfx.check.client.restarting import LIVES, LastingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.tasks import (

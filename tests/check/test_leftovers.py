@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import scratch
-from shrinkfx.check.leftovers import clear_leftovers
+from shrinkfx.check.client.orphans import clear_leftovers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +22,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from shrinkfx import scratch
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 

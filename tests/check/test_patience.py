@@ -8,7 +8,7 @@ import pytest
 
 from shrinkfx.check.command import Command, CommandOracle
 from shrinkfx.check.oracle import Compiler, InductorOracle, Limits
-from shrinkfx.check.patience import Patience, time_limit
+from shrinkfx.check.time_limit import Patience, time_limit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request

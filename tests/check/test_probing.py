@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from doubles import Minutes
 
-from shrinkfx.check.baseline import Baseline
+from shrinkfx.check.baseline.on_interpreter import probe_baseline
+from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import Asks, Compiler, Limits
-from shrinkfx.check.probing import probe_baseline
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.answers import Ending

@@ -8,7 +8,7 @@ import signal
 import pytest
 from doubles import Minutes, TimedServer
 
-from shrinkfx.check.baseline import Baseline, baseline
+from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from doubles import FakeServer, Minutes
 
-from shrinkfx.check import stranger
+from shrinkfx.check.client import bare_environment
+from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import GUARDED_WORKER, Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.beside import ONLY_ON
 from shrinkfx.protocol.answers import Ending
@@ -231,8 +231,8 @@ def test_places_of_the_maker_stay_where_pytorch_is_only_found_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     makers = {"PYTHONPATH": "/of/torch", "PYTHONSTARTUP": "/x.py", "PATH": "/bin"}
-    monkeypatch.setattr(stranger, "has_torch", lambda: False)
-    kept = stranger.environment(makers)
+    monkeypatch.setattr(bare_environment, "has_torch", lambda: False)
+    kept = bare_environment.environment(makers)
     assert kept.pop("PYTHONUSERBASE") == site.getuserbase()
     assert kept == {"PYTHONPATH": "/of/torch", "PATH": "/bin"}
 

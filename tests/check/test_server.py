@@ -17,7 +17,7 @@ import pytest
 from doubles import request_of
 
 from shrinkfx import scratch
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Ending
@@ -260,6 +260,14 @@ def lives(note: Path) -> bool:
     return ") Z " not in status
 
 
+def test_worker_finds_shrinkfx_where_it_is_not_installed(tmp_path: Path) -> None:
+    note = tmp_path / "path"
+    code = f"import os; open({str(note)!r}, 'w').write(os.environ['PYTHONPATH'])"
+    with pytest.raises(WorkerError):
+        Server(command=(sys.executable, "-c", code))
+    assert (Path(note.read_text().split(os.pathsep)[0]) / "shrinkfx/worker").is_dir()
+
+
 def test_server_ends_a_daemon_that_has_emptied_its_environment(
     shared: Server, tmp_path: Path
 ) -> None:
@@ -355,7 +363,7 @@ def test_server_leaves_no_directory_when_its_command_is_missing(
 PARENT = """
 import sys
 from pathlib import Path
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 
@@ -375,7 +383,7 @@ STUBBORN_PARENT = """
 import signal
 import sys
 from pathlib import Path
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 
@@ -513,7 +521,7 @@ def test_server_leaves_nothing_when_its_parent_is_killed_while_loading(
 ) -> None:
     note = tmp_path / "note"
     code = (
-        "import sys; from shrinkfx.check.server import Server; "
+        "import sys; from shrinkfx.check.client.server import Server; "
         "Server(command=[sys.executable, *sys.argv[1:]])"
     )
     process = run(code, vices, "--loads-for-ever", note)

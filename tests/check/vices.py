@@ -1,6 +1,6 @@
 """A server without torch whose children misbehave, each in a way of its own.
 
-``vices.py [MANNER]`` serves as ``shrinkfx.worker.main`` does; a request names the
+``vices.py [MANNER]`` serves as ``shrinkfx.worker`` does; a request names the
 vice in its arguments. ``vices.py --once REQUEST FOLDER`` supervises one child and
 prints its ending. A vice that goes on for ever touches the file ``ready`` first.
 """
@@ -23,8 +23,8 @@ from typing import Any
 from shrinkfx.processes import descendants
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.requests import Request, Setup
-from shrinkfx.worker.serve import Line, serve, take_line
-from shrinkfx.worker.supervise import Note, Work, become_subreaper, supervise
+from shrinkfx.worker.forkserver.serve import Line, serve, take_line
+from shrinkfx.worker.forkserver.supervise import Note, Work, become_subreaper, supervise
 
 
 def _told(request: Request) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.choices import Backend

@@ -30,11 +30,11 @@ torch.set_num_threads(1)  # a pool that cases start would not survive a fork
 
 from cases import FAMILIES, Case  # noqa: E402
 
+from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
-from shrinkfx.check.server import Server  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
+from shrinkfx.failure.readers.script import as_check  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
-from shrinkfx.failure.transcript import as_check  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
 from shrinkfx.protocol.answers import Ending, Ready  # noqa: E402
@@ -43,12 +43,12 @@ from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa:
 from shrinkfx.report.definitions import Definitions  # noqa: E402
 from shrinkfx.report.header import About  # noqa: E402
 from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
-from shrinkfx.worker.backends import aoti  # noqa: E402
-from shrinkfx.worker.load import load  # noqa: E402
+from shrinkfx.worker.aoti import backend as aoti  # noqa: E402
+from shrinkfx.worker.forkserver.serve import serve, take_line  # noqa: E402
+from shrinkfx.worker.forkserver.supervise import Note, Work  # noqa: E402
+from shrinkfx.worker.loading.load import load  # noqa: E402
 from shrinkfx.worker.model import Inputs, Program  # noqa: E402
-from shrinkfx.worker.perform import Worker  # noqa: E402
-from shrinkfx.worker.serve import serve, take_line  # noqa: E402
-from shrinkfx.worker.supervise import Note, Work  # noqa: E402
+from shrinkfx.worker.tasks import Worker  # noqa: E402
 
 PLANTS = HERE / "plants.py"
 RECORDED = HERE / "recorded"

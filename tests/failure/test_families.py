@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.failure.classify import observe
+from shrinkfx.failure.readers.script import as_check
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.failure.transcript import as_check
 from shrinkfx.protocol.answers import Ending
 
 RECORDED = Path(__file__).parent / "recorded"

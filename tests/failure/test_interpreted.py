@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.interpreted import finding
+from shrinkfx.failure.readers.interpreter import finding
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending
 

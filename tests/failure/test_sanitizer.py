@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.failure.sanitizer import MemoryReport, parse
+from shrinkfx.failure.readers.asan import MemoryReport, parse
 
 RECORDED = Path(__file__).parent / "sanitized"
 

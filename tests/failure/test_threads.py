@@ -8,8 +8,8 @@ import time
 import pytest
 
 from shrinkfx.failure.classify import UNSAID, observe
+from shrinkfx.failure.readers.threads import in_order, of_the_first
 from shrinkfx.failure.signature import Kind, Signature
-from shrinkfx.failure.threads import in_order, of_the_first
 from shrinkfx.protocol.answers import Ending
 
 BOUNDS = "index out of bounds: 0 <= tmp2 < 128L"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import MEMORY, Kind, Stage
-from shrinkfx.failure.transcript import (
+from shrinkfx.failure.readers.script import (
     AT_ITS_END,
     CANNOT_TELL,
     as_check,
     frames_of_death,
     name_frame,
 )
+from shrinkfx.failure.signature import MEMORY, Kind, Stage
 from shrinkfx.protocol.answers import Ending
 
 SCRIPT = """\
@@ -200,8 +200,8 @@ Current thread 0x00007f0000000000 (most recent call first):
   File "/home/me/operators.py", line 5 in boom
   File "/env/site-packages/torch/_ops.py", line 871 in __call__
   File "/env/site-packages/torch/fx/interpreter.py", line 334 in call_function
-  File "/env/site-packages/shrinkfx/worker/values.py", line 144 in run_node
-  File "/env/site-packages/shrinkfx/worker/main.py", line 252 in <module>
+  File "/env/site-packages/shrinkfx/worker/eager/intermediates.py", line 144 in run_node
+  File "/env/site-packages/shrinkfx/worker/__main__.py", line 252 in <module>
 
 Extension modules: numpy._core._multiarray_umath (total: 1)
 """

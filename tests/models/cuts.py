@@ -33,12 +33,12 @@ from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate, Outputs  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
 from shrinkfx.protocol.requests import Setup  # noqa: E402
-from shrinkfx.worker import perform  # noqa: E402, F401 - what a worker imports
-from shrinkfx.worker.describe import describe  # noqa: E402
-from shrinkfx.worker.load import load, preload  # noqa: E402
-from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt  # noqa: E402
-from shrinkfx.worker.source import export_source  # noqa: E402
-from shrinkfx.worker.values import SEED, Recorded, Values, run_eager  # noqa: E402
+from shrinkfx.worker import tasks  # noqa: E402, F401 - what a worker imports
+from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager  # noqa: E402
+from shrinkfx.worker.graph.describe import describe  # noqa: E402
+from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt  # noqa: E402
+from shrinkfx.worker.loading.load import load, preload  # noqa: E402
+from shrinkfx.worker.printing.module import export_source  # noqa: E402
 
 LONGEST_SOURCE = 50
 """Operators up to which a run of shrinkfx asks for source: ``search/forms.py``."""

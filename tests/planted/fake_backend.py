@@ -1,6 +1,6 @@
 """Preload: a compiler that takes no time, with failures planted by rule.
 
-Replaces the two public functions of ``torch._inductor`` that ``backends/aoti.py``
+Replaces the two public functions of ``torch._inductor`` that ``aoti/backend.py``
 and every repro call. "Compiling" saves the exported program, "running" interprets
 it in eager; everything around that is real. The rules are read from the file that
 ``SHRINKFX_PLANTS`` names, at each compile: a list of objects as ``Plant`` writes

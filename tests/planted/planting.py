@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
+from shrinkfx.events import ignore
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import ignore
 
 PRELOAD = Path(__file__).with_name("fake_backend.py")
 

@@ -14,14 +14,14 @@ from planting import PRELOAD, Plant, write_plants
 
 from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Checked, Event
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder import at_work
 from shrinkfx.run.observe import find_subject
-from shrinkfx.run.session import at_work
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import Checked, Event
 from shrinkfx.search.reducer import Reducer
 
 CHECKS = 2000

@@ -13,7 +13,7 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
-from shrinkfx.program.plain import is_dear
+from shrinkfx.program.simple_operators import is_dear
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.program.view import View
 from shrinkfx.testing import (

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from shrinkfx.failure.sanitizer import MemoryReport
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.script import STAGE_OF_CALL
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.failure.transcript import STAGE_OF_CALL
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import About, is_of_interpreter

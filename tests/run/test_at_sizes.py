@@ -9,17 +9,17 @@ from typing import Any, cast
 import pytest
 from doubles import asked_of
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
+from shrinkfx.events import ignore
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
-from shrinkfx.run.at_sizes import Runner
-from shrinkfx.run.job import Job
-from shrinkfx.search.events import ignore
-from shrinkfx.search.examples import Answer
+from shrinkfx.run.context import Job
+from shrinkfx.run.sweep.at_sizes import Runner
+from shrinkfx.sweep.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))
 SETTINGS = {"until": "any", "seed": 0, "guard_pages": False, "ranges": "inside"}

@@ -9,6 +9,7 @@ import pytest
 from doubles import FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
@@ -17,10 +18,9 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import MANY_BYTES, Build, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.building import choose_build, place_of_weights
-from shrinkfx.run.job import Job
+from shrinkfx.run.build import choose_build, place_of_weights
+from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import Event, Noted
 from shrinkfx.testing import FLOATS, chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh"))

@@ -12,6 +12,7 @@ from doubles import asked_of, written
 
 from shrinkfx.check.command import SKIP, Command
 from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.events import Event, Noted
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
@@ -19,10 +20,9 @@ from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteC
 from shrinkfx.report.running import SAVED
 from shrinkfx.report.summary import Sizes
 from shrinkfx.run.by_command import verify_by_command
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.result import Result, Verified, write
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import Event, Noted
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu"))

@@ -20,9 +20,9 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, GraphForm
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.cutting import in_a_form_that_fails
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import describe_program
-from shrinkfx.run.job import Job
+from shrinkfx.run.form import in_a_form_that_fails
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, operator, skeleton
 

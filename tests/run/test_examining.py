@@ -12,13 +12,13 @@ import pytest
 from doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.events import Noted
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
+from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
 from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.job import Job
-from shrinkfx.search.events import Noted
 from shrinkfx.testing import chain
 
 MIX, ROLL = "mix (my.mix.default)", "roll (my.roll.default)"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.run.free_memory import available_bytes
+from shrinkfx.host_memory import available_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30

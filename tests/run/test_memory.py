@@ -12,14 +12,14 @@ from doubles import asked_of
 
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import Memory, examine, wants_guard_pages
-from shrinkfx.search.events import Event, Noted
+from shrinkfx.run.context import Job
+from shrinkfx.run.memory_error import Memory, examine, wants_guard_pages
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu", "tanh"))

@@ -16,6 +16,7 @@ import pytest
 from doubles import Arguments, asked_of, written
 
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Event, Noted
 from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending, Ready
@@ -28,10 +29,9 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
-from shrinkfx.run import run
-from shrinkfx.run.job import Job
-from shrinkfx.run.session import resumed
-from shrinkfx.search.events import Event, Noted
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder import resumed
+from shrinkfx.run.pipeline import run
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))

@@ -10,14 +10,14 @@ from typing import cast
 import pytest
 from doubles import Arguments, FakeServer
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import UsageError
+from shrinkfx.events import ignore
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.observe import find_subject
-from shrinkfx.search.events import ignore
 from shrinkfx.testing import chain
 from shrinkfx.validation import require_sense
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from doubles import FakeServer
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
-from shrinkfx.check.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
@@ -26,7 +26,7 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.header import About
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.preloading import (
     MAX_QUESTIONS,
     Effect,
@@ -313,7 +313,9 @@ def test_operators_are_registered_where_scripts_find_their_packages(
     packages.mkdir()
     (packages / "installed_by_path.py").write_text("SCALE = 2\n")
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    monkeypatch.setattr("shrinkfx.check.stranger.has_torch", lambda: False)
+    monkeypatch.setattr(
+        "shrinkfx.check.client.bare_environment.has_torch", lambda: False
+    )
     file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
     file.write_text("import installed_by_path\n" + REAL)
     save(file, program)

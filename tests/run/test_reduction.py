@@ -11,7 +11,9 @@ import pytest
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import StorageError, WorkerError
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -21,11 +23,9 @@ from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.job import Job
+from shrinkfx.run.context import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import Event, Noted
-from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from doubles import Arguments, FakeServer
 
+from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.check.server import GUARDED_WORKER
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
@@ -20,11 +21,10 @@ from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.repro import DATA
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.job import Job
-from shrinkfx.run.memory import Memory
+from shrinkfx.run.context import Job
+from shrinkfx.run.memory_error import Memory
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.events import Event, Noted
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu"))

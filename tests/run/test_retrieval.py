@@ -11,20 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import Compiler, Limits, runs_to_be_sure
-from shrinkfx.check.server import WORKER
 from shrinkfx.errors import UsageError
+from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.run import retrieval
-from shrinkfx.run.retrieval import retrieve, see_again
-from shrinkfx.run.session import JOURNAL
+from shrinkfx.run.folder import JOURNAL
+from shrinkfx.run.retrieve import retrieve, see_again
 from shrinkfx.run.unchanged import SCHEMA
-from shrinkfx.search.events import ignore
-from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))
@@ -136,7 +135,7 @@ def test_candidate_is_run_with_the_options_of_its_run(
         commands.append(command)
         yield Serves()
 
-    monkeypatch.setattr(retrieval, "server_for", server_for)
+    monkeypatch.setattr("shrinkfx.run.retrieve.server_for", server_for)
     with pytest.raises(Stopped):
         retrieve(Options(Path("model.pt2")), digest, tmp_path, ignore)
     assert commands == [WORKER]

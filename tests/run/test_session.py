@@ -27,17 +27,17 @@ from shrinkfx.errors import (
     UsageError,
     WorkerError,
 )
+from shrinkfx.events import ignore
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options, Sweeping
-from shrinkfx.run.session import (
+from shrinkfx.run.folder import (
     at_work,
     begun,
     finish,
     how_to_go_on,
     resumed,
 )
-from shrinkfx.run.taken import taken
-from shrinkfx.search.events import ignore
-from shrinkfx.search.journal import Journal
+from shrinkfx.run.folder_lock import taken
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import ignore
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
@@ -26,10 +27,9 @@ from shrinkfx.protocol.tasks import (
     SaveInputs,
     Task,
 )
-from shrinkfx.run.job import Job
-from shrinkfx.run.sweep import run_sweep
-from shrinkfx.run.swept import Swept
-from shrinkfx.search.events import ignore
+from shrinkfx.run.context import Job
+from shrinkfx.run.sweep.conclude import Swept
+from shrinkfx.run.sweep.pipeline import run_sweep
 
 SPACE = Space((Symbol("n", 2, 64, 6),))
 WRONG = {"difference": {"what": "values", "text": "wrong"}}

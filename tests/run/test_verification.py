@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli import main
+from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.header import read_failure
-from shrinkfx.run.verification import backend_for
+from shrinkfx.run.verify import backend_for
 
 SCRIPT = """\
 # assert in AOTInductor (run): reduced from 9 operators to 1.

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from doubles import Arguments, FakeServer, written
 
-from shrinkfx.check.guarding import Guarding
+from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -27,14 +29,12 @@ from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.summary import Sizes
-from shrinkfx.run.job import Job
+from shrinkfx.run.confirm import Verification
+from shrinkfx.run.context import Job
 from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verifying import Verification
-from shrinkfx.search.events import Event, Noted
-from shrinkfx.search.journal import Journal
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))

@@ -16,12 +16,12 @@ from shrinkfx.errors import (
 )
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.program.sizes import Sizes, Space, Symbol
-from shrinkfx.search.examples import Answer, Example, Examples, Found, judge_example
-from shrinkfx.search.journal import SweepJournal
-from shrinkfx.search.nearest import Grid
-from shrinkfx.search.settle import settle_outside, so_far
-from shrinkfx.search.shapes import Plan, sweep
+from shrinkfx.sweep.boundary import Grid
+from shrinkfx.sweep.examples import Answer, Example, Examples, Found, judge_example
+from shrinkfx.sweep.hunt import Plan, sweep
+from shrinkfx.sweep.minimise import settle_outside, so_far
 
 ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds", "of 12")
 CRASHES = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Checked, Event, Listener, Stepped, ignore
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.events import Checked, Event, Listener, Stepped, ignore
 from shrinkfx.search.forms import READABLE, FormSearch, MakeReducer
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import Strategy, choose

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.journal.journal import Asked, Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.search.journal import Asked, Journal
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import PLANTED, FakeOracle, chain, needs, whole

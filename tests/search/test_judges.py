@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Checked, Event, Stepped
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.events import Checked, Event, Stepped
 from shrinkfx.search.forms import FormSearch
-from shrinkfx.search.journal import Journal
 from shrinkfx.search.judges import Judge, steps_back
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose

@@ -8,8 +8,8 @@ import statistics
 import pytest
 from synthetic import Blame, Needles, make_case
 
+from shrinkfx.events import Checked, Event
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.events import Checked, Event
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, whole

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Checked, Event, Stepped
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.events import Checked, Event, Stepped
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import (

@@ -8,7 +8,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit
-from shrinkfx.search.refusals import Refusals, dropped
+from shrinkfx.search.rejections import Refusals, dropped
 from shrinkfx.testing import chain, skeleton, whole
 
 START = whole(chain("x", "a", "b", "c", "d", "e"))

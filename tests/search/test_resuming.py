@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.journal import Journal
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import (

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Sizes, Space, Symbol
-from shrinkfx.search.examples import Answer, Example, Examples, Found
-from shrinkfx.search.nearest import Grid, leap
-from shrinkfx.search.shapes import Plan, sweep
+from shrinkfx.sweep.boundary import Grid, leap
+from shrinkfx.sweep.examples import Answer, Example, Examples, Found
+from shrinkfx.sweep.hunt import Plan, sweep
 
 ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 CRASHES = Signature(Kind.CRASH, Stage.RUN, "SIGABRT")
@@ -255,9 +255,9 @@ def test_same_seed_gives_the_same_sweep_and_another_one_another() -> None:
 SCRIPT = """
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Space, Symbol
-from shrinkfx.search.examples import Answer, Example, Examples
-from shrinkfx.search.nearest import Grid, leap
-from shrinkfx.search.shapes import Plan, sweep
+from shrinkfx.sweep.examples import Answer, Example, Examples
+from shrinkfx.sweep.boundary import Grid, leap
+from shrinkfx.sweep.hunt import Plan, sweep
 
 def run(sizes):
     fails = Signature(Kind.ASSERT, Stage.RUN) if sizes[0] == 33 else None

@@ -30,7 +30,7 @@ if __name__ == "__main__":
     if arguments:
         # Whatever module it is told to run, it is a worker. Set before shrinkfx looks.
         sys.executable = str(home / "python")
-        from shrinkfx.cli import main
+        from shrinkfx.cli.main import main
 
         sys.exit(main(arguments))
     fill(home)

@@ -1,6 +1,6 @@
 """A worker without torch: it saves candidates as JSON, for a command to judge.
 
-It serves as ``shrinkfx.worker.main`` does, and starts in a tenth of the time.
+It serves as ``shrinkfx.worker`` does, and starts in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.report.running import SAVED
 from shrinkfx.testing import feed, operator, skeleton
-from shrinkfx.worker.serve import serve, take_line
-from shrinkfx.worker.supervise import Note, Work
+from shrinkfx.worker.forkserver.serve import serve, take_line
+from shrinkfx.worker.forkserver.supervise import Note, Work
 
 Answer = dict[str, Any]
 Arguments = Mapping[str, Any]

@@ -10,10 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
-from shrinkfx.worker.memory.arena import allocate, sparse
-from shrinkfx.worker.memory.bounds import CHECKER
-from shrinkfx.worker.memory.findings import Probe, Report
-from shrinkfx.worker.memory.interpreted import switch_on
+from shrinkfx.worker.interpreter.findings import Probe, Report
+from shrinkfx.worker.interpreter.memory_checks.arena import allocate, sparse
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.switch_on import switch_on
 
 FAR = (1 << 31) + 12_345
 BLOCK = 1024

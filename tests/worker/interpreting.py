@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from shrinkfx.worker.backends import interpreter
-from shrinkfx.worker.backends.interpreter import Code, Probe, Report, Unsupported
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.interpreter.backend import Code, Probe, Report, Unsupported
 
 
 def main() -> None:

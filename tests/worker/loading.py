@@ -26,8 +26,8 @@ def main(folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from shrinkfx.worker import perform  # noqa: F401 - what a start imports
-    from shrinkfx.worker.backends import aoti
+    from shrinkfx.worker import tasks  # noqa: F401 - what a start imports
+    from shrinkfx.worker.aoti import backend as aoti
 
     aoti.warm_up()
     _read_one()
@@ -83,7 +83,7 @@ def _be_worker(job: dict[str, Any]) -> None:
         else:
             torch.load(path, weights_only=False)
         return
-    from shrinkfx.worker.main import main as work
+    from shrinkfx.worker.__main__ import main as work
 
     work()
 

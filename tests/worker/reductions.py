@@ -28,14 +28,20 @@ from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_inside import BypassInside
 from shrinkfx.testing import PLANTED
-from shrinkfx.worker.compare import unstable
-from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import load
+from shrinkfx.worker.checking.compare import unstable
+from shrinkfx.worker.eager.intermediates import (
+    SEED,
+    Recorded,
+    Values,
+    restride,
+    run_eager,
+)
+from shrinkfx.worker.graph.describe import describe
+from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
-from shrinkfx.worker.sizes import Sizes, evaluate
-from shrinkfx.worker.source import Unprintable, export_source
-from shrinkfx.worker.values import SEED, Recorded, Values, restride, run_eager
+from shrinkfx.worker.printing.module import Unprintable, export_source
+from shrinkfx.worker.sizes.bindings import Sizes, evaluate
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from shrinkfx.worker.memory.arena import Roles, allocate, exact, sparse
+from shrinkfx.worker.interpreter.memory_checks.arena import (
+    Roles,
+    allocate,
+    exact,
+    sparse,
+)
 
 
 def test_memory_ends_where_the_tensor_does_and_is_poisoned() -> None:

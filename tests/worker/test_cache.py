@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.worker import cache
+from shrinkfx.worker import build_cache
 
 DAY_S = 86_400
 MIB = 1 << 20
@@ -17,8 +17,8 @@ MIB = 1 << 20
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (cache.folder() / "aoti-runtime").mkdir(parents=True)
-    return cache.folder()
+    (build_cache.folder() / "aoti-runtime").mkdir(parents=True)
+    return build_cache.folder()
 
 
 def put(path: Path, mib: int, days: float) -> Path:
@@ -34,12 +34,12 @@ def test_what_was_not_used_for_months_goes(folder: Path) -> None:
     old = put(folder / "guard_pages-1.so", 1, 61)
     older = put(folder / "aoti-runtime" / "a.o", 1, 90)
     new = put(folder / "aoti-runtime" / "b.o", 1, 59)
-    cache.forget_old()
+    build_cache.forget_old()
     assert [path.exists() for path in (old, older, new)] == [False, False, True]
 
 
 def test_least_recently_used_goes_where_there_is_too_much(folder: Path) -> None:
     files = [put(folder / f"{n}.o", 200, 10 - n) for n in range(4)]
-    cache.note_use(files[0])
-    cache.forget_old()
+    build_cache.note_use(files[0])
+    build_cache.forget_old()
     assert [path.exists() for path in files] == [True, False, False, True]

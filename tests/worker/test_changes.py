@@ -7,7 +7,7 @@ import torch
 from torch._inductor.codegen.cpp import CppOverrides
 from torch._inductor.lowering import lowerings
 
-from shrinkfx.worker.changes import Snapshot
+from shrinkfx.worker.preloads.registrations import Snapshot
 
 aten = torch.ops.aten
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.protocol.choices import Probe
-from shrinkfx.worker.backends.checked import checked
-from shrinkfx.worker.memory.bounds import CHECKER
-from shrinkfx.worker.memory.findings import Fault, Finding, Report
-from shrinkfx.worker.supervise import describe_error
+from shrinkfx.worker.forkserver.supervise import describe_error
+from shrinkfx.worker.interpreter.checked_module import checked
+from shrinkfx.worker.interpreter.findings import Fault, Finding, Report
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
 def test_report_notes_the_grids_that_were_sampled() -> None:

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.compare import USUAL, Closeness, compare, in_float64, unstable
+from shrinkfx.worker.checking.compare import (
+    USUAL,
+    Closeness,
+    compare,
+    in_float64,
+    unstable,
+)
 from shrinkfx.worker.model import Inputs
 
 

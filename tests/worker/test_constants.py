@@ -17,11 +17,12 @@ from torch.export import ExportedProgram, export
 
 from shrinkfx.protocol.choices import MANY_BYTES, Weights
 from shrinkfx.protocol.requests import CheckOptions, Setup
-from shrinkfx.worker.attempt import attempt
-from shrinkfx.worker.backends import aoti, constants
-from shrinkfx.worker.backends.constants import CannotKeepBeside
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti import constants
+from shrinkfx.worker.aoti.constants import CannotKeepBeside
+from shrinkfx.worker.checking.check import attempt
+from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
-from shrinkfx.worker.rebuild import Rebuilt
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,8 +203,9 @@ import torch
 from torch import nn
 from shrinkfx.protocol.choices import Build, Weights
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.backends import aoti, constants
-from shrinkfx.worker.values import run_eager
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti import constants
+from shrinkfx.worker.eager.intermediates import run_eager
 from shrinkfx.worker.model import Inputs
 
 constants.MANY_BYTES = 1

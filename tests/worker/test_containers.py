@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from shrinkfx.worker.archive import disarmed, read_program
-from shrinkfx.worker.containers import (
+from shrinkfx.worker.loading.archive import disarmed, read_program
+from shrinkfx.worker.loading.containers import (
     require_inputs,
     require_outputs,
     trust,
     with_tuples,
 )
-from shrinkfx.worker.refused import Refused
+from shrinkfx.worker.loading.refused import Refused
 
 LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, Describe
-from shrinkfx.worker.devices import save_for_cuda
+from shrinkfx.worker.loading.devices import save_for_cuda
 
 KERNEL = """
 import base64, io

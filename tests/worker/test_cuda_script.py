@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.worker.backends.script import on_cpu
+from shrinkfx.worker.interpreter.repro_script import on_cpu
 
 
 @pytest.mark.parametrize(

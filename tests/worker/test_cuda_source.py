@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.worker.backends.cuda_source import overridden
+from shrinkfx.worker.interpreter.codegen.cuda_source import overridden
 
 
 def test_options_that_cannot_be_as_chosen_are_named() -> None:

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from shrinkfx.check.files import require_inputs, require_program
-from shrinkfx.cli import main
+from shrinkfx.check.preflight import require_inputs, require_program
+from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError
 
 MODULES = "modules"

@@ -10,13 +10,13 @@ import torch
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.worker.devices import (
+from shrinkfx.worker.loading.devices import (
     choose_backend,
     device_type,
     is_for_cuda,
     save_for_cuda,
 )
-from shrinkfx.worker.load import load
+from shrinkfx.worker.loading.load import load
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="needs no GPU")
 

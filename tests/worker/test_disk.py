@@ -13,10 +13,13 @@ from torch import Tensor
 from torch.export import export
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker import disk
-from shrinkfx.worker.disk import require_space_for_values, require_space_for_weights
+from shrinkfx.worker import disk_space
+from shrinkfx.worker.disk_space import (
+    require_space_for_values,
+    require_space_for_weights,
+)
+from shrinkfx.worker.eager.intermediates import Values
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.values import Values
 
 
 class Wide(torch.nn.Module):
@@ -59,14 +62,14 @@ def test_values_that_do_not_fit_are_refused_with_what_they_take(
 def test_disk_that_a_run_may_take_is_bounded(
     free: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "_allowed", None)  # as it was, in the end
-    disk.allow(tmp_path, 470_000_000)
+    monkeypatch.setattr(disk_space, "_allowed", None)  # as it was, in the end
+    disk_space.allow(tmp_path, 470_000_000)
     require_space_for_values(PROGRAM, 1, tmp_path)
     (tmp_path / "graph").mkdir()
     (tmp_path / "graph" / "values").write_bytes(bytes(8_000_000))
     with pytest.raises(LoadError, match=r"0\.5 GB are free"):
         require_space_for_values(PROGRAM, 1, tmp_path)
-    disk.allow(tmp_path, None)
+    disk_space.allow(tmp_path, None)
     require_space_for_values(PROGRAM, 1, tmp_path)
 
 

@@ -14,10 +14,10 @@ from torch._inductor.exc import InductorError
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker import evidence
-from shrinkfx.worker.evidence import PROVENANCE, gathered, raised_at
-from shrinkfx.worker.rebuild import rebuild
-from shrinkfx.worker.reference import Reference
+from shrinkfx.worker.checking import evidence
+from shrinkfx.worker.checking.evidence import PROVENANCE, gathered, raised_at
+from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.graph.rebuild import rebuild
 
 
 class Stops(Exception):

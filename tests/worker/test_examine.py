@@ -18,11 +18,11 @@ from torch.export import Dim
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import Examine
-from shrinkfx.worker.custom import custom_operators as custom_in
-from shrinkfx.worker.examine import examine
+from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.perform import Worker
-from shrinkfx.worker.supervise import become_subreaper, supervise
+from shrinkfx.worker.operators.custom import custom_operators as custom_in
+from shrinkfx.worker.operators.examine import examine
+from shrinkfx.worker.tasks import Worker
 
 OPS = torch.ops.declared
 NAN = torch.tensor([[float("nan"), 1.0, 2.0]] * 4)

@@ -14,8 +14,8 @@ from torch._inductor.cpp_builder import BuildOptionsBase, CppBuilder
 from torch._inductor.exc import CppCompileError
 
 from shrinkfx.protocol.choices import Step
-from shrinkfx.worker.backends import runtime_object
-from shrinkfx.worker.backends.fast_build import Stopped, fast_build
+from shrinkfx.worker.aoti import runtime_object
+from shrinkfx.worker.aoti.fast_build import Stopped, fast_build
 
 INTERFACE = """\
 // What all wrappers begin with.

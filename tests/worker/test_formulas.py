@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils._sympy import functions
 
-from shrinkfx.worker import formulas
-from shrinkfx.worker.formulas import NotASize, read
-from shrinkfx.worker.guards import rewritten
+from shrinkfx.worker.loading import formulas
+from shrinkfx.worker.loading.formulas import NotASize, read
+from shrinkfx.worker.loading.guards import rewritten
 
 GENERATED, SAME = 1000, 200
 _BY_TORCH = {name: getattr(functions, name) for name in formulas._OWN}

@@ -9,7 +9,7 @@ from torch.export import Dim
 from zoo import Fixing, export
 
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.worker.load import load
+from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
 
 

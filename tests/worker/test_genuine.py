@@ -20,7 +20,7 @@ from torch._export.verifier import SpecViolationError
 from torch.export import Dim, ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.archive import read_program
+from shrinkfx.worker.loading.archive import read_program
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

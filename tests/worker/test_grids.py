@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.worker.memory.grids import MOST_PROGRAMS, places
+from shrinkfx.worker.interpreter.emulation.grids import MOST_PROGRAMS, places
 
 
 def test_small_grid_is_run_whole() -> None:

@@ -13,7 +13,7 @@ from platform import machine
 import pytest
 
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.worker.memory import guard_pages
+from shrinkfx.worker.cpu_memory import guard_pages
 
 PRELUDE = """
 import ctypes, os, resource, sys

@@ -9,10 +9,10 @@ import lying_operators
 import pytest
 import torch
 
+from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.check.server import GUARDED_WORKER, Server
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.sanitizer import parse
+from shrinkfx.failure.readers.asan import parse
 from shrinkfx.failure.signature import MEMORY
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.choices import Guard

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch._inductor.config
 
-from shrinkfx.worker.backends.headers import remembered
+from shrinkfx.worker.aoti.headers import remembered
 
 
 class Precompiler:

@@ -13,9 +13,9 @@ from torch.export import Dim, ExportedProgram, export
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.sizes import Place, Space, Symbol
-from shrinkfx.worker.inputs import inputs_at
+from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.space import find_space
+from shrinkfx.worker.sizes.read_space import find_space
 
 
 class Call(nn.Module):

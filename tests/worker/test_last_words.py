@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.failure.classify import observe
+from shrinkfx.failure.readers.threads import in_order
 from shrinkfx.failure.signature import Kind
-from shrinkfx.failure.threads import in_order
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.worker import last_words
+from shrinkfx.worker.forkserver import last_words
 
 PROGRAM = r"""
 #include <cstdlib>

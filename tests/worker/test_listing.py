@@ -14,9 +14,9 @@ import torch
 from damage import archive, members
 from test_damaged_files import good_program
 
-from shrinkfx.check.files import require_inputs, require_program
+from shrinkfx.check.preflight import require_inputs, require_program
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.archive import read_program
+from shrinkfx.worker.loading.archive import read_program
 
 WEIGHT = "model/data/weights/weight_0"
 LARGE = 3 << 20

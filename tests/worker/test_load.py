@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.export import Dim
 from zoo import export
 
-from shrinkfx.check.server import Server
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
 from shrinkfx.options import Options
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.run.job import server_for
-from shrinkfx.worker.load import load, preload
+from shrinkfx.run.context import server_for
+from shrinkfx.worker.loading.load import load, preload
 
 
 def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:

@@ -14,8 +14,8 @@ import pytest
 import torch
 from test_damaged_files import good_program
 
-from shrinkfx.worker.archive import read_program
-from shrinkfx.worker.named import is_operator, source
+from shrinkfx.worker.loading.archive import read_program
+from shrinkfx.worker.loading.named import is_operator, source
 
 LIBRARY = "no_such_library"
 _loaded: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.worker.backends.on_cpu import on_cpu, operators, why_not
+from shrinkfx.worker.interpreter.retarget import on_cpu, operators, why_not
 
 SOURCE = """\
 from torch._C import _cuda_getCurrentRawStream as get_raw_stream

@@ -17,13 +17,13 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
-from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import load
+from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.graph.describe import describe
+from shrinkfx.worker.graph.inline_cond import branches_taken, with_open_branches
+from shrinkfx.worker.graph.rebuild import rebuild
+from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.opened import branches_taken, with_open_branches
-from shrinkfx.worker.perform import Worker
-from shrinkfx.worker.rebuild import rebuild
-from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.tasks import Worker
 
 
 class Nested(nn.Module):

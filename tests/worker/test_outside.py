@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.export import Dim, export
 
 from shrinkfx.protocol.requests import CheckOptions, Setup
-from shrinkfx.worker.attempt import attempt_outside
-from shrinkfx.worker.backends import aoti
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.checking.check import attempt_outside
+from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
-from shrinkfx.worker.rebuild import Rebuilt
 
 
 class Halves(nn.Module):

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.export import Dim, export
 
 from shrinkfx.protocol.requests import CheckOptions, Setup
-from shrinkfx.worker import attempt as module
-from shrinkfx.worker.attempt import attempt
+from shrinkfx.worker.checking import check as module
+from shrinkfx.worker.checking.check import attempt
+from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
-from shrinkfx.worker.rebuild import Rebuilt
 
 Compiled = Callable[[Tensor], Any]
 

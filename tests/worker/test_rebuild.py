@@ -27,12 +27,12 @@ from shrinkfx.program.view import View
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.strategies.merge_inputs import MergeInputs
 from shrinkfx.strategies.replace_operators import ReplaceOperators
-from shrinkfx.worker.describe import count_operators, describe
-from shrinkfx.worker.load import load
+from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, call, run_eager
+from shrinkfx.worker.graph.describe import count_operators, describe
+from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.rebuild import CannotRebuild, Rebuilt, rebuild
-from shrinkfx.worker.source import export_source, print_program, run_source
-from shrinkfx.worker.values import SEED, Recorded, Values, call, run_eager
+from shrinkfx.worker.printing.module import export_source, print_program, run_source
 
 Loaded = tuple[Program, Skeleton, Values]
 

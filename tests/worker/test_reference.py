@@ -16,13 +16,13 @@ from zoo import ZOO, export
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.compare import in_float64
-from shrinkfx.worker.describe import describe, keeps_state, mutates
+from shrinkfx.worker.checking.compare import in_float64
+from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.graph.describe import describe, keeps_state, mutates
+from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.rebuild import Rebuilt, rebuild
-from shrinkfx.worker.reference import Reference
-from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.printing.module import print_program, run_source
 
 CALLS = 3
 

@@ -22,15 +22,15 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.report.repro import SCRIPT_OBJECT
-from shrinkfx.worker import scripted
-from shrinkfx.worker.archive import disarmed
-from shrinkfx.worker.describe import describe
-from shrinkfx.worker.load import load, preload
+from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.graph.describe import describe
+from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.loading import script_objects
+from shrinkfx.worker.loading.archive import disarmed
+from shrinkfx.worker.loading.load import load, preload
+from shrinkfx.worker.loading.refused import Refused
 from shrinkfx.worker.model import Program
-from shrinkfx.worker.rebuild import Rebuilt, rebuild
-from shrinkfx.worker.refused import Refused
-from shrinkfx.worker.source import export_source, long_values, print_program
-from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.printing.module import export_source, long_values, print_program
 
 PRELOAD = Path(__file__).with_name("script_objects.py")
 BY_STATE = re.compile(r"script_object\(\[3, 4\], '[\w.]+_Foo'\)")
@@ -191,7 +191,7 @@ def test_state_of_an_opaque_object_would_run_code(tmp_path: Path) -> None:
 
 def test_opaque_object_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"Python object \(aten.OpaqueObject\)"):
-        scripted.require_trusted(opaque(tmp_path / "canary"))
+        script_objects.require_trusted(opaque(tmp_path / "canary"))
     with disarmed(), pytest.raises(Refused):  # the second line
         torch._C._pickle_load_obj(opaque(tmp_path / "canary"))
     assert not (tmp_path / "canary").exists()
@@ -208,7 +208,7 @@ def test_opaque_object_is_not_read(tmp_path: Path) -> None:
 )
 def test_only_classes_of_preloads_are_read(name: str, said: str) -> None:
     with pytest.raises(Refused, match=said):
-        scripted.require_trusted(saved(name))
+        script_objects.require_trusted(saved(name))
 
 
 class FakePacked:
@@ -221,9 +221,9 @@ class FakePacked:
 
 def test_class_with_a_fake_one_from_a_preload_is_read() -> None:
     name = "__torch__.torch.classes.quantized.EmbeddingPackedParamsBase"
-    with scripted.trusting_new_classes():
+    with script_objects.trusting_new_classes():
         register_fake_class("quantized::EmbeddingPackedParamsBase", FakePacked)
-    scripted.require_trusted(saved(name))
+    script_objects.require_trusted(saved(name))
 
 
 def test_file_with_an_object_of_no_preload_is_refused_before_it_is_read(

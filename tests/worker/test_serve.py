@@ -16,7 +16,7 @@ from doubles import request_of
 
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.worker.serve import Line, ParentGone
+from shrinkfx.worker.forkserver.serve import Line, ParentGone
 
 ROOT = str(Path(__file__).parents[2])
 CANCEL = '"cancel"\n'

@@ -16,11 +16,11 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Sizing, Specialise
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.worker.describe import describe
+from shrinkfx.worker.eager.intermediates import Recorded, Values
+from shrinkfx.worker.graph.describe import describe
+from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.rebuild import Rebuilt, rebuild
-from shrinkfx.worker.source import print_program, run_source
-from shrinkfx.worker.values import Recorded, Values
+from shrinkfx.worker.printing.module import print_program, run_source
 
 
 class Batches(nn.Module):

@@ -14,16 +14,16 @@ from torch._dynamo.exc import UserError, UserErrorType
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.worker.describe import describe
+from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.graph.describe import describe
+from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.rebuild import Rebuilt, rebuild
-from shrinkfx.worker.source import (
+from shrinkfx.worker.printing.module import (
     Printed,
     export_source,
     print_program,
     run_source,
 )
-from shrinkfx.worker.values import SEED, Recorded, Values, run_eager
 
 
 class Widen(torch.nn.Module):
@@ -256,7 +256,7 @@ def test_export_that_refuses_whatever_is_declared_is_asked_no_further(
             "Constraints violated (L['x'].size()[0])! For more information",
         )
 
-    monkeypatch.setattr("shrinkfx.worker.source.run_source", refuses)
+    monkeypatch.setattr("shrinkfx.worker.printing.module.run_source", refuses)
     dim = torch.export.Dim("n", min=3, max=9)
     inputs = Inputs((torch.randn(5, 2),), {})
     exported = torch.export.export(Widen(), inputs.args, dynamic_shapes=({0: dim},))

@@ -17,7 +17,7 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.processes import descendants
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
-from shrinkfx.worker.supervise import describe_error, write_answer
+from shrinkfx.worker.forkserver.supervise import describe_error, write_answer
 
 ROOT = str(Path(__file__).parents[2])
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.export import Dim, export
 
+from shrinkfx.worker.eager.intermediates import Recorded, Values, run_eager
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.values import Recorded, Values, run_eager
 
 
 class Scale(torch.nn.Module):

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shrinkfx.worker import wall
-from shrinkfx.worker.wall import behind_wall
+from shrinkfx.worker.loading import wall
+from shrinkfx.worker.loading.wall import behind_wall
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,7 +108,8 @@ def test_these_calls_reach_the_kernel_outside() -> None:
 
 
 def test_a_process_can_still_abort_behind_the_wall() -> None:
-    code = "import os; from shrinkfx.worker.wall import behind_wall as b; b(os.abort)"
+    read = "from shrinkfx.worker.loading.wall import behind_wall"
+    code = f"import os; {read}; behind_wall(os.abort)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False
     )
@@ -136,7 +137,7 @@ def test_errors_come_out() -> None:
 
 def test_a_call_that_never_ends_is_ended_by_the_kernel() -> None:
     code = (
-        "from shrinkfx.worker.wall import behind_wall, limited_to\n"
+        "from shrinkfx.worker.loading.wall import behind_wall, limited_to\n"
         "with limited_to(1): pass\n"
         "with limited_to(1): behind_wall(lambda: 9 ** 9 ** 9 ** 9)\n"
     )

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Compiler, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.check.server import Server
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.requests import CheckOptions

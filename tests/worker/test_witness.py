@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.program.beside import Beside
-from shrinkfx.worker.witness import Witness, is_local
+from shrinkfx.worker.preloads.files_used import Witness, is_local
 
 USER = """\
 import ctypes

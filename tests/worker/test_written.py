@@ -15,10 +15,10 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
-from shrinkfx.worker import perform
-from shrinkfx.worker.load import load
-from shrinkfx.worker.rebuild import Rebuilt
-from shrinkfx.worker.source import export_source
+from shrinkfx.worker import tasks
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.loading.load import load
+from shrinkfx.worker.printing.module import export_source
 
 
 class Plain(nn.Module):
@@ -45,13 +45,13 @@ def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
     exported = torch.export.export(Plain(), (torch.randn(3, 4),), dynamic_shapes=shapes)
     torch.export.save(exported, tmp_path / "model.pt2")
     setup = Setup(str(tmp_path), model=str(tmp_path / "model.pt2"))
-    worker, exports = perform.Worker(setup, 1, load(setup)), []
+    worker, exports = tasks.Worker(setup, 1, load(setup)), []
 
     def noted(built: Rebuilt) -> Any:
         exports.append(built)
         return export_source(built)
 
-    monkeypatch.setattr(perform, "export_source", noted)
+    monkeypatch.setattr(tasks, "export_source", noted)
 
     def ask(task: Task) -> dict[str, Any]:
         request = Request(task, CheckOptions(form=form))

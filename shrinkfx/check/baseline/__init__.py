@@ -1,0 +1,1 @@
+"""What the unchanged program does, before anything is cut."""

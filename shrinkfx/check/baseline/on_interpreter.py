@@ -1,0 +1,197 @@
+"""What the unchanged program does on the interpreter, probe by probe."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.stock import Baseline, describe
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Probe
+
+
+def probe_baseline(
+    compiler: Compiler,
+    until: str | None,
+    match: str,
+    probes: Sequence[Probe],
+    note: Callable[[str], None],
+    *,
+    ask_all: bool = False,
+    budget: Allowance = UNLIMITED,
+) -> Baseline:
+    """Ask one probe after the other until one shows the failure; that one twice more.
+
+    The interpreter runs one program after the other, on memory that no other
+    process has a part in: what it finds, it finds again.
+
+    Args:
+        probes: each may show it; those that tell most of a kind are asked first.
+        ask_all: ask the others too, to know what they find.
+        budget: a probe takes no more than half of the minutes, so that the next one
+            can be asked, or what this one shows be verified.
+
+    Raises:
+        NotReproducible: none shows what was asked for, or it does not show again.
+        BudgetExhausted: the minutes were spent before one did.
+    """
+    wanted = until or ANY
+    shown: dict[Probe, Observation] = {}
+    warnings: dict[Probe, str] = {}
+    showing: Probe | None = None
+    probes = _most_telling_first(probes, wanted)
+    for probe in probes:
+        if showing and not (ask_all and budget.has(shown[showing].seconds)):
+            break
+        is_last = probe is probes[-1] and not showing
+        within = math.inf if is_last else 2 * budget.share()
+        seen, ending = _asked(compiler.with_options(probe=probe), within)
+        shown[probe] = seen
+        note(f"probe {probe} ({_LOOKS_AT[probe]}): {_said(probe, seen)}")
+        if sampled := _sampled(ending):
+            warnings[probe] = f"{_SAMPLED}: {'; '.join(sampled)}"
+            note(warnings[probe])
+        if not showing and _shows(probe, seen, wanted, match):
+            showing = probe
+            budget.keep(seen.seconds)
+    if showing is not None:
+        base = _confirmed(compiler, showing, shown[showing], match, note, budget)
+        known = filter(None, [base.warning, warnings.get(showing, "")])
+        return replace(base, warning="; ".join(known))
+    described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
+    if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
+        said = "\n".join(f"  {text}" for text in described)
+        raise BudgetExhausted(f"the minutes are too few for the probes:\n{said}")
+    raise NotReproducible(wanted, len(shown), described, _advice(shown))
+
+
+def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
+    """Put the probe first that tells most of a kind, and leave out what tells nothing.
+
+    Where the kind is not known, that is the one which runs what the user would.
+    """
+    if wanted in (Kind.COMPILE_ERROR, Kind.HANG):
+        return sorted(probes, key=lambda probe: probe is not Probe.COMPILE)
+    if wanted != ANY:
+        return [p for p in probes if p is not Probe.COMPILE] or list(probes)
+    return list(probes)
+
+
+def _asked(compiler: Compiler, within_s: float) -> tuple[Observation, Ending]:
+    """Ask a probe for so many seconds at most; what that cuts short is no hang."""
+    seen, ending = compiler.within(within_s).original()
+    if ending.how == "late" and math.isfinite(within_s):
+        seen = replace(seen, signature=None, unresolved=_CUT_SHORT)
+    return seen, ending
+
+
+_CUT_SHORT = "it takes more than half of the minutes that were left"
+
+
+def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
+    """Tell whether a probe has shown the failure that was asked for."""
+    found = seen.signature
+    if not found or _is_of_the_probe(probe, seen):
+        return False
+    return asked_for(wanted, found) and found.says(match)
+
+
+_SAMPLED = "large grids, of which only some programs ran"
+
+
+def _sampled(ending: Ending) -> list[str]:
+    """List the launches of which not all was run, report or no report."""
+    error = ending.answer.get("error", {})
+    found = error.get("notes", []) if error.get("type") == "Report" else []
+    return list(ending.answer.get("sampled", found))
+
+
+def _confirmed(
+    compiler: Compiler,
+    probe: Probe,
+    first: Observation,
+    match: str,
+    note: Callable[[str], None],
+    budget: Allowance,
+) -> Baseline:
+    assert first.signature is not None
+    target = first.signature.with_match(match)
+    asked = compiler.with_options(probe=probe)
+    seen = [first]
+    for fresh in (True, False):
+        if first.seconds <= budget.share():
+            with contextlib.suppress(BudgetExhausted):
+                seen.append(asked.original(fresh=fresh)[0])
+    failed = sum(target.admits(s.signature) for s in seen)
+    if failed < len(seen):
+        described = list(dict.fromkeys(describe(s) for s in seen))
+        advice = "the interpreter does the same each time: please report this"
+        raise NotReproducible(target.kind, len(seen), described, advice)
+    note(f"baseline: {target}")
+    seconds = max(s.own_seconds for s in seen)
+    warning = ""
+    if len(seen) == 1:
+        warning = _SHOWN_ONCE
+        note(f"careful: {warning}")
+    return Baseline(target, 1.0, False, seconds, probe=probe, warning=warning)
+
+
+_SHOWN_ONCE = "minutes were short: the probe has shown it once, and was asked no more"
+
+_LOOKS_AT = {
+    Probe.REAL: "the kernels on the failing inputs",
+    Probe.CONTRACT: "sizes and strides of inputs and operators' results",
+    Probe.HINTS: "AOTInductor's compile-time benchmark",
+    Probe.COMPILE: "its kernels, compiled by Triton and ptxas",
+}
+
+
+def _is_of_the_probe(probe: Probe, seen: Observation) -> bool:
+    """Tell whether a failure is the probe's own and none of the program.
+
+    The interpreter takes far more time and memory than a GPU, and code for Python,
+    which the first two generate, is other code than AOTInductor's.
+    """
+    assert seen.signature is not None
+    if seen.unresolved:  # a limit was broken
+        return probe is not Probe.COMPILE
+    return probe in _IN_PYTHON and seen.signature.stage is Stage.COMPILE
+
+
+_IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
+
+
+def _said(probe: Probe, seen: Observation) -> str:
+    """Say what a probe found; only one of them compares results with eager."""
+    if seen.unresolved == _CUT_SHORT:
+        return f"cannot tell: {_CUT_SHORT}"
+    if seen.signature and _is_of_the_probe(probe, seen):
+        why = seen.unresolved or f"Inductor for Python: {seen.signature}"
+        return f"cannot tell: {why}"
+    passes = not (seen.signature or seen.invalid or seen.unresolved)
+    return "finds nothing" if passes and probe is not Probe.REAL else describe(seen)
+
+
+def _advice(shown: dict[Probe, Observation]) -> str:
+    failures = {p: s.signature for p, s in shown.items() if s.signature}
+    kinds = sorted(
+        failure.kind.value
+        for probe, failure in failures.items()
+        if not _is_of_the_probe(probe, shown[probe])
+    )
+    if kinds:
+        return f"to reduce what it does: --until {kinds[0]}"
+    if any(s.unresolved for s in shown.values()):
+        return "what the interpreter cannot run needs a GPU"
+    return (
+        "failing inputs other than the exported ones? --inputs FILE; other sizes? "
+        "--dynamic-sweep. A race, a kernel "
+        "of a library or a GPU of another kind (--arch) are beyond the interpreter"
+    )

@@ -1,0 +1,302 @@
+"""What the unchanged program does, before anything is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from shrinkfx import scratch
+from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
+from shrinkfx.check.baseline.runs import PATIENCE, Bounds, Runs
+from shrinkfx.check.oracle import (
+    ENOUGH,
+    RUNS_PER_CHILD,
+    Compiler,
+    runs_to_be_sure,
+)
+from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.protocol.choices import Build, Guard, Weights
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The failure to look for.
+
+    Attributes:
+        rate: the part of the runs that failed so.
+        fallback_random: random numbers are eager's, so that values compare.
+        seconds: the longest run, of its own time.
+        calls: how often a run must call the program before it fails.
+        probe: what shows it on the interpreter; '' elsewhere.
+        warning: what else may be the cause, or what was not looked at; or ''.
+    """
+
+    target: Signature
+    rate: float
+    fallback_random: bool
+    seconds: float
+    calls: int = 1
+    probe: str = ""
+    warning: str = ""
+
+
+def baseline(
+    compiler: Compiler,
+    until: str | None,
+    match: str,
+    max_runs: int | None,
+    note: Callable[[str], None],
+    max_calls: int = 1,
+    build: Build = Build.STOCK,
+    budget: Allowance = UNLIMITED,
+) -> Baseline:
+    """Run the program in a fresh interpreter, then on in forks.
+
+    A failure to compile is steady if a second process shows it. Of anything else
+    there are more runs, which cost little since they compile nothing: until what is
+    asked for has shown ``ENOUGH`` times. What fails in nine runs of ten would pass
+    for steady else, and a loud failure would hide the one that was asked for.
+    What does not show it is compiled again; where that passes too, a program that
+    changes its buffers is called several times in each run.
+
+    Args:
+        match: a regular expression that the failure's text must hold.
+        max_runs: how often it may run before it is said not to fail; None means
+            ``MAX_RUNS`` times, and no longer than it took to compile.
+        max_calls: how often it may be called in one run.
+        build: of the run that looks for other causes.
+        budget: where it is short, what need not be known is not asked.
+
+    Raises:
+        NotReproducible: it passes, or fails in another way than asked.
+        BudgetExhausted: the first run has not come to its end.
+    """
+    wanted = until or ANY
+    note("baseline: running the program as it is, first in a fresh process")
+    tried: list[tuple[Runs, Bounds]] = []
+    with scratch.folder("package") as folder:
+        kept = compiler.with_options(package=f"{folder}/first.pt2")
+        first, ending = kept.original(fresh=True)
+        ways = [kept]
+        skipped = first.signature is None and ending.answer.get("values_skipped", 0) > 0
+        if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
+            note("random values: comparing them with eager's random numbers")
+            own = kept.with_options(package=f"{folder}/random.pt2")
+            ways.insert(0, own.with_options(fallback_random=True))
+        for way in ways:
+            bounds = Bounds.after(first, max_runs, budget)
+            if tried:
+                often = f"up to {bounds.max_runs} more runs"
+                note(f"it does not fail so: {often}, {_OWN_RANDOM}")
+            begun = first if way is kept else bounds.compiled(way)
+            if begun is None:
+                continue
+            runs = Runs(wanted, match, [begun])
+            tried.append((runs, bounds))
+            calls = _run_often(way, runs, bounds, max_calls, note)
+            if runs.target:
+                way = way.with_options(package=None, calls=calls)
+                return _settled(way, runs, bounds, build, note)
+    raise _not_seen(wanted, tried)
+
+
+def _not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
+    """Say how often it ran, and for how long if that has ended the runs."""
+    seen = [s for runs, _ in tried for s in (*runs.seen, *runs.later)]
+    said = list(dict.fromkeys(describe(s) for s in seen))
+    made = sum(runs.made for runs, _ in tried)
+    why = [bounds.why_no_more(runs) for runs, bounds in tried]
+    advice = "\n".join(dict.fromkeys(filter(None, [_advice(seen, wanted), *why])))
+    spent_s = sum(bounds.spent_s for _, bounds in tried)
+    seconds = spent_s if any(why) and spent_s else None
+    return NotReproducible(wanted, made, said, advice, seconds)
+
+
+_OWN_RANDOM = "with random numbers of its own"
+
+
+def _run_often(
+    kept: Compiler,
+    runs: Runs,
+    bounds: Bounds,
+    max_calls: int,
+    note: Callable[[str], None],
+) -> int:
+    """Add runs to the first one until they are enough; return the calls in each.
+
+    Compiled again, it may fail where it did not, and must fail where it did not
+    compile.
+    """
+    calls = 1
+    in_vain = runs.target is None and (bounds.max_runs > 1 or _leaves_out_weights(kept))
+    fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
+    if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
+        kept = _again(kept, runs, bounds)
+    max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first one is made
+    if max_calls > 1 and all(_passes(s) for s in runs.seen):
+        calls = _calls_needed(kept, runs, bounds, max_calls, note)
+    _go_on(kept.with_options(calls=calls), runs, bounds, note)
+    return calls
+
+
+def _leaves_out_weights(kept: Compiler) -> bool:
+    return kept.options.weights is Weights.BESIDE
+
+
+def _again(kept: Compiler, runs: Runs, bounds: Bounds) -> Compiler:
+    """Compile and run it once more, with its weights inside; choose what to go on with.
+
+    Where they were left out and that makes no difference, it stays so.
+    """
+    name, before = f"{kept.options.package}.again", list(runs.seen)
+    again = kept.with_options(package=name, weights=Weights.INSIDE)
+    seen = bounds.compiled(again)
+    if seen is None:
+        return kept
+    runs.seen.append(seen)
+    if not _leaves_out_weights(kept):
+        return again
+    if replace(runs, seen=before).target or not runs.target:
+        return kept
+    # What passes without them says nothing of how often it fails with them.
+    runs.seen[:] = runs.seen[-1:]
+    return again
+
+
+def _settled(
+    compiler: Compiler,
+    runs: Runs,
+    bounds: Bounds,
+    build: Build,
+    note: Callable[[str], None],
+) -> Baseline:
+    """Say what has been found, and what else may matter."""
+    target = runs.target
+    assert target is not None
+    note(f"baseline: {target}")
+    rate = runs.failed / runs.told
+    if rate < 1.0:
+        note(
+            f"flaky: {runs.failed} of {runs.told} runs fail so; a candidate passes "
+            f"after {runs_to_be_sure(rate)}"
+        )
+        if target.detail == MEMORY and compiler.options.guard_pages is Guard.OFF:
+            note("guard pages may have it fail in every run: --until ima")
+    seconds = max(s.own_seconds for s in runs.seen)
+    bounds.budget.keep(max(s.seconds for s in runs.seen))
+    few = bounds.out_of_minutes and runs.failed < ENOUGH
+    warnings = [_FEW_RUNS.format(runs.failed, runs.told)] if few else []
+    warnings += _other_causes(compiler.with_options(build=build), runs, bounds, note)
+    for warning in warnings:
+        note(f"careful: {warning}")
+    options = compiler.options
+    random, calls = options.fallback_random, options.calls
+    return Baseline(target, rate, random, seconds, calls, warning="; ".join(warnings))
+
+
+def _other_causes(
+    compiler: Compiler, runs: Runs, bounds: Bounds, note: Callable[[str], None]
+) -> list[str]:
+    """Look for other causes if there is time to compile it once more."""
+    share = bounds.budget.share()
+    if not (runs.target and may_be_the_inputs(runs.target)):
+        return []
+    if bounds.compile_s > share:
+        note("minutes are short: not running it with its inputs and values checked")
+        return []
+    try:
+        found = other_cause(compiler.within(share), runs.target, runs.have_shown)
+    except BudgetExhausted:
+        return []
+    return [found] if found else []
+
+
+_FEW_RUNS = (
+    "minutes were short: it was seen to fail in {} of {} runs, which does not tell "
+    "whether it always does"
+)
+
+
+def _passes(seen: Observation) -> bool:
+    return not (seen.signature or seen.invalid or seen.unresolved)
+
+
+def _calls_needed(
+    kept: Compiler,
+    runs: Runs,
+    bounds: Bounds,
+    max_calls: int,
+    note: Callable[[str], None],
+) -> int:
+    """Find the fewest calls after which the program fails; 1 if it never does.
+
+    What runs of fewer calls showed is forgotten then.
+    """
+    note(f"it changes its buffers: calling it up to {max_calls} times in a run")
+    for calls in range(2, max_calls + 1):
+        if not bounds.have_minutes():  # a call more is no repetition
+            break
+        seen = bounds.run(kept.with_options(calls=calls))
+        if seen is None:
+            break
+        if replace(runs, seen=[seen]).target:
+            note(f"call {calls} of a run fails")
+            runs.seen[:] = [seen]
+            return calls
+        runs.later.append(seen)
+    return 1
+
+
+def _go_on(
+    kept: Compiler, runs: Runs, bounds: Bounds, note: Callable[[str], None]
+) -> None:
+    """Run what the last run has compiled until there are runs enough."""
+    max_runs = bounds.max_runs
+    if not runs.are_enough(max_runs):
+        until = f"until it has failed {ENOUGH} times: does it always?"
+        often = f"up to {max_runs} times{bounds.in_words}"
+        note(f"running it {often if runs.target is None else until}")
+    while not runs.are_enough(max_runs) and not bounds.ends(runs):
+        # Each in a process of its own at first: one may see what another left.
+        left = max_runs * (ENOUGH if runs.target else 1) - runs.made
+        batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, left)
+        compiles = runs.target and runs.target.stage is Stage.COMPILE
+        again = {"package": None} if compiles else {"runs": batch}
+        if seen := bounds.run(kept.with_options(**again)):
+            runs.seen.append(seen)
+    silent = [s.unresolved for s in runs.seen if s.unresolved]
+    if len(silent) >= PATIENCE:
+        note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
+
+
+def describe(seen: Observation) -> str:
+    """Say in a line what a run did."""
+    if seen.signature:
+        return str(seen.signature)
+    return seen.invalid or seen.unresolved or "passes: the same result as eager"
+
+
+def _advice(seen: list[Observation], wanted: str) -> str:
+    kinds = {s.signature.kind.value for s in seen if s.signature}
+    if kinds:
+        return f"to reduce what it does: --until {sorted(kinds)[0]}"
+    if all(_passes(s) for s in seen):
+        silent = ["a silent memory error? --until ima"] if wanted != Kind.IMA else []
+        return "\n".join([*_WHAT_DIFFERS, *silent, *_WHERE_ELSE])
+    return "see above"
+
+
+_WHAT_DIFFERS = (
+    "what may differ from the failing run:",
+    "inputs other than the exported ones? --inputs FILE; other sizes? --dynamic-sweep",
+    "its settings? --inductor-config KEY=VALUE, --env KEY=VALUE",
+    "lowerings or passes of its own? --preload FILE",
+)
+
+_WHERE_ELSE = (
+    "on CUDA only? --device cuda --backend interpreter checks each access of a kernel",
+    "now and then, on a busy machine? keep this one busy, with --baseline-runs 1000",
+)

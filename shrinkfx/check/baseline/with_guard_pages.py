@@ -1,0 +1,177 @@
+"""Which guard pages show a memory error of the unchanged program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shrinkfx import scratch
+from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.check.oracle import ENOUGH, Compiler
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import Guard
+
+_PLAIN_RUNS = 3
+
+_NO_REUSE = {"allow_buffer_reuse": False, "inplace_buffers": False}
+"""A buffer that took over a larger one's memory may be overrun without a fault."""
+
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "after each tensor": {"guard_pages": Guard.AFTER},
+    "after each tensor, buffers not reused": {
+        "guard_pages": Guard.AFTER,
+        "inductor": _NO_REUSE,
+    },
+    "before each tensor": {"guard_pages": Guard.BEFORE},
+    "before each tensor, buffers not reused": {
+        "guard_pages": Guard.BEFORE,
+        "inductor": _NO_REUSE,
+    },
+}
+"""In the order in which they are tried: each changes more than the one before."""
+
+
+@dataclass(frozen=True)
+class Guarding:
+    """How guard pages show a failure.
+
+    Attributes:
+        name: where they are; '' where they show nothing, or were not tried.
+        options: what the worker needs to be told.
+        plain: what the program does without them, or ''.
+        steady: without them it fails as well, in every run.
+    """
+
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    plain: str = ""
+    steady: bool = False
+
+
+def find_guarding(
+    compiler: Compiler,
+    until: str | None,
+    match: str,
+    note: Callable[[str], None],
+    budget: Allowance = UNLIMITED,
+) -> Guarding:
+    """Run the program without guard pages and with them until the failure shows.
+
+    Settings with the same code are tried on one package, compiled once. Each may take a
+    share of the minutes. Where these are short, it runs once without, and is not
+    compiled again to be run otherwise.
+
+    Raises:
+        BudgetExhausted: not even the first run has come to its end.
+    """
+    note("guard pages: running the program without them and with them")
+    with scratch.folder("package") as folder:
+        reused = compiler.with_options(package=f"{folder}/reused.pt2")
+        other = compiler.with_options(package=f"{folder}/not-reused.pt2")
+        runs = _original_plainly(reused, budget)
+        compiling_s = runs[0].seconds
+        plain = in_words(runs)
+        told = [seen for seen in runs if seen.tells]
+        fails = bool(told) and all(_is_wanted(seen, until, match) for seen in told)
+        steady = fails and len(runs) == _PLAIN_RUNS
+        note(f"without guard pages: {plain}")
+        tried = "guard pages"
+        for name, options in _SETTINGS.items():
+            if fails and "inductor" in options:
+                continue  # it fails with its own code, and so must the result
+            if "inductor" in options and compiling_s > budget.share():
+                note(f"minutes are short: not trying guard pages {name}")
+                tried = _TRIED
+                continue
+            compiled = other if "inductor" in options else reused
+            seen = _within_a_share(compiled.with_options(**options), budget)
+            if seen is None:
+                note(f"minutes are short: guard pages {name} not tried to the end")
+                tried = _TRIED
+                continue
+            if _is_wanted(seen, until, match):
+                note(f"guard pages {name}: {describe(seen)}")
+                return Guarding(name, options, plain, steady)
+            if seen.invalid.startswith(Stage.EAGER):
+                note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
+    note(f"{tried} show no such failure: going on without them")
+    return Guarding(plain=plain)
+
+
+_TRIED = "the guard pages that were tried to the end"
+
+_IN_EAGER = (
+    "eager dies beside them, so it is an operator that eager runs too which reads or "
+    "writes beyond a tensor, and not compiled code"
+)
+
+
+def _original_plainly(compiler: Compiler, budget: Allowance) -> list[Observation]:
+    """Run the program without guard pages, only once where minutes are short.
+
+    Raises:
+        BudgetExhausted: the first run has not come to its end.
+    """
+    runs = [compiler.original()[0]]
+    while len(runs) < _PLAIN_RUNS and runs[0].seconds <= budget.share():
+        seen = _within_a_share(compiler, budget)
+        if seen is None:
+            break
+        runs.append(seen)
+    return runs
+
+
+def _within_a_share(compiler: Compiler, budget: Allowance) -> Observation | None:
+    """Run the program for a share of the minutes; None if that has not ended it."""
+    share = budget.share()
+    try:
+        seen, ending = compiler.within(share).original()
+    except BudgetExhausted:
+        return None
+    return None if ending.how == "late" and math.isfinite(share) else seen
+
+
+def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:
+    failure = seen.signature
+    return bool(failure and asked_for(until or ANY, failure) and failure.says(match))
+
+
+def in_words(seen: list[Observation]) -> str:
+    """Say what runs did, each thing once."""
+    texts = [describe(s) for s in seen]
+    counted = [f"{text} ({texts.count(text)} of {len(texts)} runs)" for text in texts]
+    return "; ".join(dict.fromkeys(counted))
+
+
+def plain_runs(compiler: Compiler, candidate: Candidate) -> Iterator[Observation]:
+    """Run a candidate without guard pages, compiled once, in a process each."""
+    with scratch.folder("package") as folder:
+        kept = compiler.with_options(package=f"{folder}/model.pt2")
+        for _ in range(ENOUGH):
+            yield kept.with_options(guard_pages=Guard.OFF).candidate(candidate)
+
+
+def seen_plainly(
+    compiler: Compiler, target: Signature, candidate: Candidate
+) -> list[Observation]:
+    """Run a candidate without guard pages until it does not fail so.
+
+    A run that something else has ended tells nothing: it is left out once. The second
+    one is the last.
+    """
+    seen: list[Observation] = []
+    asked_again = False
+    for observation in plain_runs(compiler, candidate):
+        if not observation.tells and not asked_again:
+            asked_again = True
+            continue
+        seen.append(observation)
+        if not target.admits(observation.signature):
+            break
+    return seen

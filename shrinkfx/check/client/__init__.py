@@ -1,0 +1,1 @@
+"""The other end of the fork server's line: start it, ask it, clear up after it."""

@@ -1,0 +1,222 @@
+"""A server for a whole run: it begins anew when its process dies, and keeps time."""
+
+from __future__ import annotations
+
+import errno
+import math
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.client.server import REMOVED, Server
+from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    Describe,
+    SaveCandidate,
+    Task,
+    WriteCandidate,
+)
+
+LIVES = 6
+"""Times in a row that a process may die without an answer between."""
+
+_TRIES = 2
+
+_FULL = "No space left on device"
+
+_TOO_MUCH = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
+"""How a worker says that something would not fit, before it begins with it."""
+
+_MORE = "free some space, set TMPDIR to a folder that has more, or raise --max-disk"
+
+_LEAST_BYTES = 1 << 20
+
+
+class LastingServer(Server):
+    """Asks again what a process has died of, once; then that has no answer.
+
+    A run has the program described in several forms. The values that candidates are
+    cut from lie in the process's memory and folder: before the next process is asked
+    about a candidate, it describes the form of that one anew. None of this outlasts
+    the run.
+
+    Args:
+        seconds_left: how long the run may still go on, or None.
+        asking: called with each task before it is begun.
+        answered: called after each answer.
+        heard: given each answer.
+        folders: where there must be space.
+        settings: those of ``Server``.
+    """
+
+    def __init__(
+        self,
+        *,
+        seconds_left: Callable[[], float | None] = lambda: None,
+        asking: Callable[[Task], None] = lambda task: None,
+        answered: Callable[[], None] = lambda: None,
+        heard: Callable[[Ending], None] = lambda ending: None,
+        folders: tuple[Path, ...] = (),
+        **settings: Any,  # noqa: ANN401 - Server knows their types
+    ) -> None:
+        self._seconds_left = seconds_left
+        self._asking = asking
+        self._answered = answered
+        self._heard = heard
+        self._deaths = 0
+        self._described: dict[GraphForm, Request] = {}
+        self._lost: set[GraphForm] = set()
+        super().__init__(**settings)
+        self._folders = (self.directory, *folders)
+
+    def ask(self, request: Request) -> Ending:
+        """Send a request and wait for its end.
+
+        Raises:
+            WorkerError: the process dies whatever it is asked, or cannot be started.
+            BudgetExhausted: the time is up.
+            StorageError: the disk is full, so that the answer means nothing.
+        """
+        self._asking(request.task)
+        ending = self._asked(request)
+        if isinstance(request.task, Describe) and _is_described(ending):
+            self._described[request.options.graph] = request
+            self._lost.discard(request.options.graph)
+        _refuse_if_full(ending, self._folders)
+        self._answered()
+        self._heard(ending)
+        return ending
+
+    def start(self, clock_s: float = math.inf) -> None:
+        """Start the process and have it load.
+
+        Raises:
+            BudgetExhausted: the time is up.
+        """
+        try:
+            super().start(min(clock_s, self._left_s()))
+        except WorkerError:
+            self._left_s()  # what the time has cut short was no fault of the process
+            raise
+
+    def _left_s(self) -> float:
+        """Say how long the run may still go on.
+
+        Raises:
+            BudgetExhausted: the time is up.
+        """
+        left = self._seconds_left()
+        if left is None:
+            return math.inf
+        if left <= 0:
+            raise BudgetExhausted(_TIME_IS_UP)
+        return left
+
+    def _asked(self, request: Request) -> Ending:
+        why = ""
+        for _ in range(_TRIES):
+            self._describe_again(request)
+            try:
+                ending = self._asked_in_time(request)
+            except WorkerError as error:
+                why = str(error)
+                self._begin_anew(error)
+            else:
+                self._deaths = 0
+                return ending
+        return Ending("server", log=why)
+
+    def _asked_in_time(self, request: Request) -> Ending:
+        left = self._left_s()
+        if left >= request.most_s:
+            return super().ask(request)
+        ending = super().ask(replace(request, clock_s=left))
+        if ending.how == "late":
+            raise BudgetExhausted(_TIME_IS_UP)
+        return ending
+
+    def _describe_again(self, request: Request) -> None:
+        """Have the process hold what a candidate is cut from, as one before it did."""
+        form = request.options.graph
+        while isinstance(request.task, _CUT) and form in self._lost:
+            again = self._described[form]
+            self._asking(again.task)
+            try:
+                ending = self._asked_in_time(again)
+                self._heard(ending)
+                _refuse_if_full(ending, self._folders)
+                if not _is_described(ending):
+                    reason = f"{_NOT_AGAIN}: that ended with {ending.how}"
+                    raise WorkerError(reason, ending.log)
+            except WorkerError as error:
+                self._begin_anew(error)
+            else:
+                self._lost.discard(form)
+
+    def _begin_anew(self, error: WorkerError) -> None:
+        """Start the next process; again if something kills that one, too."""
+        self._lost = {*self._described}
+        while self._deaths < LIVES - 1:
+            self._deaths += 1
+            self.close()
+            try:
+                self._start_again()
+            except WorkerError as another:
+                if not another.killed:
+                    raise
+                error = another
+            else:
+                return
+        raise error
+
+    def _start_again(self) -> None:
+        try:
+            self.start()
+        except OSError as failed:
+            raise StorageError(*_cannot_write(failed, self.directory)) from failed
+        except LoadError as failed:  # what it has loaded before
+            raise WorkerError(f"it could not be started again: {failed}") from failed
+
+
+_TIME_IS_UP = "the minutes are spent"
+
+_CUT = (CheckCandidate, SaveCandidate, WriteCandidate)
+"""Tasks that need what has been described: they are about a candidate."""
+
+_NOT_AGAIN = "the program could not be described again"
+
+
+def _is_described(ending: Ending) -> bool:
+    return bool(ending.answer) and "error" not in ending.answer
+
+
+def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
+    """Take no answer from a child that had no space to find one.
+
+    Raises:
+        StorageError: a disk is full.
+    """
+    if ending.how == "exit" and not ending.code and "error" not in ending.answer:
+        return
+    said = ending.log + str(ending.answer.get("error", ""))
+    for folder in folders:
+        if found := _TOO_MUCH.search(said):
+            raise StorageError(str(folder), found[1], _MORE)
+        if _FULL in said or shutil.disk_usage(folder).free < _LEAST_BYTES:
+            raise StorageError(str(folder), "the disk is full", "free some space")
+
+
+def _cannot_write(error: OSError, folder: Path) -> tuple[str, str, str]:
+    if error.errno == errno.ENOENT and not folder.parent.exists():
+        return str(folder), *REMOVED
+    return str(error.filename or folder), error.strerror or str(error), _FREE
+
+
+_FREE = "is the disk full? free some space"

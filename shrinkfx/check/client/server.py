@@ -1,0 +1,336 @@
+"""Start a fork server, ask it, and leave no process behind."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self, TypeVar
+
+import shrinkfx
+from shrinkfx import scratch
+from shrinkfx.check.client import bare_environment
+from shrinkfx.check.client.interrupts import held_interrupt
+from shrinkfx.check.client.orphans import kill_marked, new_mark
+from shrinkfx.errors import LoadError, StorageError, WorkerError
+from shrinkfx.own_time import OwnTime
+from shrinkfx.processes import Sample, descendants, sample
+from shrinkfx.program.words import LINE, cut, plain
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import ARCHS, Backend
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import MARK, TIMES, Request, Setup
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_GRACE_S, _GLANCE_S = 60.0, 0.1
+_LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
+WORKER = (sys.executable, "-m", "shrinkfx.worker")
+GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.cpu_memory.guard_pages")
+"""A worker whose children can have guard pages, if their request asks for them."""
+
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""How a worker ends that was killed: no program that it loads does that to it."""
+
+REMOVED = (
+    "it was removed in the middle of the work",
+    "does something clear $TMPDIR? set it to a folder that stays",
+)
+"""What to say of a folder for temporary files that is gone."""
+
+Said = TypeVar("Said", bound=Message)
+
+
+class Server:
+    """The worker's process: loads once, forks a child per request.
+
+    Use it as a context manager; leaving it kills whatever it started. All that
+    it writes lies in ``directory``, which goes with it.
+
+    Args:
+        environment: variables on top of this process's own. None takes a stranger's
+            and an empty folder: nothing tunes PyTorch, or finds its user's modules.
+        cwd: where modules are looked for, first of all.
+        max_disk_bytes: what it may write there at a time; None means what is free.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Path | None = None,
+        inputs: Path | None = None,
+        preloads: Sequence[str] = (),
+        device: str | None = None,
+        backend: str = Backend.AUTO,
+        arch: str = ARCHS[0],
+        inductor: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = _NOTHING,
+        command: Sequence[str] = WORKER,
+        cwd: Path | None = None,
+        max_disk_bytes: int | None = None,
+        start_timeout_s: float = 600.0,
+    ) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
+        self._command, self._environment = command, environment
+        self._cwd = cwd if environment is not None else self.directory / _EMPTY
+        self._start_timeout_s = start_timeout_s
+        self._setup = Setup(
+            directory=str(self.directory),
+            model=str(model) if model else None,
+            inputs=str(inputs) if inputs else None,
+            preloads=tuple(preloads),
+            device=device,
+            backend=backend,
+            arch=arch,
+            inductor=dict(inductor or {}),
+            max_disk_bytes=max_disk_bytes,
+        )
+        self.start()
+
+    def start(self, clock_s: float = math.inf) -> None:
+        """Start the process and have it load; again, if it was closed before.
+
+        If something kills it from outside while it loads, it is started once more.
+
+        Args:
+            clock_s: what that may take by the clock, whatever it takes of its own time.
+        """
+        deadline = time.monotonic() + clock_s
+        try:
+            self._start(deadline)
+        except WorkerError as error:
+            if not error.killed:
+                raise
+            self._start(deadline)
+
+    def _start(self, deadline: float) -> None:
+        self.directory.mkdir(exist_ok=True)
+        (self.directory / _EMPTY).mkdir(exist_ok=True)
+        self._mark, self._buffer = new_mark(), b""
+        with held_interrupt() as interrupted:
+            self._process = self._started()
+            own = OwnTime(self._look)
+            try:
+                within = self._start_timeout_s, _LOADING
+                self._write(self._setup.to_line(), *within)
+                if not self._wait(*within, interrupted, own, deadline):
+                    raise KeyboardInterrupt
+                self.ready = self._take(Ready, _LOADING)
+            except BaseException as error:
+                self._process.kill()  # while it loads, it does not listen
+                was_there = self.directory.is_dir()
+                self.close()
+                if isinstance(error, WorkerError) and not (error.killed or was_there):
+                    raise StorageError(str(self.directory), *REMOVED) from error
+                raise
+        if self.ready.error:
+            self.close()
+            reason = cut(self.ready.error, 2 * LINE)
+            raise LoadError(self.ready.subject, reason, self.ready.advice)
+
+    def ask(self, request: Request) -> Ending:
+        """Send a request and wait for its end.
+
+        Raises:
+            WorkerError: the server itself died or stopped answering; it can't be
+                asked again.
+            StorageError: its folder was removed, so that no answer means anything.
+            KeyboardInterrupt: after the child has been ended; the next request
+                is answered as if nothing had happened.
+        """
+        patience = request.most_s + _GRACE_S
+        with held_interrupt() as interrupted:
+            try:
+                self._write(request.to_line(), _GRACE_S)
+                if not self._wait(patience, request.task.doing, interrupted):
+                    self._write('"cancel"\n', _GRACE_S)
+                    self._wait(_GRACE_S, "cancelling")
+                ending = self._take(Ending, request.task.doing)
+            except BaseException:
+                self._process.kill()  # what it may still say answers nothing
+                raise
+        if not self.directory.is_dir():
+            raise StorageError(str(self.directory), *REMOVED)
+        return ending
+
+    def close(self) -> None:
+        """End the server and all that it started; safe to call twice."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with held_interrupt():
+            self._process.stdin.close()
+            try:
+                self._process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process.stdout.close()
+            kill_marked(self._mark)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """The end of what the server itself has written."""
+        with contextlib.suppress(OSError):
+            return plain((self.directory / _LOG).read_text(errors="replace")[-4000:])
+        return ""
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        try:
+            with (self.directory / _LOG).open("ab") as log:
+                process = subprocess.Popen(
+                    self._command,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=self._cwd,
+                    env=_environment(self._environment, self._mark),
+                    start_new_session=True,
+                )
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        return process
+
+    def _look(self) -> Sample:
+        return sample([self.pid, *descendants(self.pid)])
+
+    def _write(
+        self, line: str, timeout_s: float, doing: str = "waiting for a request"
+    ) -> None:
+        assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            raise WorkerError("the worker is closed")
+        descriptor, data = self._process.stdin.fileno(), line.encode()
+        while data:
+            if not _ready(descriptor, select.POLLOUT, timeout_s):
+                raise WorkerError("the worker does not listen", self.log)
+            try:
+                data = data[os.write(descriptor, data) :]
+            except BrokenPipeError:
+                raise self._how_it_died(doing) from None
+
+    def _wait(
+        self,
+        timeout_s: float,
+        doing: str,
+        interrupted: Callable[[], bool] = bool,
+        own: OwnTime | None = None,
+        deadline: float = math.inf,
+    ) -> bool:
+        """Wait for a line; False if interrupted before there is one.
+
+        Args:
+            own: what the limit is for, if not for the time that passes, of which
+                there is many times as much then.
+            deadline: by ``time.monotonic``, if that is earlier.
+        """
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        most_s = timeout_s * (TIMES if own else 1)
+        deadline = min(deadline, time.monotonic() + most_s)
+        while b"\n" not in self._buffer:
+            if interrupted():
+                return False
+            hangs = own is not None and own.exceeds(timeout_s)
+            if hangs or time.monotonic() > deadline:
+                reason = f"the worker did not answer in {timeout_s:.0f} s ({doing})"
+                raise WorkerError(reason, self.log)
+            if _ready(descriptor, select.POLLIN, _GLANCE_S):
+                data = os.read(descriptor, 1 << 16)
+                if not data:
+                    raise self._how_it_died(doing)
+                self._buffer += data
+        return True
+
+    def _take(self, kind: type[Said], doing: str) -> Said:
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            return kind.from_line(line)
+        except (ValueError, TypeError, AttributeError):
+            said = line[:200].decode(errors="replace")
+            reason = f"the worker said {said!r} while {doing}"
+            raise WorkerError(reason, self.log) from None
+
+    def _how_it_died(self, doing: str) -> WorkerError:
+        try:
+            status = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return WorkerError(f"the worker closed its end while {doing}", self.log)
+        how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+        reason = f"the worker died with {how} while {doing}"
+        if status == -signal.SIGXCPU and doing == _LOADING:
+            limit = self._setup.reading_cpu_s
+            reason += f": reading took more than {limit:.0f} CPU-seconds"
+            reason += ", or than ulimit -t allows"
+        return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
+
+
+def _ready(descriptor: int, event: int, timeout_s: float) -> bool:
+    poll = select.poll()  # select() refuses descriptors from 1024 on
+    poll.register(descriptor, event)
+    return bool(poll.poll(timeout_s * 1000))
+
+
+TUNING = ("TORCH", "PYTORCH", "AOT", "TRITON", "OMP_", "MKL_", "GOMP_", "KMP_")
+"""Prefixes of the variables by which a shell changes what PyTorch does."""
+
+
+def tuning(environment: Mapping[str, str]) -> dict[str, str]:
+    """Pick the variables that may matter to a failure; folders never do."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(TUNING) and "/" not in value
+    }
+
+
+def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
+    """Set what must be there when the worker's process starts.
+
+    Without PYTHONUNBUFFERED a crash loses what was printed; the compile pool would
+    leave processes behind; NVML finds a GPU without creating a context.
+    """
+    root = str(Path(shrinkfx.__file__).resolve().parents[1])
+    given = dict(os.environ)
+    if extra is None:
+        given = bare_environment.environment(
+            dict(given.items() - tuning(given).items())
+        )
+    fixed = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")])),
+        "PYTHONUNBUFFERED": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        # torch imports NumPy, whose threads would not survive a fork.
+        "OPENBLAS_NUM_THREADS": "1",
+        MARK: mark,
+    }
+    return {**given, **fixed, **(extra or {})}

@@ -1,0 +1,201 @@
+"""Look at files before anything reads them: what they are, by names and sizes alone.
+
+Nothing is unpacked, unpickled or run here, and torch is not needed: so what cannot
+work is told at once, and a worker is started only for what may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import shlex
+import shutil
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shrinkfx.check.zip_listing import require_one_meaning
+from shrinkfx.errors import LoadError
+
+_SAVE = "save the program with torch.export.save(program, 'model.pt2')"
+_SAVE_INPUTS = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
+_AGAIN = "copy or save it again"
+_PICKLE = b"\x80"
+"""How a pickle begins, and so what ``torch.save`` wrote before it wrote archives."""
+
+_ARCHIVE = b"PK\x03\x04"
+_TRUNCATED = "is truncated: the list at the end of the archive is missing"
+
+_BOMB_BYTES = 1 << 30
+_BOMB_RATIO = 50
+"""torch compresses nothing; zeros that someone has compressed shrink a thousandfold."""
+
+
+def require_program(path: Path) -> None:
+    """Refuse what cannot be an exported program.
+
+    Raises:
+        LoadError: with what it is instead.
+    """
+    names = _names(path, "give the path of a .pt2", _SAVE)
+    if names is None:
+        reason = "is no .pt2, which is a zip archive"
+        raise LoadError(str(path), reason, _SAVE)
+    if "serialized_exported_program.json" in names:
+        reason = "has the format of torch 2.7 and before"
+        raise LoadError(str(path), reason, f"torch.export.load it, and {_SAVE}")
+    if wrong := _not_a_program({name.partition("/")[2] for name in names}):
+        raise LoadError(str(path), *wrong)
+
+
+def _not_a_program(inner: set[str]) -> tuple[str, str] | None:
+    """Say what an archive is instead, and what to do."""
+    if any(name.startswith("data/aotinductor/") for name in inner):
+        made_from = "give the program that it was made from, as torch.export.save wrote"
+        return "is a compiled AOTInductor package, not an exported program", made_from
+    if "models/model.json" in inner:
+        return None
+    if "data.pkl" in inner:
+        what = "TorchScript" if "constants.pkl" in inner else "tensors (torch.save)"
+        return f"holds {what}, not an exported program", _SAVE
+    if any(name.startswith("models/") for name in inner):
+        return "holds programs, but none that is called 'model'", _SAVE
+    return "is an archive without an exported program", _SAVE
+
+
+def require_inputs(path: Path) -> None:
+    """Refuse what ``torch.save`` cannot have written.
+
+    Raises:
+        LoadError: with what it is instead.
+    """
+    names = _names(path, "check the path given to --inputs", _SAVE_INPUTS)
+    if path.suffix == ".py":
+        return
+    if names is None:
+        with path.open("rb") as file:
+            begins = file.read(1)
+        if begins != _PICKLE:
+            raise LoadError(str(path), "is not what torch.save writes", _SAVE_INPUTS)
+    elif not any(name.endswith("/data.pkl") for name in names):
+        programs = any("/models/" in name for name in names)
+        what = "a program" if programs else "an archive without tensors"
+        raise LoadError(str(path), f"is {what}, not inputs", _SAVE_INPUTS)
+
+
+def require_script(path: Path) -> None:
+    """Refuse what is not there; what it holds is looked at by who reads it.
+
+    Raises:
+        LoadError: naming the file.
+    """
+    _require_file(path, "--verify takes a repro.py that shrinkfx has written")
+
+
+def require_preloads(names: Sequence[str]) -> None:
+    """Refuse files that are not there; modules are found by whoever imports them.
+
+    Raises:
+        LoadError: naming the file.
+    """
+    for name in names:
+        if name.endswith((".py", ".so")):
+            _require_file(Path(name), "check the path given to --preload")
+
+
+def require_compiler(settings: Mapping[str, str]) -> None:
+    """Refuse to start without what AOTInductor compiles with.
+
+    Args:
+        settings: variables of the run, before this process's own.
+
+    Raises:
+        LoadError: naming the compiler.
+    """
+    both = {**os.environ, **settings}
+    name = both.get("CXX") or "g++"
+    if shutil.which(name, path=both.get("PATH")) is None:
+        advice = "install g++, or set CXX to the path of a compiler"
+        raise LoadError(name, "no such C++ compiler", advice)
+
+
+def require_command(text: str, settings: Mapping[str, str]) -> None:
+    """Refuse a command line whose command cannot be run.
+
+    Raises:
+        LoadError: naming the command.
+    """
+    name = shlex.split(text)[0]
+    path = {**os.environ, **settings}.get("PATH")
+    if "{" not in name and shutil.which(name, path=path) is None:
+        advice = "is it in the PATH, and executable (chmod +x)?"
+        raise LoadError(f"--check {text!r}", f"no such command as {name}", advice)
+
+
+def _names(path: Path, where: str, how: str) -> list[str] | None:
+    """List an archive; None where a file is none."""
+    _require_file(path, where)
+    subject = str(path)
+    try:
+        if not path.stat().st_size:
+            raise LoadError(subject, "is empty", how)
+        with path.open("rb") as file:
+            begins = file.read(4)
+        if not zipfile.is_zipfile(path):
+            if begins == _ARCHIVE:
+                raise LoadError(subject, _TRUNCATED, _AGAIN)
+            return None
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if begins == _ARCHIVE and entries and _first(entries) > 0:
+                # What is left ends with an archive that lay inside of it.
+                raise LoadError(subject, _TRUNCATED, _AGAIN)
+            require_one_meaning(path, archive)
+    except OSError as error:
+        raise LoadError(subject, _unreadable(error), where) from error
+    except _DAMAGED as error:
+        raise LoadError(subject, f"is a damaged archive: {error}", _AGAIN) from error
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * path.stat().st_size):
+        reason = f"would unpack to {unpacked >> 20} MiB, {_BOMB_RATIO} times its size"
+        raise LoadError(subject, reason, f"torch does not compress: {how}")
+    return [entry.filename for entry in entries]
+
+
+def _first(entries: Sequence[zipfile.ZipInfo]) -> int:
+    return min(entry.header_offset for entry in entries)
+
+
+_DAMAGED = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    ValueError,
+    OverflowError,
+    EOFError,
+    struct.error,
+)
+"""What zipfile raises when the list of an archive is not one."""
+
+
+def _require_file(path: Path, where: str) -> None:
+    try:
+        if path.is_file():
+            return
+    except OSError as error:  # of a folder that may not be looked into, say
+        raise LoadError(str(path), _unreadable(error), where) from error
+    if path.is_dir():
+        raise LoadError(str(path), "is a folder", where)
+    if path.exists():
+        raise LoadError(str(path), "is no regular file", where)
+    advice = where
+    with contextlib.suppress(OSError):  # it may not be listed
+        beside = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
+        near = difflib.get_close_matches(path.name, sorted(beside), n=3)
+        advice += f"; did you mean {', '.join(near)}?" if near else ""
+    raise LoadError(str(path), "no such file", advice)
+
+
+def _unreadable(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"

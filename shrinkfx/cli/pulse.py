@@ -1,0 +1,67 @@
+"""A line a minute where nothing else is said, with what is being done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from shrinkfx.events import Begun, Checked, Doing, Event, Started, Tried
+
+EVERY_S = 60.0
+
+
+class Pulse:
+    """Speaks from a thread of its own when nothing has been said for a minute.
+
+    Args:
+        say: prints a line.
+        every_s: seconds of silence; None for ``EVERY_S``.
+    """
+
+    def __init__(
+        self, say: Callable[[str], None], every_s: float | None = None
+    ) -> None:
+        self._say = say
+        self._every_s = EVERY_S if every_s is None else every_s
+        self._began = self._spoke = time.monotonic()
+        self._doing = self._so_far = ""
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self, event: Event) -> None:
+        """Learn from an event what goes on now."""
+        match event:
+            case Begun(_, model):
+                self._doing = f"starting PyTorch for {model}"
+            case Doing(text):
+                self._doing = text
+            case Started(operators):
+                self._so_far = f", {operators} operators"
+            case Checked(check, _, operators):
+                self._so_far = f", {operators} operators after check {check}"
+            case Tried(sizes):
+                self._so_far = f", last at {sizes}"
+        if self._thread is None:
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._beat, daemon=True)
+            self._thread.start()
+
+    def spoke(self) -> None:
+        """Begin the minute anew: a line was printed."""
+        self._spoke = time.monotonic()
+
+    def close(self) -> None:
+        """Say no more, until there is another event."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = None
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._spoke + self._every_s - time.monotonic()):
+            now = time.monotonic()
+            if now - self._spoke >= self._every_s:
+                self._spoke = now
+                minutes = (now - self._began) / 60
+                self._say(f"{minutes:.0f} min: {self._doing}{self._so_far}")

@@ -1,0 +1,55 @@
+"""Recognise what the interpreter has found, from its one line of text.
+
+The worker says the line (``worker/interpreter/findings.py`` has its forms), and a repro
+prints it, so this is all that either leaves behind.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shrinkfx.failure.normalise import normalise
+from shrinkfx.failure.signature import Kind, Signature, Stage
+
+_LINE = re.compile(r"interpreter(, compile-time benchmark)?: ([^\n]+)")
+_ACCESS = re.compile(r"illegal memory access: out-of-bounds (load|store|atomic)")
+_KERNEL = re.compile(r"in \w+ \(([^)]*)\)")
+_ASSERTION = re.compile(r"device-side assert in \w+ \([^)]*\): (.*?)(?: \[program|$)")
+_MISALIGNED = "misaligned"
+_DOES = {"load": "read", "store": "write", "atomic": "write"}
+
+
+def what_need_not_show(failure: Signature) -> str:
+    """Say what of a finding's kind a GPU may let pass: it checks none of these.
+
+    An assertion, a wrong value and a compile error do show there. What is misaligned
+    faults only where Triton reads more than one element at a time.
+    """
+    if failure.kind is Kind.IMA:
+        misaligned = failure.detail == _MISALIGNED
+        return "a misaligned address" if misaligned else "an out-of-bounds access"
+    return "a wrong layout" if failure.detail.startswith("layout of ") else ""
+
+
+def finding(text: str, stage: Stage) -> Signature | None:
+    """Name a finding; None where there is none, or one that AOTInductor has too.
+
+    A finding of the hints probe is of the compile stage: AOTInductor runs kernels
+    to time them while it compiles.
+    """
+    if (line := _LINE.search(text)) is None:
+        return None
+    said = line[2]
+    stage = Stage.COMPILE if line[1] else stage
+    found = _KERNEL.search(said)
+    operators = tuple(found[1].split(", ")) if found and found[1] else ()
+    if access := _ACCESS.search(said):
+        detail = f"out-of-bounds {_DOES[access[1]]}"
+        return Signature(Kind.IMA, stage, detail, line[0], operators=operators)
+    if "misaligned address" in said:
+        return Signature(Kind.IMA, stage, _MISALIGNED, line[0], operators=operators)
+    if assertion := _ASSERTION.search(said):
+        words = assertion[1]
+        detail = "index out of bounds" if "out of bounds" in words else normalise(words)
+        return Signature(Kind.ASSERT, stage, detail, line[0], operators=operators)
+    return None

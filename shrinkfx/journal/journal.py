@@ -1,0 +1,320 @@
+"""A SQLite record of a run, in its output folder: what ``--resume`` goes by."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.errors import ShrinkfxError, StorageError, WorkerError
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.journal.database import Database, boot_id
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.sizes import Sizes
+from shrinkfx.protocol.choices import Build
+from shrinkfx.sweep.examples import Answer, Example
+
+_TRIES = 2
+"""Times that a question may fail to end before there is no answer to it."""
+
+_TICK_S = 1.0
+"""To the second will do: each write waits for the disk."""
+
+_LOG_CHARS = 20_000
+"""Of the end of a log. The longest are g++'s, half a megabyte each."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as it was written down.
+
+    Attributes:
+        candidate: what ``Candidate.to_json`` gave.
+        failure: what was seen, or None.
+    """
+
+    digest: str
+    form: str
+    candidate: Mapping[str, Any]
+    failure: Signature | None = None
+
+
+class Journal:
+    """Write each question before it is asked, and its answer after.
+
+    A row without an outcome is a check that did not end. The search is the same each
+    time as long as its answers are: so it begins again, and what it has asked before
+    is answered from here.
+
+    Attributes:
+        db: the file.
+        recalled: answers that were asked for in an earlier session.
+        recalled_cpu_seconds: what these have cost then.
+    """
+
+    def __init__(self, path: Path | str = ":memory:") -> None:
+        self.db = Database(path)
+        self._boot = boot_id()
+        self._session = 0
+        self._ticked = 0.0
+        self.recalled = 0
+        self.recalled_cpu_seconds = 0.0
+        self._counted: set[int] = set()
+
+    # --- what a run knows
+
+    def note(self, name: str, value: object) -> None:
+        """Write down what a part of the run has found, as JSON can hold it."""
+        self.tick()
+        row = (name, json.dumps(value))
+        self.db.write("INSERT OR REPLACE INTO facts VALUES (?, ?)", row)
+
+    def fact(self, name: str) -> Any:  # noqa: ANN401 - whatever JSON can hold
+        """Fetch what was noted, or None."""
+        rows = self.db.read("SELECT value FROM facts WHERE name=?", (name,))
+        with self.db.trusted():
+            return json.loads(rows[0][0]) if rows else None
+
+    def once(self, name: str, find: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Fetch what an earlier session has found, or find it and note it."""
+        known = self.fact(name)
+        if known is None:
+            known = find()
+            self.note(name, known)
+        return known
+
+    # --- how long it has worked
+
+    def tick(self) -> None:
+        """Note that the run is alive: time that nothing tells of is not counted."""
+        now = time.time()
+        if not self._session:
+            insert = "INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)"
+            self._session = self.db.write(insert, (now, now))
+        elif now - self._ticked >= _TICK_S:
+            row = (now, self._session)
+            self.db.write("UPDATE sessions SET seen_at=? WHERE number=?", row)
+        else:
+            return
+        self._ticked = now
+
+    def seconds_before(self) -> float:
+        """Add up how long earlier sessions have worked."""
+        total = "SELECT total(max(0, seen_at - began_at)) FROM sessions WHERE number<>?"
+        return float(self.db.read(total, (self._session,))[0][0])
+
+    # --- questions and answers
+
+    def recall(
+        self,
+        candidate: Candidate,
+        form: str,
+        build: str = Build.STOCK,
+        *,
+        again: bool = False,
+    ) -> Verdict | None:
+        """Fetch an answer, or None if the question is still to be asked.
+
+        One that went down with the machine may take it down again, and one that did
+        not end twice will not end: neither is asked again.
+
+        Args:
+            again: all the same, ask each question that has no answer.
+        """
+        rows = self.db.read(
+            "SELECT outcome, observation, boot, number FROM checks"
+            " WHERE digest=? AND form=? AND build=? ORDER BY number",
+            (candidate.digest, form, build),
+        )
+        for outcome, text, _, number in rows:
+            if outcome is not None:
+                with self.db.trusted():
+                    verdict = Verdict(Outcome(outcome), _observation(text))
+                self._count(number, verdict)
+                return verdict
+        why = _why_not_again([boot for _, _, boot, _ in rows], self._boot)
+        if why and not again:
+            return Verdict(Outcome.UNRESOLVED, Observation(unresolved=why))
+        return None
+
+    def _count(self, number: int, verdict: Verdict) -> None:
+        """Count an earlier session's answer once; this session's is on its meters."""
+        if number not in self._counted:
+            self._counted.add(number)
+            self.recalled += 1
+            self.recalled_cpu_seconds += verdict.observation.cpu_seconds
+
+    def ask(
+        self,
+        strategy: str,
+        form: str,
+        candidate: Candidate,
+        build: str,
+        check: Callable[[Candidate], Verdict],
+    ) -> Verdict:
+        """Have a question answered, and write down both.
+
+        What stops the run is no fault of the candidate's: then it was not asked.
+        """
+        number = self.asked(strategy, form, candidate, build)
+        try:
+            verdict = check(candidate)
+        except WorkerError:
+            raise  # which the candidate may have killed
+        except (KeyboardInterrupt, ShrinkfxError, OSError):
+            with suppress(StorageError):
+                self.db.write("DELETE FROM checks WHERE number=?", (number,))
+            raise
+        self.answered(number, verdict)
+        return verdict
+
+    def asked(
+        self, strategy: str, form: str, candidate: Candidate, build: str = Build.STOCK
+    ) -> int:
+        """Note a question and return its number."""
+        self.tick()
+        row = (
+            time.time(),
+            self._boot,
+            strategy,
+            form,
+            build,
+            candidate.digest,
+            json.dumps(candidate.to_json()),
+            candidate.cost[0],
+        )
+        number = self.db.write(
+            "INSERT INTO checks"
+            " (asked_at, boot, strategy, form, build, digest, candidate, operators)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+        self._counted.add(number)
+        return number
+
+    def answered(self, number: int, verdict: Verdict) -> None:
+        self.tick()
+        seen = verdict.observation
+        self.db.write(
+            "UPDATE checks SET outcome=?, signature=?, reason=?, seconds=?,"
+            " cpu_seconds=?, observation=?, log=? WHERE number=?",
+            (
+                verdict.outcome.value,
+                str(seen.signature) if seen.signature else None,
+                seen.invalid or seen.unresolved or seen.stopped or None,
+                seen.seconds,
+                seen.cpu_seconds,
+                json.dumps(asdict(replace(seen, log=""))),
+                seen.log[-_LOG_CHARS:],
+                number,
+            ),
+        )
+
+    def find(self, digest: str) -> list[Asked]:
+        """List the questions about candidates whose digest begins so.
+
+        The last word on a candidate is in its last row.
+        """
+        rows = self.db.read(
+            "SELECT digest, form, candidate, observation FROM checks"
+            " WHERE substr(digest, 1, ?) = ? ORDER BY number",
+            (len(digest), digest),
+        )
+        with self.db.trusted():
+            return [
+                Asked(d, form, json.loads(text), _observation(seen).signature)
+                for d, form, text, seen in rows
+            ]
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is known that would have to be found out again."""
+        known = "SELECT 1 FROM checks UNION SELECT 1 FROM examples"
+        return self.fact("baseline") is None and not self.db.read(known)
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class SweepJournal:
+    """The examples of a sweep, which can so go on after a kill.
+
+    Args:
+        part: which of the sweep's questions; the same sizes may be in several.
+    """
+
+    def __init__(self, path: Path | str, part: str = "inside") -> None:
+        self._db = Database(path)
+        self._part = part
+        self._boot = boot_id()
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Note what all examples share."""
+        row = ("sweep", json.dumps(settings))
+        self._db.write("INSERT INTO facts VALUES (?, ?)", row)
+
+    def settings(self) -> dict[str, Any]:
+        """Fetch what all examples share, or nothing if there was no sweep."""
+        rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
+        with self._db.trusted():
+            found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+        return found
+
+    def recall(self, sizes: Sizes, attempt: int) -> Example | None:
+        """Fetch an example's answer; sizes that ended two sweeps have none for good."""
+        rows = self._db.read(
+            "SELECT example, boot FROM examples WHERE part=? AND sizes=? AND attempt=?",
+            (self._part, json.dumps(sizes), attempt),
+        )
+        for text, _ in rows:
+            if text is not None:
+                with self._db.trusted():
+                    return Example.from_json(json.loads(text))
+        why = _why_not_again([boot for _, boot in rows], self._boot)
+        return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
+
+    def count(self) -> int:
+        """Count the examples of all parts that were answered."""
+        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
+        return int(self._db.read(count)[0][0])
+
+    def asked(self, sizes: Sizes, attempt: int) -> int:
+        """Note that sizes are about to be run, and return the note's number."""
+        row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
+        return self._db.write(
+            "INSERT INTO examples (asked_at, boot, part, sizes, attempt)"
+            " VALUES (?, ?, ?, ?, ?)",
+            row,
+        )
+
+    def answered(self, number: int, example: Example) -> None:
+        row = (json.dumps(example.to_json()), number)
+        self._db.write("UPDATE examples SET example=? WHERE number=?", row)
+
+    def withdrawn(self, number: int) -> None:
+        """Forget a question that was not put after all."""
+        self._db.write("DELETE FROM examples WHERE number=?", (number,))
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _why_not_again(boots: list[str], now: str) -> str:
+    """Say why a question that did not end at these boots is not asked again."""
+    if len(boots) >= _TRIES:
+        return f"did not end {len(boots)} times"
+    return "the machine went down while it ran" if any(b != now for b in boots) else ""
+
+
+def _observation(text: str | None) -> Observation:
+    """Read an observation back; an empty one if there is none."""
+    if text is None:
+        return Observation()
+    data = json.loads(text)
+    signature = data["signature"]
+    read = Signature.from_json(signature) if signature else None
+    return Observation(**{**data, "signature": read})

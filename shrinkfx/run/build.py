@@ -1,0 +1,78 @@
+"""Which build shows the failure, and how much of it is needed for that."""
+
+from __future__ import annotations
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.failure.signature import Kind
+from shrinkfx.failure.verdict import Verdict
+from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
+from shrinkfx.protocol.choices import (
+    MANY_BYTES,
+    Backend,
+    Build,
+    GraphForm,
+    Step,
+    Weights,
+)
+from shrinkfx.run.context import Job
+from shrinkfx.run.subject import Subject
+
+
+def can_build_fast(job: Job, server: Server) -> bool:
+    """Tell whether the user lets us, and candidates are compiled here for the CPU."""
+    ready, options = server.ready, job.options
+    on_cpu = ready.backend == Backend.AOTI and not ready.for_cuda
+    return on_cpu and options.build == Build.FAST and options.check is None
+
+
+def place_of_weights(build: Build, program: Skeleton) -> dict[str, Weights]:
+    """Say where a compiled program's weights are: many would be written over and over.
+
+    Whatever is built fast is confirmed in the stock build, with its weights inside.
+    """
+    nodes = map(program.node, program.graph)
+    many = sum(n.nbytes for n in nodes if n.role in FEEDS - {Role.INPUT}) >= MANY_BYTES
+    return {"weights": Weights.BESIDE} if many and build is Build.FAST else {}
+
+
+def choose_build(
+    job: Job, subject: Subject, seen: list[Verdict], **options: object
+) -> Subject | None:
+    """Choose the fast build, or else the stock one; None if neither fails.
+
+    Args:
+        seen: gets what is answered.
+        options: for the worker, in these checks alone.
+    """
+    seen.append(subject.oracle(**options).check(subject.whole))
+    if seen[-1].reproduced:
+        return _asking_only_what_fails(job, subject, seen[-1])
+    inlined = subject.compiler.options.graph is GraphForm.INLINED_COND
+    if inlined or subject.build is Build.STOCK:
+        return None  # without cond it is only worth one question
+    stock = subject.built_stock()
+    seen.append(stock.oracle(**options).check(stock.whole))
+    if not seen[-1].reproduced:
+        return None
+    job.note("in the fast build it does not fail: going on with --build stock")
+    return stock
+
+
+def _asking_only_what_fails(job: Job, subject: Subject, whole: Verdict) -> Subject:
+    """Have candidates built no further than to the step that fails.
+
+    What has raised before the compiler was called will not need it. A file that the
+    compiler refuses is checked alone, if that shows the failure of the whole.
+    """
+    step = whole.observation.step
+    alone = (Step.LOWERING, Step.WRAPPER, Step.KERNEL)
+    if subject.build is Build.STOCK or step not in alone:
+        return subject
+    if subject.target.kind is not Kind.COMPILE_ERROR:
+        return subject  # a time limit, or a signal: it might strike elsewhere
+    only = subject.with_options(only=step)
+    if step == Step.LOWERING:
+        return only
+    if whole.observation.seconds > job.budget.share():
+        return subject  # to ask might take more than it saves
+    return only if only.oracle().check(subject.whole).reproduced else subject

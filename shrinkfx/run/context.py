@@ -1,0 +1,164 @@
+"""What every phase of a run shares."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.busy import Busyness
+from shrinkfx.check.client.restarting import LastingServer
+from shrinkfx.check.client.server import WORKER, Server
+from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.events import Doing, Listener, Noted
+from shrinkfx.host_memory import available_bytes
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options import Options
+from shrinkfx.search.budget import Budget
+
+logger = logging.getLogger(__name__)
+
+INTERRUPTED = "interrupted"
+"""Why a run has stopped that may simply go on."""
+
+
+class Job:
+    """What was asked for, where results go, and what has been spent.
+
+    Attributes:
+        meters: CPU-seconds by part of the run: baseline, search, verify.
+        lies: operators whose results are not what their fake kernels say.
+        examined: custom operators that do what their schemas and fake kernels do not
+            say, seen in a run of their own.
+        warnings: what else may be the cause, for the report.
+        journal: what is known so far, of earlier sessions too.
+        busyness: is told of each check, and says once that the machine is busy.
+        out_of_budget: what has ended the search; more of it may be given later.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        out: Path,
+        listener: Listener,
+        journal: Journal | None = None,
+    ) -> None:
+        self.options = options
+        self.out = out
+        self.listener = listener
+        self.lies: list[str] = []
+        self.examined: list[str] = []
+        self.warnings: list[str] = []
+        minutes = options.max_minutes
+        self.journal = journal or Journal()
+        self.out_of_budget = False
+        self.budget = Budget(
+            options.max_checks,
+            minutes * 60 if minutes else None,
+            seconds_before=self.journal.seconds_before(),
+        )
+        self.busyness = Busyness(self.note)
+        self.meters = {name: Meter() for name in ("baseline", "search", "verify")}
+
+    def elsewhere(self, folder: Path) -> Job:
+        """Write the results of this run to another folder."""
+        job = copy.copy(self)
+        job.out = folder
+        return job
+
+    def note(self, text: str) -> None:
+        """Tell the user a line."""
+        logger.info("%s", text)
+        self.listener(Noted(text))
+
+    def _doing(self, text: str) -> None:
+        self.listener(Doing(text))
+
+    def server(
+        self, worker: Sequence[str] = WORKER, variables: Mapping[str, str] | None = None
+    ) -> Server:
+        """Start the worker that holds the program, for as long as the run takes.
+
+        Args:
+            variables: of its environment, where the user does not set them.
+
+        Raises:
+            LoadError: it cannot be loaded, or kills the process that loads it.
+        """
+        self._doing(f"starting PyTorch and reading {self.options.model.name}")
+        settings = _settings(self.options)
+        settings["environment"] = {**(variables or {}), **self.options.environment}
+        with _blaming_files(self.options):
+            return self._lasting(command=worker, **settings)
+
+    def bare_server(self, backend: str, worker: Sequence[str] = WORKER) -> Server:
+        """Start a worker without a program, in a stranger's environment."""
+        arch = self.options.arch
+        self._doing("starting a process")
+        return self._lasting(
+            command=worker, environment=None, backend=backend, arch=arch
+        )
+
+    def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - Server knows
+        return LastingServer(
+            seconds_left=lambda: self.budget.seconds_left,
+            asking=lambda task: self._doing(task.doing),
+            answered=self.journal.tick,
+            heard=self.busyness.hear,
+            folders=(self.out,),
+            **settings,
+        )
+
+    def limits(self, default_s: float) -> Limits:
+        """Bound a check of this run."""
+        return limits_of(self.options, default_s)
+
+
+def limits_of(options: Options, default_s: float) -> Limits:
+    """Bound a check by the user's time limit, and by what memory is free."""
+    return Limits(options.timeout_s or default_s, available_bytes() * 3 // 4)
+
+
+def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
+    """Start the worker that holds the program, for a few questions.
+
+    Raises:
+        LoadError: it cannot be loaded, or kills the process that loads it.
+    """
+    with _blaming_files(options):
+        return Server(command=worker, **_settings(options))
+
+
+@contextlib.contextmanager
+def _blaming_files(options: Options) -> Iterator[None]:
+    """Say which files a process has died of."""
+    try:
+        yield
+    except WorkerError as error:
+        if error.killed:  # which no file does
+            raise WorkerError(f"{error.reason}, twice{_KILLED}", error.log) from error
+        files = [options.model, options.inputs, *options.preload]
+        subject = ", ".join(str(name) for name in files if name)
+        raise LoadError(subject, error.reason, "do they load in Python?") from error
+
+
+_KILLED = ": something ends it from outside, for want of memory perhaps"
+
+
+def _settings(options: Options) -> dict[str, Any]:
+    return {
+        "model": options.model.resolve(),
+        "inputs": options.inputs.resolve() if options.inputs else None,
+        "preloads": options.preload,
+        "device": options.device,
+        "backend": options.backend,
+        "arch": options.arch,
+        "inductor": options.inductor,
+        "environment": options.environment,
+        "max_disk_bytes": round(options.max_disk * 1e9) if options.max_disk else None,
+        "cwd": options.cwd,
+    }

@@ -1,0 +1,270 @@
+"""The folder of a run: taken by one process, and left so that another can go on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx import scratch
+from shrinkfx.check.client.orphans import clear_leftovers
+from shrinkfx.check.client.server import REMOVED
+from shrinkfx.errors import (
+    BudgetExhausted,
+    Finished,
+    JournalError,
+    LoadError,
+    NotReproducible,
+    ShrinkfxError,
+    StorageError,
+    UsageError,
+)
+from shrinkfx.events import Listener
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options import Options
+from shrinkfx.report.atomic_files import DRAFT
+from shrinkfx.report.output import output_folder, remove_if_empty
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder_lock import taken
+from shrinkfx.run.settings import inherited
+
+JOURNAL = "journal.sqlite"
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
+    """Take a folder for a run, a new one or one to go on with.
+
+    Where a new run finds out that there is nothing to be done, its journal goes;
+    whatever else ends it, it says how to go on.
+
+    Raises:
+        UsageError: another process is at work there.
+        StorageError: the disk is full, or the journal damaged.
+    """
+    clear_leftovers()
+    with _told(out), taken(out):
+        _remove_drafts(out)
+        with closing(Journal(out / JOURNAL)) as journal:
+            is_new = journal.fact("run") is None
+            journal.db.check()
+            journal.once("run", lambda: _described(options))
+            journal.tick()
+            try:
+                yield Job(options, out, listener, journal)
+            except (UsageError, LoadError, NotReproducible):
+                if is_new and journal.is_empty():
+                    _discard(out)
+                raise
+
+
+def finish(job: Job, status: str, said: str, exit_code: int) -> None:
+    """Note that the run has come to its end; one that was stopped may go on."""
+    name = "stopped" if status == "stopped" else "finished"
+    ended = {"said": said, "exit_code": exit_code, "budget": job.out_of_budget}
+    job.journal.note(name, ended)
+
+
+@contextlib.contextmanager
+def begun(options: Options) -> Iterator[Path]:
+    """Make the folder of a new run, and keep others out of it.
+
+    Raises:
+        Finished: it holds this run, at its end.
+        UsageError: it holds another one, or this one before its end.
+        StorageError: the journal there cannot be read.
+    """
+    out = output_folder(options.out, options.model)
+    try:
+        with taken(out):
+            _refuse_if_begun(out, options)
+            yield out
+    finally:
+        remove_if_empty(out)
+
+
+def _refuse_if_begun(out: Path, options: Options) -> None:
+    if not _holds_journal(out, "--out"):
+        if (out / "summary.json").exists():
+            raise UsageError(f"--out {out} holds another run: name an empty folder")
+        return
+    with closing(Journal(out / JOURNAL)) as journal:
+        run, finished = journal.fact("run"), journal.fact("finished")
+    if run is None:  # killed before it began, so that nothing can go on
+        _discard(out)
+        return
+    if _identity(run) != _identity(_described(options)):
+        raise UsageError(
+            f"--out {out} holds another run: --resume {out} goes on with that, or name "
+            "an empty folder"
+        )
+    if finished:
+        raise Finished(str(out), finished["said"], finished["exit_code"])
+    raise UsageError(f"--out {out} holds this run, unfinished: --resume {out}")
+
+
+def resumed(out: Path, given: Options) -> Options:
+    """Read what the run in a folder was asked for.
+
+    Args:
+        given: what is said anew: the place of the program, and the budget.
+
+    Raises:
+        UsageError: there is none, or its files or its environment have changed.
+        Finished: there is nothing left to do.
+        BudgetExhausted: it was stopped by its budget, and there is no other.
+    """
+    if not _holds_journal(out, "--resume"):
+        what = "this folder holds no run" if out.exists() else "there is no such folder"
+        where = "a run's is its --out, or shrinkfx-out/<model>-<number>"
+        raise UsageError(f"--resume {out}: {what}; {where}")
+    with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
+        run = journal.fact("run")
+        if run is None:
+            again = "run the same command again"
+            raise UsageError(f"--resume {out}: it was killed before it began: {again}")
+        if finished := journal.fact("finished"):
+            raise Finished(str(out), finished["said"], finished["exit_code"])
+        with journal.db.trusted():
+            before = Options.from_json(run["options"])
+        options = replace(
+            before,
+            out=out,
+            max_checks=given.max_checks or before.max_checks,
+            max_minutes=given.max_minutes or before.max_minutes,
+            max_disk=given.max_disk or before.max_disk,
+        )
+        if given.model != Path():
+            options = replace(options, model=given.model.resolve())
+        _check_unchanged(out, run, options)
+        stopped = journal.fact("stopped")
+        if stopped and stopped["budget"] and options.budget == before.budget:
+            raise BudgetExhausted(f"{out}: {stopped['said']}")
+        journal.note("run", {**run, "options": options.to_json()})
+        journal.note("stopped", None)  # from here on it goes on
+        return options
+
+
+def _holds_journal(out: Path, option: str) -> bool:
+    try:
+        return (out / JOURNAL).is_file()
+    except OSError as error:  # it may not be looked into, or no folder can be named so
+        reason = f"{option} {out}: {error.strerror}"
+        raise UsageError(f"{reason}: name a folder that can be written to") from error
+
+
+def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
+    if options.cwd and not options.cwd.is_dir():
+        raise UsageError(
+            f"--resume {out}: the folder that it was started in is gone, and with it "
+            f"what it imports from there: mkdir -p {options.cwd}, or run anew"
+        )
+    for path in options.files:
+        if not path.is_file():
+            advice = f"if it has moved: shrinkfx NEW.pt2 --resume {out}"
+            if path != options.model:
+                advice = "put it back there, or run anew with another --out"
+            raise LoadError(str(path), "no such file any more", advice)
+    if content_of(options) != run["content"]:
+        names = ", ".join(str(path) for path in options.files)
+        raise UsageError(
+            f"--resume {out}: since that run a file has changed, one of {names}: run "
+            "anew with another --out"
+        )
+    now, then = inherited(), inherited(run["tuning"])
+    for name in sorted({*now, *then}):
+        was = then.get(name)
+        if now.get(name) != was:
+            how = f"unset {name}" if was is None else f"export {name}={was}"
+            raise UsageError(f"--resume {out}: {name} was another then: {how}")
+
+
+def how_to_go_on(job: Job) -> str:
+    """Give the command that goes on with a search which was stopped."""
+    more = ""
+    if job.out_of_budget:
+        more += " --max-checks N" if job.options.max_checks else ""
+        more += " --max-minutes M" if job.options.max_minutes else ""
+    return f"shrinkfx --resume {job.out}{more}"
+
+
+def _more(out: Path) -> str:
+    return f"with more: shrinkfx --resume {out} --max-checks N --max-minutes M"
+
+
+def _described(options: Options) -> dict[str, Any]:
+    """State all that the answers of a run depend on, as JSON can hold it."""
+    described = {
+        "options": options.to_json(),
+        "content": content_of(options),
+        "tuning": inherited(),
+    }
+    read: dict[str, Any] = json.loads(json.dumps(described))  # where lists are lists
+    return read
+
+
+def _identity(run: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a description what may change in the middle of a run."""
+    free = ("max_checks", "max_minutes", "max_disk", "command", "cwd")
+    options = {k: v for k, v in run["options"].items() if k not in free}
+    return {**run, "options": options}
+
+
+def content_of(options: Options) -> str:
+    """Make a digest of what is reduced: program, inputs and preloads."""
+    digest = hashlib.sha256()
+    for name in map(str, (options.model, options.inputs, *options.preload)):
+        if os.path.isfile(name):  # which may have been moved
+            with open(name, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        else:
+            digest.update(hashlib.sha256(name.encode()).digest())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _told(out: Path) -> Iterator[None]:
+    """Say how to go on, whatever has ended the run before its time."""
+    try:
+        try:
+            yield
+        except OSError as error:
+            if error.errno == errno.ENOENT and scratch.is_removed():
+                raise StorageError(str(scratch.root()), *REMOVED) from error
+            if error.errno not in _STORAGE:
+                raise
+            where = str(error.filename or out)
+            raise StorageError(
+                where, error.strerror or "", "free some space"
+            ) from error
+    except (Finished, UsageError, LoadError, NotReproducible, JournalError):
+        raise
+    except BudgetExhausted as error:
+        error.add_note(_more(out))
+        raise
+    except (ShrinkfxError, KeyboardInterrupt) as error:
+        error.add_note(f"to go on from here: shrinkfx --resume {out}")
+        raise
+
+
+def _remove_drafts(out: Path) -> None:
+    for path in out.glob(f"{DRAFT}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _discard(out: Path) -> None:
+    for path in out.glob(f"{JOURNAL}*"):
+        path.unlink()

@@ -1,0 +1,97 @@
+"""One run, phase by phase: see the failure, reduce, write and verify.
+
+With ``api``, the only room that knows the concrete classes of search, check and
+report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.errors import ShrinkfxError
+from shrinkfx.events import Caught, Listener, Seen
+from shrinkfx.failure.blame import Suspect
+from shrinkfx.options import Options, Reduction
+from shrinkfx.report.output import Written
+from shrinkfx.report.summary import Sizes
+from shrinkfx.run.confirm import Verification
+from shrinkfx.run.context import INTERRUPTED, Job, server_for
+from shrinkfx.run.folder import at_work, finish, how_to_go_on
+from shrinkfx.run.kept import result_of
+from shrinkfx.run.memory_error import wants_guard_pages
+from shrinkfx.run.observe import find_subject
+from shrinkfx.run.reduction import Found, reduce
+from shrinkfx.run.result import Verified, conclude, sum_up
+from shrinkfx.run.resume import recall_subject
+from shrinkfx.run.subject import Subject
+
+
+def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
+    """See the failure, and say which operators it may come from."""
+    job = Job(options, out, listener)
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with server_for(options, worker) as server:
+        return find_subject(job, server).suspects
+
+
+def run(options: Options, out: Path, listener: Listener) -> Reduction:
+    """Take a program from its failure to a verified repro in ``out``.
+
+    What an earlier session there has found out is not found out again.
+    """
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with at_work(options, out, listener) as job:
+        with job.server(worker) as server:
+            subject = recall_subject(job, server)
+            target, reserve_s = subject.target, job.budget.reserve_s
+            asked = target.kind, target.stage, target.text or target.detail
+            operators = subject.before.operators, subject.whole.cost[0]
+            listener(Seen(*asked, subject.rate, *operators))
+            found = reduce(job, subject)
+            try:
+                reduction = _written(job, server, subject, found, reserve_s)
+            except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
+                _sum_up_unverified(job, server, subject, found, reason)
+                raise
+        before, after = reduction.operators
+        status = "stopped" if found.stopped else reduction.status
+        said = found.stopped or f"{status}: {before} -> {after} operators"
+        finish(job, status, said, reduction.exit_code)
+        if found.stopped:
+            reduction = replace(reduction, to_go_on=how_to_go_on(job))
+    for caught in reduction.summary["by_catch"]:
+        listener(Caught(**caught))
+    return reduction
+
+
+def _written(
+    job: Job, server: Server, subject: Subject, found: Found, reserve_s: float
+) -> Reduction:
+    """Write the smallest program and its repro, and see that fail."""
+    if found.stopped:
+        job.note(f"{found.stopped}: writing and verifying the smallest program so far")
+    kept = Verification(job, server, subject, found, reserve_s).run()
+    result = replace(kept.result, stopped=found.stopped)
+    asked = kept.subject, found, result, kept.verified
+    return conclude(job, *asked, Sizes.from_json(kept.printed), server.ready.versions)
+
+
+def _sum_up_unverified(
+    job: Job, server: Server, subject: Subject, found: Found, reason: BaseException
+) -> None:
+    """Leave a summary of the smallest program, although its repro was not verified."""
+    found.stopped = found.stopped or str(reason) or INTERRUPTED
+    if (repro := job.out / "repro.py").exists():
+        reason.add_note(f"written, and not verified: {repro}")
+    best = found.reducer.best
+    after = Sizes(best.cost[0])
+    verified = Verified(Written((), "none: it was not verified"), 0, 0)
+    subject = subject.with_options(calls=found.calls)
+    result = result_of(subject, found, best, found.rate)
+    versions = server.ready.versions
+    try:
+        sum_up(job, subject, found, result, verified, after, versions)
+    except OSError as error:  # a full disk: what ended the run has been told
+        reason.add_note(f"summary.json could not be written: {error.strerror}")

@@ -1,0 +1,177 @@
+"""Get back a candidate that an earlier run has met: ``--candidate DIGEST``."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.oracle import Compiler, RepeatedOracle
+from shrinkfx.errors import UsageError
+from shrinkfx.events import Listener
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.journal.journal import Asked, Journal
+from shrinkfx.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import CandidateForm, Guard
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.summary import DIGITS, Sizes
+from shrinkfx.run.context import Job, server_for
+from shrinkfx.run.describing import describe_program
+from shrinkfx.run.folder import JOURNAL
+from shrinkfx.run.memory_error import examine
+from shrinkfx.run.observe import BASELINE_TIMEOUT_S
+from shrinkfx.run.result import Result, Verified, verify, write
+from shrinkfx.run.subject import Subject
+from shrinkfx.run.unchanged import require_schema
+
+_SETTINGS = (
+    *("inductor", "environment", "device", "backend", "arch"),
+    *("rtol", "atol", "strict"),
+)
+"""Options that are taken from the run that met the candidate."""
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """A candidate, written out.
+
+    Attributes:
+        seen: what it did, in a line.
+        program: its ``.pt2``, with a verified ``repro.py`` beside it if it fails.
+        verified: how the repro's runs went, or None if it passes.
+    """
+
+    seen: str
+    operators: int
+    program: Path
+    verified: Verified | None
+
+
+def retrieve(
+    options: Options, digest: str, folder: Path, listener: Listener
+) -> Retrieved:
+    """Write a candidate of the run in ``folder``, and run it as that run did.
+
+    Raises:
+        UsageError: the run met no such candidate, or was of another program.
+    """
+    asked, asked_then, settings = _find(folder, digest)
+    as_then = {name: asked_then[name] for name in _SETTINGS if name in asked_then}
+    options = dataclasses.replace(options, **as_then)
+    out = folder / f"candidate-{asked.digest[:DIGITS]}"
+    job = Job(options, out, listener)
+    checked = CheckOptions.from_json(settings["options"])
+    guarded = checked.guard_pages is not Guard.OFF
+    with server_for(options, GUARDED_WORKER if guarded else WORKER) as server:
+        meter = job.meters["verify"]
+        limits = job.limits(BASELINE_TIMEOUT_S)
+        compiler = Compiler(server, limits, checked, meter)
+        compiler, described = describe_program(job, compiler)
+        candidate = _remade(asked, described.skeleton, folder)
+        out.mkdir(exist_ok=True)
+        compiler = compiler.built_stock().with_options(form=CandidateForm(asked.form))
+        wanted = asked.failure or Signature.from_json(settings["target"])
+        seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
+        return _write(job, server, compiler, candidate, seen, rate)
+
+
+def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
+    candidate = Candidate.from_json(skeleton, asked.candidate)
+    if not candidate.keep <= set(skeleton.operators) or (
+        candidate.digest != asked.digest
+    ):
+        raise UsageError(
+            f"--candidate {asked.digest[:DIGITS]}: the run in {folder} was of another "
+            "program, or with other inputs or preloads: give the same ones"
+        )
+    return candidate
+
+
+def see_again(
+    compiler: Compiler, candidate: Candidate, wanted: Signature, rate: float
+) -> tuple[Observation, float]:
+    """Run a candidate until it fails as it did, as often as that run would have done.
+
+    Args:
+        rate: of the failure that was reduced: 1.0 if it is steady.
+
+    Returns:
+        What it did, and in which part of its runs.
+    """
+    seen = RepeatedOracle(compiler, wanted, rate).check(candidate).observation
+    if seen.signature is None or rate == 1.0:
+        return seen, rate
+    return seen, RepeatedOracle(compiler, seen.signature, rate).measure(candidate)
+
+
+def _write(
+    job: Job,
+    server: Server,
+    compiler: Compiler,
+    candidate: Candidate,
+    seen: Observation,
+    rate: float,
+) -> Retrieved:
+    """Write a candidate, and verify the repro of its failure."""
+    form = str(compiler.options.form)
+    result = Result(candidate, form, seen.signature, rate=rate)
+    printed = write(job, compiler, result)
+    verified = None
+    if seen.signature is not None:
+        memory = examine(job, compiler, seen.signature, candidate, form)
+        result = dataclasses.replace(result, memory=memory)
+        skeleton = candidate.skeleton
+        before = Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0)
+        whole = Candidate.whole(skeleton)
+        subject = Subject(whole, before, compiler, seen.signature, rate)
+        verified = verify(job, server, subject, result, printed)
+    program = job.out / "minimal.pt2"
+    return Retrieved(describe(seen), printed["operators"], program, verified)
+
+
+def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, Any]]:
+    """Find a question, the options of its run, and what its baseline has found."""
+    path = folder / JOURNAL
+    if not path.is_file():
+        raise UsageError(f"--out {folder} holds no run: name the folder of the one")
+    with closing(Journal(path)) as journal:
+        found, run = journal.find(digest), journal.fact("run")
+        baseline = journal.fact("baseline")
+        digests = {asked.digest for asked in found}
+        if not digests:
+            there = _by_catch(journal, baseline)
+            raise UsageError(f"--candidate {digest}: none begins so in {path}; {there}")
+    if baseline is None:
+        why = "the minutes of that run were spent before its search"
+        raise UsageError(f"--candidate {digest}: {why}: --resume {folder}")
+    require_schema(f"--candidate {digest}", baseline)
+    if len(digests) > 1:
+        what = f"{len(digests)} candidates begin so in {path}: give more digits"
+        raise UsageError(f"--candidate {digest}: {what}")
+    return found[-1], run["options"], baseline
+
+
+def _by_catch(journal: Journal, baseline: dict[str, Any] | None) -> str:
+    """Say what a user may have meant: the last candidates that failed otherwise."""
+    others: dict[str, str] = {}
+    if baseline is not None:
+        target = Signature.from_json(baseline["target"])
+        others = {
+            str(asked.failure): asked.digest[:DIGITS]
+            for asked in journal.find("")
+            if asked.failure and not target.admits(asked.failure)
+        }
+    if not others:
+        return "that run has met no other failure"
+    return f"other failures that it met: {', '.join([*others.values()][-_SHOWN:])}"
+
+
+_SHOWN = 5
+"""Digests that are named; ``summary.json`` has all."""

@@ -1,0 +1,1 @@
+"""A run that looks for failing sizes, and what it finds."""

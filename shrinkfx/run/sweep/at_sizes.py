@@ -1,0 +1,179 @@
+"""Run the original at given sizes, on a package that is compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.errors import NotReproducible, UsageError, WorkerError
+from shrinkfx.failure.classify import UNSAID, observe
+from shrinkfx.failure.signature import ANY
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.host_memory import available_bytes
+from shrinkfx.journal.journal import SweepJournal
+from shrinkfx.options import Sweeping
+from shrinkfx.program.sizes import Sizes, Space
+from shrinkfx.protocol.choices import Backend, Guard, Probe
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
+from shrinkfx.run.context import Job
+from shrinkfx.run.folder import content_of
+from shrinkfx.run.memory_error import wants_guard_pages
+from shrinkfx.run.observe import BASELINE_TIMEOUT_S
+from shrinkfx.run.unchanged import has_begun
+from shrinkfx.sweep.examples import Example, judge_example
+
+EXAMPLES = 200
+MAX_ELEMENTS = 1 << 22
+_BYTES_PER_ELEMENT = 256
+"""Memory that there must be for each element of the largest tensor."""
+
+QUIET_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait for each other by spinning took 0.16 of the 0.2 CPU-seconds of a
+small example, on a machine that had other things to do."""
+
+_TIMEOUT_S = 60.0
+
+_TRIES = 8
+"""Runs at sizes that end so, or in the middle of compiling."""
+
+
+def _is_speechless(seen: Observation) -> bool:
+    """Tell whether threads have thrown at once, and one thread said nothing either."""
+    return seen.signature is not None and seen.signature.detail == UNSAID
+
+
+def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str, Any]:
+    """Settle what the examples share, or take it from the sweep that goes on.
+
+    Raises:
+        UsageError: that one was with another torch.
+    """
+    options, asked = job.options, job.options.sweeping or Sweeping()
+    free = available_bytes() // _BYTES_PER_ELEMENT
+    fixed = {
+        "content": content_of(options),
+        "torch": server.ready.versions.get("torch", ""),
+        "until": options.until or ANY,
+        "device": options.device,
+        "backend": server.ready.backend,
+        "inductor": dict(options.inductor),
+        "environment": dict(options.environment),
+        "guard_pages": wants_guard_pages(options),
+    }
+    before = journal.settings()
+    if not before:
+        defaults = {"examples": EXAMPLES, "seed": 0, "max_elements": MAX_ELEMENTS}
+        given = {k: v for k, v in asdict(asked).items() if v is not None}
+        settings = {**fixed, **defaults, **given}
+        settings["max_elements"] = min(settings["max_elements"], free)
+        journal.begin(settings)
+        return settings
+    for name in ("torch", "backend"):  # all else was read from the same journal
+        if fixed[name] != before[name]:
+            then = f"{name} {before[name]}, and here is {fixed[name]}"
+            raise UsageError(f"--resume {job.out}: that sweep was with {then}")
+    return before
+
+
+class Runner:
+    """Runs the program at sizes, on a package that is compiled once.
+
+    On the interpreter there is none: code is generated anew for each example.
+    """
+
+    def __init__(
+        self, job: Job, server: Server, space: Space, settings: Mapping[str, Any]
+    ) -> None:
+        self.job = job
+        self.space = space
+        self.compiles = 0
+        self._package = str(server.directory / "sweep.pt2")
+        self._interprets = server.ready.backend == Backend.INTERPRETER
+        self._until = settings["until"]
+        seconds = job.options.timeout_s or _TIMEOUT_S
+        limits = Limits(seconds, job.limits(seconds).max_rss_bytes)
+        self._seed = int(settings["seed"])
+        guarded = settings["guard_pages"] and not server.ready.no_guard_pages
+        options = CheckOptions(
+            package=None if self._interprets else self._package,
+            probe=Probe(job.options.probe) if job.options.probe else None,
+            guard_pages=Guard.AFTER if guarded else Guard.OFF,
+            **job.options.closeness,
+        )
+        self._compiler = Compiler(server, limits, options, job.meters["search"])
+        if job.options.probe and not self._interprets:
+            raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
+        if self._interprets:
+            job.note("on the interpreter, code is generated again for each example")
+            if settings["ranges"] == "beyond":
+                raise UsageError("--beyond-ranges: the interpreter checks no ranges")
+
+    def inside(self, sizes: Sizes) -> Example:
+        return self._run(sizes, outside=False)
+
+    def outside(self, sizes: Sizes) -> Example:
+        """Run sizes that are not declared; a loud end counts as a refusal."""
+        return self._run(sizes, outside=True)
+
+    def _run(self, sizes: Sizes, *, outside: bool) -> Example:
+        self.job.budget.spend()
+        named = self.space.named(sizes)
+        for _ in range(_TRIES):
+            self._compile_once()
+            ending = self._compiler.ask(CheckAtSizes(named, self._seed, outside))
+            seen = observe(ending)
+            is_over = ending.how in ("timeout", "late")
+            compiled_in_vain = is_over and not self._is_compiled()
+            if not compiled_in_vain and not _is_speechless(seen):
+                break
+        else:
+            seen = replace(seen, signature=None, unresolved=UNSAID)
+        return judge_example(sizes, seen, self._until)
+
+    def _compile_once(self) -> None:
+        """Compile when the first example needs it, and the package has not gone.
+
+        What a server has written goes with it when it dies and begins anew.
+
+        Raises:
+            NotReproducible: it fails there already.
+            WorkerError: it did not when it was compiled before.
+        """
+        if self._is_compiled():
+            return
+        self.compiles += 1
+        again = self.compiles > 1
+        self.job.note(f"compiling the program, {'again' if again else 'once'}")
+        limits = self.job.limits(BASELINE_TIMEOUT_S)
+        compiler = self._compiler.with_limits(limits, self.job.meters["baseline"])
+        seen = observe(compiler.ask(CompileOriginal()))
+        said = str(seen.signature or seen.invalid or seen.unresolved)
+        if again and said:
+            raise WorkerError(f"the program compiled before, and now: {said}")
+        if failure := seen.signature:
+            advice = f"to reduce that: --until {failure.kind}, without --dynamic-sweep"
+            raise NotReproducible(self._until, 1, [str(failure)], advice)
+        if said:
+            raise NotReproducible(self._until, 1, [said], "a longer --timeout?")
+
+    def _is_compiled(self) -> bool:
+        return self._interprets or Path(self._package).exists()
+
+    def save(self, sizes: Sizes, path: Path, passing: Sizes | None = None) -> Path:
+        """Write inputs of these sizes where ``--inputs`` can read them.
+
+        Args:
+            passing: sizes at which a program that is reduced must go on to pass.
+        """
+        if path.exists() and has_begun(self.job.journal):
+            return path  # a reduction has begun with these very bytes
+        named = self.space.named(sizes)
+        near = None if passing is None else self.space.named(passing)
+        place = str(path.resolve())
+        self._compiler.ask(SaveInputs(named, self._seed, place, near))
+        return path

@@ -1,0 +1,186 @@
+"""Sum a sweep up: its findings, ``sweep.json``, the table and the picture."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.failure.signature import ANY, asked_for
+from shrinkfx.options import Options
+from shrinkfx.program.sizes import Space
+from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
+from shrinkfx.run.context import Job
+from shrinkfx.run.sweep.at_sizes import Runner
+from shrinkfx.sweep.examples import Answer, Example, Examples, Found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A failure that the sweep has found, as plain data.
+
+    Attributes:
+        sizes: the smallest at which it shows, by symbol.
+        nearest: the nearest at which the program passes, or None.
+        failing: a file that holds inputs of these sizes, as ``--inputs`` takes it,
+            and with them those of ``nearest``, at which a reduced program must pass.
+        passing: a file that holds the latter alone, or None.
+    """
+
+    found: Found
+    sizes: Mapping[str, int]
+    nearest: Mapping[str, int] | None
+    failing: Path
+    passing: Path | None
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What came of a sweep.
+
+    Attributes:
+        status: ``passes`` (nothing found), ``found``, ``missed`` (nothing of the kind
+            that was asked for) or ``stopped`` (budget or Ctrl-C).
+        target: the first finding of the kind that was asked for, to be reduced.
+        table: a line per finding.
+        report: what ``sweep.json`` holds.
+    """
+
+    status: str
+    findings: tuple[Finding, ...]
+    target: Finding | None
+    table: str
+    folder: Path
+    report: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a failure has been found that is to be reduced."""
+        return self.status == "found" and self.target is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line leaves with."""
+        return {"passes": 0, "missed": 3, "stopped": 4, "found": 6}[self.status]
+
+
+@dataclass
+class Searched:
+    """Where the search has ended; ``stopped`` says what ended it early."""
+
+    inside: Examples
+    outside: Examples
+    found: list[Found] = field(default_factory=list)
+    stopped: str = ""
+
+
+def conclude(
+    job: Job, runner: Runner, settings: Mapping[str, Any], searched: Searched
+) -> Swept:
+    space, out, until = runner.space, job.out, job.options.until
+    findings = tuple(
+        _finding(runner, found, out, number)
+        for number, found in enumerate(searched.found, 1)
+    )
+    wanted = [f for f in findings if _is_wanted(f.found, job.options)]
+    examples = searched.inside.all()
+    rows = [_row(space, finding.found) for finding in findings]
+    report = {
+        "status": _status(searched.stopped, until, wanted),
+        "stopped": searched.stopped,
+        "settings": settings,
+        "space": space.to_json(),
+        "findings": [_facts(space, finding) for finding in findings],
+        "examples": {
+            "inside": _counts(examples),
+            "outside": _counts(searched.outside.all()),
+        },
+        "compiles": runner.compiles,
+        "cpu_seconds": {
+            **{name: round(m.cpu_seconds, 1) for name, m in job.meters.items()},
+            "per_example": round(_median([e.cpu_seconds for e in examples]), 3),
+        },
+        "sizes": [[*e.sizes, str(e.answer), e.failure] for e in examples],
+    }
+    write_sweep(out, report)
+    points = [Point(e.sizes, str(e.answer)) for e in examples]
+    marks = [f.found.sizes for f in findings if not f.found.missing_guard]
+    if points and (how := draw(out, space.names, points, marks)):
+        job.note(how)
+    _note_invalid(job, examples)
+    target = wanted[0] if wanted and until else None
+    status = str(report["status"])
+    return Swept(status, findings, target, table(rows) if rows else "", out, report)
+
+
+def _is_wanted(found: Found, options: Options) -> bool:
+    failure = found.signature
+    return asked_for(options.until or ANY, failure) and failure.says(options.match)
+
+
+def _status(stopped: str, until: str | None, wanted: Sequence[Finding]) -> str:
+    if stopped:
+        return "stopped"
+    if wanted:
+        return "found"
+    return "missed" if until else "passes"
+
+
+def _finding(runner: Runner, found: Found, out: Path, number: int) -> Finding:
+    space, near = runner.space, found.nearest
+    return Finding(
+        found,
+        space.named(found.sizes),
+        None if near is None else space.named(near),
+        runner.save(found.sizes, out / f"failing-{number}.pt", near),
+        None if near is None else runner.save(near, out / f"passing-{number}.pt"),
+    )
+
+
+def _row(space: Space, found: Found) -> Row:
+    failure = found.signature
+    text = " ".join((failure.text or failure.detail).split())
+    missing = "missing guard: " if found.missing_guard else ""
+    near = "none seen" if found.nearest is None else space.describe(found.nearest)
+    return Row(space.describe(found.sizes), failure.kind, f"{missing}{text}", near)
+
+
+def _facts(space: Space, finding: Finding) -> dict[str, Any]:
+    found = finding.found
+    return {
+        "sizes": finding.sizes,
+        "described": space.describe(found.sizes),
+        "kind": found.signature.kind,
+        "signature": asdict(found.signature),
+        "nearest_pass": finding.nearest,
+        "missing_guard": found.missing_guard,
+        "first_seen_after": found.first,
+        "sizes_that_show_it": found.failing,
+        "confirmed": {"runs": found.runs, "failed": found.failed},
+        "failing_inputs": finding.failing.name,
+        "passing_inputs": finding.passing.name if finding.passing else None,
+    }
+
+
+def _counts(examples: Sequence[Example]) -> dict[str, int]:
+    counts = Counter(e.answer for e in examples)
+    return {"run": len(examples), **{str(a): counts[a] for a in Answer}}
+
+
+def _median(numbers: Sequence[float]) -> float:
+    return statistics.median(numbers) if numbers else 0.0
+
+
+def _note_invalid(job: Job, examples: Sequence[Example]) -> None:
+    """Say where eager fails, too: perhaps the made-up values are to blame."""
+    reasons = Counter(e.reason for e in examples if e.answer is Answer.INVALID)
+    if reasons:
+        (reason, times), *_ = reasons.most_common(1)
+        job.note(
+            f"at {reasons.total()} of {len(examples)} sizes eager fails itself, "
+            f"{times} times so: {reason}. Other values: --inputs FILE.py with a "
+            "function inputs(**sizes)"
+        )

@@ -1,0 +1,135 @@
+"""The sweep: find the sizes at which a program with dynamic shapes fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
+from shrinkfx.events import Failed, Listener, Spanned, Tried
+from shrinkfx.failure.classify import first_line
+from shrinkfx.journal.journal import SweepJournal
+from shrinkfx.options import Options
+from shrinkfx.program.sizes import Space, names_in, outside
+from shrinkfx.protocol.tasks import FindSpace
+from shrinkfx.run.context import INTERRUPTED, Job
+from shrinkfx.run.folder import JOURNAL, at_work, finish
+from shrinkfx.run.memory_error import wants_guard_pages
+from shrinkfx.run.observe import BASELINE_TIMEOUT_S
+from shrinkfx.run.sweep.at_sizes import QUIET_THREADS, Runner, settle_settings
+from shrinkfx.run.sweep.conclude import Searched, Swept, conclude
+from shrinkfx.sweep.examples import Example, Examples
+from shrinkfx.sweep.minimise import settle_outside, so_far
+
+
+def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
+    """Run a program at many sizes, and write down where it fails.
+
+    Raises:
+        UsageError: it has no free sizes.
+        LoadError: the program could not be read.
+        NotReproducible: it does not compile, whatever the sizes.
+        WorkerError: the process that holds torch died; the sweep can be resumed.
+    """
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with (
+        at_work(options, out, listener) as job,
+        job.server(worker, QUIET_THREADS) as server,
+        closing(SweepJournal(out / JOURNAL)) as journal,
+        closing(SweepJournal(out / JOURNAL, "outside")) as beside,
+    ):
+        job.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
+        job.budget.checks = journal.count()
+        space = _space(job, server)
+        settings = settle_settings(job, server, journal)
+        listener(Spanned(tuple(map(asdict, space.symbols)), settings))
+        runner = Runner(job, server, space, settings)
+        searched = _search(job, runner, settings, journal, beside)
+        job.budget.max_seconds = None  # what was found is written, come what may
+        swept = conclude(job, runner, settings, searched)
+        said = searched.stopped or f"{len(swept.findings)} findings in sweep.json"
+        if not swept.goes_on:
+            finish(job, swept.status, said, swept.exit_code)
+        return swept
+
+
+def _space(job: Job, server: Server) -> Space:
+    compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S))
+    ending = compiler.ask(FindSpace())
+    model = str(job.options.model)
+    if "space" not in ending.answer:
+        error = ending.answer.get("error", {"message": ending.log[-1500:]})
+        reason = f"its sizes cannot be read: {first_line(str(error['message']))}"
+        raise LoadError(model, reason)
+    space = Space.from_json(ending.answer["space"])
+    if not space.symbols:
+        raise UsageError(f"{model} has no dynamic dims: export it with dynamic_shapes")
+    if not all(space.allowed):
+        raise UsageError(f"{model} declares conditions that no sizes fulfil")
+    for symbol, allowed in zip(space.symbols, space.allowed, strict=True):
+        name = symbol.name
+        places = [p.describe(name) for p in space.places if name in names_in(p.size)]
+        span = f"from {allowed[0]} to {allowed[-1]}"
+        span += " (no upper bound is declared)" if symbol.high is None else ""
+        where = ", ".join(places)
+        job.note(f"{name}: {where}; {span}, exported at {symbol.exported}")
+    return space
+
+
+class _Teller:
+    """Tells the user of each example, and of each failure when it is first seen."""
+
+    def __init__(self, job: Job, space: Space) -> None:
+        self._job = job
+        self._space = space
+        self._known: set[int] = set()
+
+    def __call__(self, example: Example) -> None:
+        text, failure = self._space.describe(example.sizes), example.signature
+        said = str(failure) if failure else example.reason
+        self._job.listener(Tried(text, str(example.answer), said))
+        if example.failure >= 0 and example.failure not in self._known:
+            self._known.add(example.failure)
+            if failure:
+                words = failure.kind, failure.stage, failure.text or failure.detail
+                self._job.listener(Failed(text, *words))
+            self._job.note(f"fails at {text}: {failure}")
+
+
+def _search(
+    job: Job,
+    runner: Runner,
+    settings: Mapping[str, Any],
+    journal: SweepJournal,
+    beside: SweepJournal,
+) -> Searched:
+    # Not above: it imports Hypothesis, which asks for the current folder at once, so
+    # that where that is gone there would be no telling.
+    from shrinkfx.sweep.hunt import Plan, sweep
+
+    space, count, seed = runner.space, settings["examples"], settings["seed"]
+
+    searched = Searched(
+        Examples(runner.inside, journal, _Teller(job, space)),
+        Examples(runner.outside, beside, _Teller(job, space)),
+    )
+    plan = Plan(space, settings["max_elements"], seed)
+    try:
+        searched.found += sweep(plan, searched.inside, count=count, seed=seed)
+        if settings["ranges"] == "beyond":
+            at = [s for s in outside(space) if space.elements(s) <= plan.max_elements]
+            inside = searched.inside, plan.grid
+            searched.found += settle_outside(at, searched.outside, *inside)
+    except BudgetExhausted as reason:
+        searched.stopped, job.out_of_budget = str(reason), True
+    except KeyboardInterrupt:
+        searched.stopped = INTERRUPTED
+    if searched.stopped:
+        job.note(f"{searched.stopped}: --resume {job.out} goes on from here")
+        searched.found = so_far(plan.grid, searched.inside)
+    return searched

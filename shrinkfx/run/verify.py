@@ -1,0 +1,153 @@
+"""Run any repro as a stranger would, and say how it fails: ``--verify``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.oracle import Meter
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.events import Listener, Noted
+from shrinkfx.failure.readers.interpreter import what_need_not_show
+from shrinkfx.failure.readers.script import AT_ITS_END
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.options import Options
+from shrinkfx.protocol.choices import Backend, Guard, Probe
+from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
+from shrinkfx.report.summary import SUMMARY
+from shrinkfx.run.context import limits_of
+
+TIMEOUT_S = 600.0
+"""Seconds that a repro may take without ``timeout_s``."""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What a repro did.
+
+    Attributes:
+        expected: the failure that its header states, or None if it states none.
+        seen: what it did, in a line.
+        fails: it failed as stated; or at all, where nothing is stated.
+    """
+
+    expected: Signature | None
+    seen: str
+    fails: bool
+
+
+def confirm(options: Options, listener: Listener) -> Confirmed:
+    """Run the script at ``options.model`` once, in an empty folder.
+
+    Files beside it go along if ``summary.json`` names them, or else the script does.
+
+    Raises:
+        UsageError: it is no script, or none of shrinkfx's.
+        LoadError: it cannot be read.
+    """
+    script = options.model
+    text = _read(script)
+    expected, guard = read_failure(text)
+    files = [script, *_beside(script, text)]
+    listener(Noted(f"running {script.name} in an empty folder"))
+    device = "cuda" if _CUDA.search(text) else None
+    with Server(
+        environment=None,
+        device=device,
+        backend=backend_for(options, expected, text),
+        arch=options.arch,
+        command=WORKER if guard is Guard.OFF else GUARDED_WORKER,
+    ) as bare:
+        probe = Probe(options.probe or _probe(expected))
+        limits = limits_of(options, TIMEOUT_S)
+        runner = ScriptRunner(bare, limits, Meter(), probe, guard)
+        interpreted = bare.ready.backend == Backend.INTERPRETER
+        if interpreted:
+            listener(Noted(f"on Triton's interpreter, for {options.arch}"))
+        seen = runner.run(files, fresh=True, target=expected)
+        guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
+    fails = seen.signature is not None
+    if expected:
+        fails = expected.admits(seen.signature)
+    said = _in_words(seen, checked=interpreted or guarded)
+    return Confirmed(expected, said, fails)
+
+
+def backend_for(options: Options, expected: Signature | None, script: str) -> Backend:
+    """Check a script's accesses, though there is a GPU, if that may show nothing."""
+    backend = Backend(options.backend)
+    silent = expected is not None and what_need_not_show(expected)
+    if backend is Backend.AUTO and silent and is_of_interpreter(script):
+        return Backend.INTERPRETER
+    return backend
+
+
+def _in_words(seen: Observation, *, checked: bool) -> str:
+    if seen.signature or seen.invalid or seen.unresolved:
+        return describe(seen)
+    if AT_ITS_END in seen.log and not checked:
+        return f"{AT_ITS_END}nothing checked it here, so it need not show that it fails"
+    return "passes"
+
+
+_CUDA = re.compile(r"""['"]cuda(:\d+)?['"]|\.cuda\(""")
+"""What only a script for CUDA says."""
+
+
+def _probe(expected: Signature | None) -> Probe:
+    """Choose the probe that shows a failure of this kind."""
+    if expected is None:
+        return Probe.REAL
+    if expected.kind is Kind.COMPILE_ERROR:
+        return Probe.COMPILE
+    if expected.stage is Stage.COMPILE:
+        return Probe.HINTS
+    of_layout = expected.detail.startswith("layout of ")
+    return Probe.CONTRACT if of_layout else Probe.REAL
+
+
+def _beside(script: Path, text: str) -> list[Path]:
+    """List what a script needs; its own summary knows best."""
+    folder = script.resolve().parent
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        named = set(summary["files"]) if summary["repro"] == script.name else None
+    except (OSError, ValueError, KeyError, TypeError):
+        named = None
+    beside = sorted(p for p in folder.iterdir() if p.name != script.name)
+    if named is None:
+        return [file for file in beside if _named(file, text)]
+    return [file for file in beside if file.name in named and file.is_file()]
+
+
+def _named(file: Path, text: str) -> bool:
+    """Tell whether a script names a file; it imports modules by their stem."""
+    name = file.stem if file.suffix == ".py" else file.name
+    return file.is_file() and bool(re.search(rf"\b{re.escape(name)}\b", text))
+
+
+def _read(script: Path) -> str:
+    advice = "--verify takes a repro.py"
+    if script.suffix != ".py":
+        raise UsageError(f"{script} is no Python file: {advice}")
+    try:
+        text = script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(str(script), f"cannot be read: {error}", advice) from error
+    if not is_repro(text):
+        raise UsageError(
+            f"{script} was not written by shrinkfx: its header states no failure. "
+            f"To run any script: python {script}"
+        )
+    expected, _ = read_failure(text)
+    if expected and expected.kind is Kind.CHECK:
+        raise UsageError(
+            f"{script}: only its --check command can tell whether it fails"
+        )
+    return text

@@ -1,0 +1,252 @@
+"""The dynamic sweep: Hypothesis looks for sizes at which a program fails.
+
+Sizes are drawn as positions among those that a symbol may have, 0 being the
+smallest. A drawn example is, choice by choice::
+
+    row   away k   away span k   away ...
+
+``row`` 0 leaves the rest free; others are planned, so that each edge of each
+symbol comes once, mixed across symbols. Hypothesis draws no choice twice whose
+outcomes are all known: after some sixty examples the plan is exhausted, and what
+is left is free. A symbol that is not ``away`` has its smallest size and draws no
+more: a shorter example is a simpler one, so that shrinking leaves the fewest
+symbols away from their smallest. ``k`` means the same in a planned row and in any
+span, so that a failure found there shrinks like any other.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.errors import Unsatisfiable
+
+from shrinkfx import scratch
+from shrinkfx.program.sizes import Sizes, Space
+from shrinkfx.sweep.boundary import Grid
+from shrinkfx.sweep.examples import Answer, Example, Examples, Found
+from shrinkfx.sweep.minimise import is_smallest, settle
+
+_BLOCKS = (16, 32, 64, 128, 256, 1024)
+_PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)
+_EQUAL = (0, 1, 2, 3, 16, 33, 127, 1024)
+"""Sizes that all symbols have at once in some of the planned rows."""
+
+_WHOLE = 8
+"""Weight of drawing from all sizes of a symbol, where a span counts as one."""
+
+
+class Plan:
+    """What is drawn: which sizes are tried first, and which fit."""
+
+    def __init__(self, space: Space, max_elements: int, seed: int) -> None:
+        self.space = space
+        self.max_elements = max_elements
+        self.grid = Grid(space, max_elements)
+        self._random = random.Random(seed)
+
+    @cached_property
+    def rows(self) -> list[Sizes]:
+        """List positions of planned examples, edges in another order per symbol."""
+        allowed, space = self.space.allowed, self.space
+        rows = [self.grid.positions(space.exported)]
+        rows.append(tuple(len(sizes) - 1 for sizes in allowed))
+        rows += [self.grid.positions((size,) * len(allowed)) for size in _EQUAL]
+        columns = [list(edges) for edges in self.edges]
+        longest = max(map(len, columns))
+        for column in columns:
+            self._random.shuffle(column)
+            column += self._random.choices(column, k=longest - len(column))
+        return list(dict.fromkeys([*rows, *zip(*columns, strict=True)]))
+
+    @cached_property
+    def edges(self) -> list[list[int]]:
+        """List positions of the sizes at which things tend to break, by symbol."""
+        return [self._edges(index) for index in range(len(self.space.symbols))]
+
+    def _edges(self, index: int) -> list[int]:
+        symbol, allowed = self.space.symbols[index], self.space.allowed[index]
+        powers = [1 << n for n in range(allowed[-1].bit_length())]
+        sizes = {0, 1, 2, symbol.exported - 1, symbol.exported, symbol.exported + 1}
+        sizes |= {*_PRIMES, *powers}
+        sizes |= {block + by for block in _BLOCKS for by in (-1, 0, 1)}
+        last = len(allowed) - 1
+        found = {bisect_left(allowed, size) for size in sizes} | {0, 1, last - 1, last}
+        return sorted(position for position in found if 0 <= position <= last)
+
+    def spans(self, index: int, top: int, chosen: Sequence[int]) -> list[Span]:
+        """List ranges of positions above 0 to draw from; the first is all of them."""
+        found = [(1, top)] * _WHOLE
+        octaves = range(top.bit_length())
+        found += [(1 << n, min(top, (2 << n) - 1)) for n in octaves] * 2
+        allowed = self.space.allowed
+        pairs = zip(chosen, allowed, strict=False)
+        others = [bisect_left(allowed[index], sizes[k]) for k, sizes in pairs]
+        single = (*self.edges[index], *others, *others)
+        found += [(k, k) for k in single if 0 < k <= top]
+        return found
+
+
+Span = tuple[int, int]
+
+
+@st.composite
+def drawn(draw: st.DrawFn, plan: Plan) -> Sizes:
+    """Draw the positions of all symbols."""
+    row = draw(st.integers(0, len(plan.rows)))
+    chosen: list[int] = []
+    for index in range(len(plan.space.symbols)):
+        top = plan.grid.top(index, tuple(chosen))
+        if row:
+            k = min(plan.rows[row - 1][index], top)
+            away, spans = (min(1, k),) * 2, [(k, k)]
+        else:
+            away, spans = (0, min(1, top)), []
+        if not draw(st.integers(*away)):
+            chosen.append(0)
+            continue
+        spans = spans or plan.spans(index, top, chosen)
+        low, high = spans[draw(st.integers(0, len(spans) - 1))]
+        chosen.append(draw(st.integers(low, high)))
+    return tuple(chosen)
+
+
+def sweep(plan: Plan, examples: Examples, *, count: int, seed: int) -> list[Found]:
+    """Look for failures in ``count`` examples, and shrink each to its smallest sizes.
+
+    Each round looks for one further failure. It draws what the round before has
+    drawn, which costs nothing, since no sizes are run twice.
+    """
+    known: set[int] = set()
+    while (number := _round(plan, examples, known, count, seed)) is not None:
+        known.add(number)
+    found: dict[int, Found] = {}
+    # Looking for a pass, or for another failure's minimum, may meet a smaller one.
+    while stale := [
+        number
+        for number in sorted(known)
+        if number not in found
+        or not is_smallest(found[number], plan.grid, examples, number)
+    ]:
+        found[stale[0]] = settle(plan.grid, examples, stale[0])
+    return [found[number] for number in sorted(known)]
+
+
+def _round(
+    plan: Plan, examples: Examples, known: set[int], count: int, seed: int
+) -> int | None:
+    """Find and shrink one failure that is not known, or None."""
+    target, tried = _Target(known), set[Sizes]()
+
+    def test(positions: Sizes) -> None:
+        if not plan.grid.admits(positions):
+            hypothesis.reject()
+        tried.add(positions)
+        if len(tried) > count and target.number < 0:
+            raise _Enough
+        try:
+            example = examples.ask(plan.grid.sizes(positions))
+        except Exception as error:
+            raise _Stop(error) from error  # or it would pass for a failure
+        if target.is_hit(example):
+            raise _failure(target.number)
+
+    try:
+        # Some are drawn twice.
+        _hunt(drawn(plan), test, 4 * count, seed)
+    except _Stop as stop:
+        raise stop.reason from None
+    except _Enough:
+        return None
+    except Failure:
+        return target.number
+    return None
+
+
+class Failure(Exception):
+    """Sizes fail; each signature has a class of its own, as Hypothesis tells by it."""
+
+
+class _Stop(BaseException):
+    """No answer: neither a pass nor a failure. Hypothesis lets it through."""
+
+    def __init__(self, reason: Exception) -> None:
+        self.reason = reason
+
+
+class _Enough(BaseException):
+    """All examples of a round have been drawn, and none fails."""
+
+
+@lru_cache(None)
+def _failure(number: int) -> type[Failure]:
+    return type(f"Failure{number}", (Failure,), {})
+
+
+class _Target:
+    """The first failure of a round that is not known already; others pass."""
+
+    def __init__(self, known: set[int]) -> None:
+        self._known = known
+        self.number = -1
+
+    def is_hit(self, example: Example) -> bool:
+        if example.answer is not Answer.FAILS or example.failure in self._known:
+            return False
+        if self.number < 0:
+            self.number = example.failure
+        return example.failure == self.number
+
+
+def _hunt(
+    strategy: st.SearchStrategy[Sizes],
+    test: Callable[[Sizes], None],
+    count: int,
+    seed: int,
+) -> None:
+    """Have Hypothesis draw, find a failure and shrink it; raises the smallest.
+
+    One failure at a time: with several, it would look on for ten seconds by the
+    clock, and the same seed would not give the same sweep.
+    """
+
+    @hypothesis.seed(seed)
+    @settings(
+        backend="hypothesis",
+        database=None,
+        deadline=None,
+        derandomize=False,
+        max_examples=count,
+        phases=(Phase.generate, Phase.shrink),
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @hypothesis.given(strategy)
+    def run(positions: Sizes) -> None:
+        test(positions)
+
+    with _leaving_nothing():
+        try:
+            run()
+        except Unsatisfiable:
+            return  # what is declared excludes itself
+
+
+@contextmanager
+def _leaving_nothing() -> Iterator[None]:
+    """Keep Hypothesis' folder out of the user's."""
+    with scratch.folder("hypothesis") as folder:
+        set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            set_hypothesis_home_dir(None)

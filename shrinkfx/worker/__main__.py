@@ -1,0 +1,289 @@
+"""The worker's process: ``python -m shrinkfx.worker``.
+
+Reads a ``Setup`` from stdin, loads, answers ``Ready``, then serves. With
+``--once FOLDER`` it answers the one request that lies there, in a fresh
+interpreter, and leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import platform
+import resource
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
+from typing import Any
+
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.choices import Backend, Guard
+from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.tasks import RunCommand, RunScript
+from shrinkfx.worker import bare_script
+from shrinkfx.worker.cpu_memory import asan, guard_pages
+from shrinkfx.worker.forkserver import last_words
+from shrinkfx.worker.forkserver.serve import ParentGone, serve, take_line
+from shrinkfx.worker.forkserver.supervise import (
+    Note,
+    Work,
+    wait_for_children,
+    write_answer,
+)
+
+CUDA_ENVIRONMENT = {
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+    "CUDA_LAUNCH_BLOCKING": "1",
+}
+"""What makes a CUDA failure deterministic, and shows it where it happens."""
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--once"]:
+        _once(Path(sys.argv[2]))
+        return
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
+        setup = Setup.from_line(stdin.readline())
+    directory = Path(setup.directory)
+    line = take_line(directory / "server.log")
+    try:
+        try:
+            with _collecting_once():
+                worker, ready = _start(setup)
+        except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
+            traceback.print_exc()  # into the server's log
+            line.write(_refusal(setup, error))
+            return
+        # A child that collects would look at all that torch has imported and copy
+        # those pages: 0.24 of the 0.37 CPU-seconds that a small check took.
+        gc.freeze()
+        line.write(ready)
+        serve(line, lambda request: _work(worker, request), directory)
+    except ParentGone:
+        return
+
+
+@contextlib.contextmanager
+def _collecting_once() -> Iterator[None]:
+    """Look for garbage at the end, not over and over while torch is imported.
+
+    That makes 400,000 objects, which stay: a start took one CPU-second in five more.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def _refusal(setup: Setup, error: Exception) -> Ready:
+    """Say why there is nothing to serve."""
+    if isinstance(error, LoadError):
+        return Ready(error.reason, error.subject, error.advice)
+    text = str(error).strip().partition("\n")[0]
+    reason = f"cannot be prepared: {type(error).__name__}: {text:.300}"
+    advice = "does torch.export.load read it, and python -c 'import torch' work?"
+    return Ready(reason, setup.model or "the worker", advice)
+
+
+def _start(setup: Setup) -> tuple[Any, Ready]:
+    """Import torch, load what can be loaded before a fork, and warm up."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    from shrinkfx.worker.aoti import backend as aoti
+    from shrinkfx.worker.disk_space import allow
+    from shrinkfx.worker.interpreter import backend as interpreter
+    from shrinkfx.worker.loading.devices import choose_backend, is_for_cuda
+    from shrinkfx.worker.loading.load import load, preload
+    from shrinkfx.worker.loading.wall import limited_to
+    from shrinkfx.worker.preloads.files_used import Witness
+    from shrinkfx.worker.tasks import Worker
+
+    # So that what a compiler leaves, and a preload, when it is killed goes with that.
+    os.environ.update(aoti.temporary_below(Path(setup.directory)))
+    tempfile.tempdir = None
+    with Witness() as witness:
+        files = preload(setup.preloads)
+    beside = witness.beside()
+    wait_for_children()  # a compiler is asked what it can
+    setup = replace(setup, backend=choose_backend(setup))
+    worker = Worker(setup, threads)
+    allow(Path(setup.directory), setup.max_disk_bytes)
+    for_cuda = is_for_cuda(setup)
+    environment = CUDA_ENVIRONMENT if for_cuda else {}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)  # read when CUDA starts
+    aoti.warm_up()
+    last_words.keep()
+    ignored: list[str] = []
+    if setup.backend == Backend.INTERPRETER:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no context before children fork
+        interpreter.warm_up()
+        ignored = interpreter.overridden(setup.inductor)
+    # A process that has touched a GPU cannot fork children that do.
+    if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
+        with limited_to(setup.reading_cpu_s):
+            worker.program = load(setup)
+    versions = {"torch": torch.__version__, "Python": platform.python_version()}
+    if for_cuda:
+        cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
+        versions |= {**cuda, "triton": _version("triton")}
+    versions |= {
+        "g++": aoti.compiler_version(),
+        "on": f"{platform.system()} {platform.machine()}",
+    }
+    return worker, Ready(
+        versions=versions,
+        preload_files=files,
+        beside=beside.to_json(),
+        environment=environment,
+        backend=setup.backend,
+        for_cuda=for_cuda,
+        ignored_options=tuple(ignored),
+        no_guard_pages=guard_pages.why_not(),
+        cpu_seconds=_cpu_seconds(),
+    )
+
+
+def _cpu_seconds() -> float:
+    """Count what this process has used, and the compilers that probed for it."""
+    own = (resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in own)
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _work(worker: Any, request: Request) -> Work:
+    """Choose what the forked child does: answer here, or in a fresh interpreter."""
+
+    def here(note: Note, folder: Path) -> dict[str, Any]:
+        answer: dict[str, Any] = worker.perform(request, note, folder)
+        return answer
+
+    library = os.environ.get(guard_pages.LIBRARY, "")
+
+    def fresh(note: Note, folder: Path) -> dict[str, Any]:
+        environment = dict(os.environ)
+        environment.pop(guard_pages.LIBRARY, None)
+        if request.options.sanitize:
+            try:
+                environment = asan.environment_with(environment, folder)
+            except asan.CannotSanitize as error:
+                return {"not_sanitized": str(error)}
+        elif library:
+            environment = guard_pages.environment_with(environment, library)
+        job = {"setup": asdict(worker.setup), "request": request.to_json()}
+        (folder / "job.json").write_text(json.dumps(job))
+        _exec(environment, "-m", "shrinkfx.worker", "--once", str(folder))
+        return {}
+
+    bare = worker.setup.backend != Backend.INTERPRETER
+    match request.task:
+        case RunCommand() as task:
+            return _command(task)
+        case RunScript() as task if request.fresh and bare:
+            return _script(task, request, library)
+    return fresh if request.fresh else here
+
+
+def _script(task: RunScript, request: Request, library: str) -> Work:
+    """Have the child become a Python that runs a script, as anyone's would."""
+
+    def work(note: Note, folder: Path) -> dict[str, Any]:
+        from shrinkfx.worker.aoti import backend as aoti
+
+        os.chdir(task.cwd)
+        note("run")
+        temporary = aoti.temporary_below(folder)
+        environment = {**bare_script.environment(folder), **temporary}
+        side = request.options.guard_pages
+        if side != Guard.OFF:
+            environment = guard_pages.environment_with(environment, library, side)
+        if request.one_thread:
+            environment |= last_words.ONE_THREAD
+        _exec(environment, "-X", "faulthandler", task.path)
+        return {}
+
+    return work
+
+
+def _command(task: RunCommand) -> Work:
+    """Have the child become a command of the user's."""
+
+    def work(note: Note, folder: Path) -> dict[str, Any]:
+        from shrinkfx.worker.aoti import backend as aoti
+
+        os.chdir(task.cwd)
+        note("run")
+        # The server's PYTHONPATH is the user's with one folder before it.
+        own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
+        for name in bare_script.OWN_VARIABLES:
+            os.environ.pop(name, None)
+        if own:
+            os.environ["PYTHONPATH"] = own
+        # One that is killed clears nothing away.
+        os.environ.update(aoti.temporary_below(folder))
+        os.execvp(task.words[0], task.words)
+
+    return work
+
+
+def _exec(environment: Mapping[str, str], *arguments: str) -> None:
+    os.execve(sys.executable, [sys.executable, *arguments], environment)
+
+
+def _once(folder: Path) -> None:
+    job = json.loads((folder / "job.json").read_text())
+    setup = Setup.from_json(job["setup"])
+    request = Request.from_json(job["request"])
+    stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def note(stage: str) -> None:
+        os.write(stages, stage.encode() + b"\n")
+
+    import faulthandler
+
+    with _collecting_once():
+        import torch
+
+        from shrinkfx.worker.aoti import backend as aoti
+        from shrinkfx.worker.disk_space import allow
+        from shrinkfx.worker.forkserver.supervise import describe_error
+        from shrinkfx.worker.loading.load import preload
+        from shrinkfx.worker.tasks import Worker
+
+        faulthandler.enable(2)
+        aoti.warm_up()  # before a cache of its own, where all probes are asked again
+        if not request.options.sanitize:  # that has a compiler of its own
+            last_words.keep()
+    try:
+        preload(setup.preloads)
+        wait_for_children()  # compilers are such
+        worker = Worker(setup, torch.get_num_threads())
+        allow(Path(setup.directory), setup.max_disk_bytes)
+        write_answer(folder, worker.perform(request, note, folder))
+    except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
+        write_answer(folder, {"error": describe_error(error)})
+        traceback.print_exc()  # it tells where in a script this was
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

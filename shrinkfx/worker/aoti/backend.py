@@ -1,0 +1,201 @@
+"""AOTInductor, exactly as a user calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor.codecache  # settles where precompiled headers lie
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+from torch.export import ExportedProgram
+
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.aoti import constants
+from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.disk_space import require_space_for_weights
+
+
+def warm_up() -> None:
+    """Pay once in the server for what every child would pay: 0.3 to 0.8 s.
+
+    Probing the vector instruction set compiles a few lines per set; the answer
+    stays in this process. No operator may run here: the OpenMP pool of a parent
+    makes the first parallel operator of a forked child hang.
+
+    Raises:
+        LoadError: there is no C++ compiler.
+    """
+    import torch._inductor.codegen.cpp_wrapper_cpu
+    import torch._inductor.compile_fx
+    import torch._inductor.cpu_vec_isa
+    import torch._inductor.package
+    import torch._inductor.select_algorithm
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        torch._inductor.cpu_vec_isa.pick_vec_isa()
+    except (InvalidCxxCompiler, OSError) as error:
+        advice = "install g++, or set CXX to the path of a compiler"
+        raise LoadError("C++", str(error).partition("\n")[0], advice) from error
+
+
+def compiler_version() -> str:
+    """Ask the C++ compiler that Inductor uses for its version, such as 12.2.0."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    command = [get_cpp_compiler(), "-dumpfullversion"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return "none found"
+    return done.stdout.strip()
+
+
+def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -> str:
+    """Compile into a package below ``folder``, caches included.
+
+    A cache of its own makes a check independent of the ones before it, and its
+    disk space goes with the folder. So does what compilers leave when they are killed.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    path = torch._inductor.aoti_compile_and_package(
+        exported,
+        package_path=str(folder / "model.pt2"),
+        inductor_configs=dict(options),
+    )
+    assert isinstance(path, str)
+    return path
+
+
+class CannotHandOver(Exception):
+    """A package does not take the weights that were left out of it."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What AOTInductor has made of a program.
+
+    Attributes:
+        folder: where it is unpacked.
+        weights: what it is to be given when it is loaded; None if they are in it.
+    """
+
+    path: Path
+    folder: Path
+    weights: constants.Constants | None = None
+
+
+def build_once(
+    exported: ExportedProgram,
+    folder: Path,
+    inductor: Mapping[str, Any],
+    options: CheckOptions,
+) -> Package:
+    """Compile as a request says, or take what an earlier check left.
+
+    A program that fails in some runs only is compiled once and run often.
+
+    Raises:
+        Stopped: the one step that the request is about has passed.
+    """
+    kept = Path(options.package) if options.package else None
+    if kept and kept.exists():
+        notes = _notes_of(kept)
+        weights = constants.read(exported, notes) if notes.exists() else None
+        return Package(kept, folder, weights)
+    built = _built(exported, folder, inductor, options)
+    return _kept(built, exported, kept) if kept else built
+
+
+def _built(
+    exported: ExportedProgram,
+    folder: Path,
+    inductor: Mapping[str, Any],
+    options: CheckOptions,
+) -> Package:
+    """Compile with the weights beside the package where that saves much."""
+    beside = options.weights is Weights.BESIDE
+    if beside and constants.are_worth_it(exported, inductor):
+        with contextlib.suppress(constants.CannotKeepBeside):
+            with constants.gathered() as found:
+                without = {**inductor, **constants.LEFT_OUT}
+                path = _compiled(exported, folder, without, options)
+            constants.require_plain(found)
+            return Package(path, folder, found)
+    require_space_for_weights(constants.total_bytes(exported), folder)
+    return Package(_compiled(exported, folder, inductor, options), folder)
+
+
+def _compiled(
+    exported: ExportedProgram,
+    folder: Path,
+    inductor: Mapping[str, Any],
+    options: CheckOptions,
+) -> Path:
+    if options.build is Build.FAST and not options.sanitize:
+        with fast_build(folder, options.only):
+            return Path(build(exported, folder, with_plain_wrapper(inductor)))
+    return Path(build(exported, folder, inductor))
+
+
+def _kept(built: Package, exported: ExportedProgram, place: Path) -> Package:
+    """Move a package to where others find it, all of it or nothing.
+
+    Not a copy: one with its weights inside may be large.
+    """
+    if built.weights is None:
+        _notes_of(place).unlink(missing_ok=True)
+    else:
+        constants.save(built.weights, exported, _notes_of(place))
+    draft = place.with_name(f"{place.name}.part")  # a child may be killed
+    shutil.move(built.path, draft)
+    os.replace(draft, place)
+    return replace(built, path=place)
+
+
+def _notes_of(package: Path) -> Path:
+    return package.with_name(f"{package.name}.weights")
+
+
+def temporary_below(folder: Path) -> dict[str, str]:
+    """Have whatever is temporary lie below a folder, which goes after the check.
+
+    Neither compilers nor AOTInductor's loader clear anything away where the process
+    is killed. Precompiled
+    headers would be there as well, but serve all programs: they stay where they are.
+
+    Returns:
+        Environment variables.
+    """
+    caches = Path(default_cache_dir())
+    caches.mkdir(parents=True, exist_ok=True)
+    (folder / caches.name).symlink_to(caches)
+    return {"TMPDIR": str(folder)}
+
+
+def load(package: Package) -> Callable[..., Any]:
+    """Load a package into this process.
+
+    Raises:
+        CannotHandOver: it does not take the weights that were left out of it.
+    """
+    os.environ["TMPDIR"] = str(package.folder)  # where it is unpacked
+    loaded = torch._inductor.aoti_load_package(str(package.path))
+    if package.weights is not None:
+        try:
+            constants.hand_over(loaded.loader, package.weights)
+        except Exception as error:
+            raise CannotHandOver(str(error)) from error
+    compiled: Callable[..., Any] = loaded
+    return compiled

@@ -1,0 +1,287 @@
+"""Build a candidate's library in less time than AOTInductor takes, from the same code.
+
+What does not depend on the model is compiled once (``runtime_object.py``); the rest
+of the wrapper and the kernels are compiled side by side. Whatever goes wrong is done
+again as AOTInductor does it, so a failure is always its own, in its own words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch._inductor.config
+from torch._inductor import codecache
+from torch._inductor.cpp_builder import CppBuilder
+
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.worker.aoti.headers import remembered
+from shrinkfx.worker.aoti.runtime_object import (
+    AS_WRITTEN,
+    NO_TEMPLATES,
+    CannotBuild,
+    Runtime,
+    first_error,
+    runtime_object,
+    split_wrapper,
+)
+from shrinkfx.worker.forkserver.supervise import BUILT
+
+_WRAPPER_LEVEL = "compile_wrapper_opt_level"
+
+
+class Stopped(BaseException):
+    """The step that was asked about has passed; nothing after it was done.
+
+    Not an Exception: Inductor takes those for its own failures.
+    """
+
+
+@contextlib.contextmanager
+def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
+    """Have AOTInductor build this way inside the context.
+
+    Args:
+        folder: the child's own; what was done is written down there.
+        only: stop once this step has passed.
+
+    Raises:
+        Stopped: it has.
+    """
+    make, build = CppBuilder.__init__, CppBuilder.build
+    session = _Session(folder / BUILT, only, build)
+
+    def remember(builder: CppBuilder, *args: Any, **kwargs: Any) -> None:
+        make(builder, *args, **kwargs)
+        session.meet(builder)
+
+    def build_fast(builder: CppBuilder) -> None:
+        session.build(builder)
+
+    with (
+        contextlib.closing(session),
+        _instead(CppBuilder, "__init__", remember),
+        _instead(CppBuilder, "build", build_fast),
+        _with_headers_remembered(folder.parent),
+    ):
+        yield
+
+
+def _with_headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
+    name = "_precompile_header"
+    stock = getattr(codecache, name, None)
+    if stock is None:
+        return contextlib.nullcontext()
+    return _instead(codecache, name, remembered(stock, home))
+
+
+@contextlib.contextmanager
+def _instead(owner: object, name: str, value: Callable[..., Any]) -> Iterator[None]:
+    """Put something in the place of an attribute for a while."""
+    usual = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, usual)
+
+
+def with_plain_wrapper(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Have the wrapper compiled without optimisation, unless the user says how.
+
+    It does no more than launch the kernels.
+    """
+    usual = getattr(torch._inductor.config.aot_inductor, _WRAPPER_LEVEL, None)
+    plain = {f"aot_inductor.{_WRAPPER_LEVEL}": "O0"} if usual == "O1" else {}
+    return {**plain, **options}
+
+
+class _Session:
+    """One compile: which builders it has met, and how far it has come."""
+
+    def __init__(
+        self, record: Path, only: Step | None, stock: Callable[[CppBuilder], None]
+    ) -> None:
+        self._record = record
+        self._only = only
+        self._stock = stock
+        self._facts: dict[str, Any] = {"build": Build.FAST, "step": Step.LOWERING}
+        self._kernels: CppBuilder | None = None
+        self._wrapper: CppBuilder | None = None
+        self._runtime: Runtime | None = None
+        self._compiling: _Command | None = None
+        self._failed = ""
+        self._left_out = False
+        self._note()
+
+    def meet(self, builder: CppBuilder) -> None:
+        """Remember what will be built after the wrapper: it can start with it."""
+        if builder.get_target_file_path().endswith(".kernel.o"):
+            self._kernels = builder
+
+    def build(self, builder: CppBuilder) -> None:
+        target = builder.get_target_file_path()
+        if target.endswith(".wrapper.o"):
+            self._note(step=Step.WRAPPER)
+            self._build_wrapper(builder)
+        elif target.endswith(".kernel.o") and self._wrapper:
+            self._note(step=Step.KERNEL)
+            self._build_kernels(builder)
+        elif self._wrapper and self._wrapper.get_target_file_path() in _words(builder):
+            self._note(step=Step.LINK)
+            self._link(builder)
+        else:
+            self._stock(builder)
+
+    def close(self) -> None:
+        """Leave no compiler behind."""
+        compiling, self._compiling = self._compiling, None
+        if compiling:
+            compiling.kill()
+
+    def _build_wrapper(self, builder: CppBuilder) -> None:
+        self._wrapper = builder
+        try:
+            if self._only:
+                self._ask_only(self._only, builder)
+            else:
+                self._compile_side_by_side(builder)
+        except (CannotBuild, OSError) as error:
+            self._runtime = None
+            self._note(fallback=str(error))
+        if self._runtime is None and not self._left_out:
+            self._stock(builder)
+
+    def _ask_only(self, step: Step, builder: CppBuilder) -> None:
+        """Stop if a step passes; if not, the stock build is to say why."""
+        asked = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
+        if step is Step.LOWERING:
+            raise Stopped
+        if asked is None:
+            raise CannotBuild(f"nothing is known of the {step}")
+        self._failed = _syntax_error(asked)
+        if not self._failed:
+            raise Stopped
+        # The stock build would come to the kernels only if the wrapper compiles.
+        self._left_out = step is Step.KERNEL and not _syntax_error(builder)
+
+    def _compile_side_by_side(self, builder: CppBuilder) -> None:
+        if not getattr(torch._inductor.config.aot_inductor, "link_libtorch", True):
+            raise CannotBuild("the library is not linked with torch")
+        words = _words(builder)
+        own, common = self._split(builder)
+        self._runtime = runtime_object(words, common, own.parent)
+        if self._kernels:
+            self._compiling = _Command(_words(self._kernels))
+        words = _with_source(words, own)
+        self._failed = _failure([*words, *NO_TEMPLATES])
+        if self._failed:
+            self._runtime = None
+            self.close()
+
+    def _split(self, builder: CppBuilder) -> tuple[Path, str]:
+        """Write the wrapper's own part beside it; return that and the common one."""
+        source = Path(_source(_words(builder)))
+        split = split_wrapper(source)
+        own = source.with_name(source.name.replace(".wrapper.cpp", ".own.cpp"))
+        own.write_text(split.own, **AS_WRITTEN)
+        return own, split.common
+
+    def _build_kernels(self, builder: CppBuilder) -> None:
+        compiling, self._compiling = self._compiling, None
+        if compiling is None or builder is not self._kernels:
+            self._stock(builder)
+        elif failed := compiling.failure():
+            self._stock(builder)
+            self._failed = failed
+        if self._left_out and self._wrapper:  # the kernels compile after all
+            self._stock(self._wrapper)
+
+    def _link(self, builder: CppBuilder) -> None:
+        """Link with the runtime object, or compile the wrapper whole after all."""
+        assert self._wrapper is not None
+        if self._runtime is not None:
+            words = _words(builder)
+            place = words.index(self._wrapper.get_target_file_path()) + 1
+            words[place:place] = [str(self._runtime.path)]
+            failed = _failure([*words, *self._runtime.link_flags])
+            if failed:
+                self._failed = failed
+                self._stock(self._wrapper)
+                self._stock(builder)
+        else:
+            self._stock(builder)
+        if self._failed:  # and yet all was built
+            self._note(fallback=self._failed)
+
+    def _note(self, **facts: object) -> None:
+        """Write down how far this is: a compiler's crash may end the process."""
+        self._facts.update(facts)
+        with contextlib.suppress(OSError):  # a full disk: the build will say so
+            self._record.write_text(json.dumps(self._facts))
+
+
+class _Command:
+    """A compiler at work."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        # Not a pipe: nobody reads it until the other command has ended.
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def failure(self) -> str:
+        """Wait for its end; '' if all is well."""
+        code = self._process.wait()
+        with self._output as output:
+            output.seek(0)
+            said = output.read().decode(errors="replace")
+        return first_error(said) if code else ""
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+
+
+def _failure(words: Sequence[str]) -> str:
+    """Run a command; '' if all is well, else what it says first."""
+    try:
+        return _Command(words).failure()
+    except OSError as error:
+        return str(error)
+
+
+def _syntax_error(builder: CppBuilder) -> str:
+    """Have a file read without generating code; '' if nothing is wrong with it."""
+    words = _words(builder)
+    output = words.index("-o")
+    del words[output : output + 2]
+    return _failure([*words, "-fsyntax-only"])
+
+
+def _words(builder: CppBuilder) -> list[str]:
+    return shlex.split(builder.get_command_line())
+
+
+def _source(words: Sequence[str]) -> str:
+    found = [word for word in words if word.endswith(".wrapper.cpp")]
+    if len(found) != 1:
+        raise CannotBuild("the wrapper's source is not in the command that compiles it")
+    return found[0]
+
+
+def _with_source(words: Sequence[str], source: Path) -> list[str]:
+    """Make a command compile another file."""
+    old = _source(words)
+    return [str(source) if word == old else word for word in words]

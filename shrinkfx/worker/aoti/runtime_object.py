@@ -1,0 +1,224 @@
+"""The part of every AOTInductor library that no model changes, compiled once.
+
+A generated wrapper begins with the text of AOTInductor's ``interface.cpp``; most of
+what compiling it costs is that text and the templates that it uses. Both lie in an
+object in the user's cache folder, ``runtime_instances.cpp`` with them. What is left
+of the wrapper is compiled without implicit templates, and linked with that object.
+
+Whatever is not as expected, another PyTorch's text say, is a ``CannotBuild``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import textwrap
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor
+
+from shrinkfx.worker import build_cache
+
+NO_TEMPLATES = ("-fno-implicit-templates", "-fno-implicit-inline-templates")
+
+INSTANCES = Path(__file__).with_name("runtime_instances.cpp")
+INTERFACE = Path(torch._inductor.__file__).parent / "codegen/aoti_runtime/interface.cpp"
+AS_WRITTEN: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
+"""How to read and write what AOTInductor has generated, whatever is in it."""
+
+_INCLUDE = re.compile(r"#include <[\w./]+>")
+_STANDARD_INCLUDE = re.compile(r"^#include <[a-z_]+>$", re.MULTILINE)
+# The one template whose argument is a type of the model's own.
+_MODEL_TEMPLATE = (
+    "this->kernels_ = std::make_unique<AOTInductorModelKernels>();",
+    "this->kernels_.reset(new AOTInductorModelKernels());",
+)
+# The fastest first. mold would work in a process that nobody waits for.
+_LINKERS: Mapping[str, str] = {
+    "ld.mold": "-fuse-ld=mold -Wl,--no-fork",
+    "ld.lld": "-fuse-ld=lld",
+    "ld.gold": "-fuse-ld=gold",
+}
+_COMPILER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")
+_ERROR = re.compile(r"(?:error|fatal): ([^\n]+)")
+_UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?([^\n']+)")
+_SAID_CHARACTERS = 300
+_LOCK_S = 120.0
+_COMPILE_S = 300.0
+
+
+class CannotBuild(Exception):
+    """There is no fast build of this; says why."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A generated wrapper, in two.
+
+    Attributes:
+        common: what all wrappers begin with.
+        own: what is left, with the includes that it needs.
+    """
+
+    common: str
+    own: str
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The compiled common part, and what to link with it."""
+
+    path: Path
+    link_flags: tuple[str, ...]
+
+
+def split_wrapper(path: Path) -> Split:
+    """Take the model-independent text out of a generated wrapper.
+
+    Raises:
+        CannotBuild: it does not begin with that.
+    """
+    text = path.read_text(**AS_WRITTEN)
+    interface = textwrap.dedent(INTERFACE.read_text()).rstrip()
+    includes, found, own = text.partition(interface)
+    if not found:
+        raise CannotBuild("the wrapper does not hold the text of interface.cpp")
+    if not all(_INCLUDE.fullmatch(line) for line in includes.split("\n") if line):
+        raise CannotBuild("the wrapper has text of its own before interface.cpp")
+    line = (includes + interface).count("\n") + 1
+    headers = "\n".join(_STANDARD_INCLUDE.findall(interface))
+    own = own.replace(*_MODEL_TEMPLATE)
+    # Messages name the file and the line that they would name without the split.
+    return Split(
+        common=f"{includes}{interface}\n",
+        own=f'{includes}{headers}\n#line {line} "{path}"\n{own}',
+    )
+
+
+def runtime_object(command: Sequence[str], common: str, scratch: Path) -> Runtime:
+    """Find the object that goes with a wrapper, or make it.
+
+    Args:
+        command: compiles the wrapper: its source, its output and its flags.
+        common: what wrappers begin with.
+        scratch: a folder for what is not finished.
+
+    Raises:
+        CannotBuild: it cannot be compiled or kept.
+    """
+    files = (".wrapper.cpp", ".wrapper.o")
+    flags = [word for word in command if word != "-o" and not word.endswith(files)]
+    text = common + INSTANCES.read_text()
+    try:
+        path = build_cache.folder() / "aoti-runtime" / f"{_key(flags, text)}.o"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with _locked(path.with_suffix(".lock")):
+                if not path.exists():
+                    _make(path, flags, text, scratch)
+        linker = path.with_suffix(".linker").read_text().split()
+        for part in (path, path.with_suffix(".linker")):
+            build_cache.note_use(part)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CannotBuild(f"no runtime object: {error}") from error
+    return Runtime(path, (*linker, "-Wl,-z,defs"))
+
+
+def first_error(output: str) -> str:
+    """Pick what a compiler or a linker complains about first."""
+    if missing := _UNDEFINED.findall(output):
+        return "undefined: " + ", ".join(dict.fromkeys(missing))[:_SAID_CHARACTERS]
+    found = _ERROR.search(output)
+    said = found[1] if found else output.strip().rpartition("\n")[2]
+    return said[:_SAID_CHARACTERS] or "nothing said"
+
+
+def _key(flags: Sequence[str], text: str) -> str:
+    """Tell apart whatever makes another object."""
+    compiler = shutil.which(flags[0])
+    if compiler is None:
+        raise CannotBuild(f"no compiler {flags[0]}")
+    version = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True, timeout=20, check=False
+    )
+    parts = (
+        *(torch.__version__, str(torch.version.git_version)),
+        *(build_cache.identity(compiler), version.stdout),
+        *(os.environ.get(name, "") for name in _COMPILER_VARIABLES),
+        *(str(shutil.which(name)) for name in _LINKERS),
+        *(*flags, text),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time make an object; the kernel frees a dead one's lock."""
+    deadline = time.monotonic() + _LOCK_S
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    reason = "another process is making the runtime object"
+                    raise CannotBuild(reason) from None
+                time.sleep(0.1)
+        yield
+
+
+def _make(path: Path, flags: Sequence[str], text: str, scratch: Path) -> None:
+    """Compile aside, then put in place what is complete."""
+    source, made = scratch / f"{path.stem}.cpp", scratch / path.name
+    source.write_text(text)
+    # Lines to debug would make it four times as large, and be linked each time.
+    done = _compile([*flags, "-g0", str(source), "-o", str(made)])
+    if done.returncode:
+        reason = first_error(done.stdout)
+        raise CannotBuild(f"the runtime object does not compile: {reason}")
+    build_cache.forget_old()
+    linker = path.with_suffix(".linker")
+    draft = path.with_suffix(f".{os.getpid()}")
+    try:
+        draft.write_text(_choose_linker(flags[0], made))
+        draft.replace(linker)
+        shutil.copy(made, draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+        made.unlink()
+
+
+def _compile(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_COMPILE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotBuild(f"the compiler took more than {_COMPILE_S:.0f} s") from error
+
+
+def _choose_linker(compiler: str, made: Path) -> str:
+    """Find a faster linker than the usual one, that works; '' if there is none."""
+    for name, flags in _LINKERS.items():
+        trial = [compiler, *flags.split(), "-shared", str(made), "-o", f"{made}.so"]
+        if shutil.which(name) and _compile(trial).returncode == 0:
+            return flags
+    return ""

@@ -1,1 +1,0 @@
-"""The ways to compile and run a program; each has ``build`` and ``load``."""

@@ -1,0 +1,1 @@
+"""The check itself: compile, run, compare with eager."""

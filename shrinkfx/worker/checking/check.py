@@ -1,0 +1,237 @@
+"""Compile a program, run it, compare: the check itself, with either back end.
+
+Each stage is noted before it begins, so that its death tells where it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.choices import Backend, Guard, Probe, Weights
+from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.fast_build import Stopped
+from shrinkfx.worker.checking import evidence
+from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.cpu_memory import asan
+from shrinkfx.worker.eager.intermediates import call
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.describe import mutates
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.interpreter import backend as interpreter
+
+_AGAIN_S = 5.0
+"""Seconds after which a child runs a program that passes no further time."""
+
+
+def attempt(
+    setup: Setup,
+    run: Rebuilt,
+    options: CheckOptions,
+    note: Note,
+    folder: Path,
+) -> dict[str, Any]:
+    """Check a program as a request's options say.
+
+    With a file for evidence, it leaves there what the failure may come from.
+
+    Returns:
+        An answer: empty if it passes.
+    """
+    check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
+    if options.evidence is None:
+        return check(setup, run, options, note, folder)
+    setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
+    with evidence.gathered(Path(options.evidence), note) as noted:
+        return check(setup, run, options, noted, folder)
+
+
+def _with_aoti(
+    setup: Setup,
+    run: Rebuilt,
+    options: CheckOptions,
+    note: Note,
+    folder: Path,
+) -> dict[str, Any]:
+    if options.guard_pages is not Guard.OFF:
+        # What was loaded before lies elsewhere.
+        moved = copy.deepcopy((run.failing, run.passing))
+        run = replace(run, failing=moved[0], passing=moved[1])
+    reference, before = Reference(run, options), _Before(run, options)
+    note(Stage.EAGER)
+    reference.run_eager()
+    before.run_eager()
+    note(Stage.COMPILE)
+    inductor = _inductor_options(setup, options)
+    try:
+        package = aoti.build_once(run.exported, folder, inductor, options)
+    except Stopped:
+        return {"stopped": f"{options.only} passes, nothing else was tried"}
+    note(Stage.LOAD)
+    try:
+        compiled = aoti.load(package)
+    except aoti.CannotHandOver as error:
+        print(f"shrinkfx: its weights go into the package: {error}", flush=True)
+        return _with_aoti(setup, run, _inside(options), note, folder)
+    if answer := before.fails(compiled, note):
+        return answer
+    if run.passing and mutates(run.exported):
+        compiled = aoti.load(package)  # with the buffers that it had at first
+    runs = 1 if mutates(run.exported) else options.runs
+    answer = _run_until_it_fails(reference, compiled, runs, note)
+    # A corrupt heap may only show when what was allocated is freed.
+    del compiled
+    gc.collect()
+    note(Stage.DONE)
+    return answer
+
+
+def _inside(options: CheckOptions) -> CheckOptions:
+    """Have AOTInductor place the weights, so that whatever fails is its own failure."""
+    return replace(options, package=None, weights=Weights.INSIDE)
+
+
+def _inductor_options(setup: Setup, options: CheckOptions) -> dict[str, Any]:
+    inductor = {**setup.inductor, **options.inductor}
+    if options.sanity:
+        os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+        inductor["nan_asserts"] = True
+    if options.fallback_random:
+        inductor["fallback_random"] = True
+    if options.sanitize:
+        inductor = {**asan.OPTIONS, **inductor}
+    return inductor
+
+
+def _run_until_it_fails(
+    reference: Reference, compiled: Callable[..., Any], runs: int, note: Note
+) -> dict[str, Any]:
+    """Run again what passes, ``runs`` times at most and for ``_AGAIN_S``."""
+    stop = time.monotonic() + _AGAIN_S
+    for left in reversed(range(runs)):
+        answer = reference.judge(compiled, note)
+        failed = answer.keys() & {"difference", "invalid"}
+        if failed or not left or time.monotonic() > stop:
+            break
+    return answer
+
+
+class _Before:
+    """The run on inputs on which the original passes, before that which fails."""
+
+    def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
+        near = run.at_passing
+        self._reference = Reference(near, options) if near else None
+
+    def run_eager(self) -> None:
+        if self._reference:
+            self._reference.run_eager()
+
+    def fails(self, compiled: Callable[..., Any], note: Note) -> dict[str, Any]:
+        """Answer how the compiled program fails there already; nothing if it passes."""
+        if self._reference is None:
+            return {}
+        note(Stage.PASSING)
+        answer = self._reference.judge(compiled, lambda _: None)
+        return {k: v for k, v in answer.items() if k in ("difference", "invalid")}
+
+
+def attempt_outside(
+    setup: Setup,
+    run: Rebuilt,
+    options: CheckOptions,
+    note: Note,
+    folder: Path,
+) -> dict[str, Any]:
+    """Run a compiled package at sizes that its program does not declare.
+
+    It must refuse them, or do what eager does; where eager raises, it must, too.
+
+    Returns:
+        An answer: empty if it does; ``refused`` if it says why not.
+    """
+    os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+    reference, raised = Reference(run, options), ""
+    note(Stage.EAGER)
+    try:
+        reference.run_eager()
+    except Exception as error:  # noqa: BLE001 - what the compiled program must do, too
+        raised = f"{type(error).__name__}: {first_line(str(error))}"
+    note(Stage.LOAD)
+    package = aoti.build_once(run.exported, folder, setup.inductor, options)
+    compiled = aoti.load(package)
+    try:
+        answer = {} if raised else reference.judge(compiled, note)
+        if raised:
+            note(Stage.RUN)
+            call(compiled, run.failing)
+            text = f"it gives a result, and eager raises {raised}"
+            answer = {"difference": {"what": "values", "text": text}}
+    except Exception as error:  # noqa: BLE001 - loud enough
+        answer = {"refused": str(error)}
+    note(Stage.DONE)
+    return answer
+
+
+def _on_interpreter(
+    setup: Setup,
+    run: Rebuilt,
+    options: CheckOptions,
+    note: Note,
+    folder: Path,
+) -> dict[str, Any]:
+    """Generate first: eager of a user's kernel takes what code generation excludes."""
+    probe = options.probe or Probe.REAL
+    reference, before = Reference(run, options), _Before(run, options)
+    note(Stage.COMPILE)
+    code, failure = None, None
+    try:
+        code = interpreter.generate(
+            run.exported,
+            {probe},
+            folder=folder,
+            arch=setup.arch,
+            options=setup.inductor,
+        )
+    except Exception as error:  # noqa: BLE001 - told as soon as eager has run
+        failure = error
+    try:
+        interpreter.switch_on()
+        note(Stage.EAGER)
+        reference.run_eager()
+        before.run_eager()
+        note(Stage.COMPILE)
+        if failure:
+            raise failure
+        assert code is not None
+        answer = _ask(probe, code, (before, reference), note)
+    except interpreter.Unsupported as error:
+        return {"unresolved": str(error)}
+    note(Stage.DONE)
+    return answer
+
+
+def _ask(
+    probe: Probe,
+    code: interpreter.Code,
+    runs: tuple[_Before, Reference],
+    note: Note,
+) -> dict[str, Any]:
+    if probe is Probe.COMPILE:
+        return {}  # else it would have raised
+    if probe is Probe.HINTS:
+        code.benchmark()
+        return {}
+    note(Stage.LOAD)
+    before, reference = runs
+    compiled = interpreter.load(code, probe)
+    return before.fails(compiled, note) or reference.judge(compiled, note)

@@ -1,0 +1,297 @@
+"""The compiled program's results against eager's."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
+from shrinkfx.worker.weights import shared_weights
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """What may differ from eager and is no failure.
+
+    Attributes:
+        rtol: relative to eager's value; None for that of ``torch.testing``.
+        atol: absolute; None likewise.
+        strict: strides must be eager's, too, but for dims that hold one element.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    strict: bool = False
+
+    @classmethod
+    def of(cls, options: CheckOptions) -> Self:
+        """Read it off a request."""
+        return cls(options.rtol, options.atol, options.strict)
+
+    def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
+        rtol, atol = tolerance(dtype)
+        return (
+            rtol if self.rtol is None else self.rtol,
+            atol if self.atol is None else self.atol,
+        )
+
+    def tolerance_of(self, value: object) -> tuple[float, float]:
+        """Take that of a result, which may be a number."""
+        if isinstance(value, torch.Tensor):
+            return self.tolerance(value.dtype)
+        # A float may have been read from a tensor.
+        like = torch.float32 if isinstance(value, float) else torch.int64
+        return self.tolerance(like)
+
+
+USUAL = Closeness()
+"""As ``torch.testing.assert_close`` has it."""
+
+
+def compare(
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    again: Sequence[Any],
+    exact: Callable[[], Sequence[Any] | None],
+    sought: str = "",
+    close: Closeness = USUAL,
+) -> dict[str, str]:
+    """Find the first output that differs from eager; {} if there is none.
+
+    Metadata of all outputs comes before the values of any.
+
+    Args:
+        again: a second eager run; outputs that differ from the first at all have
+            metadata compared only. Element by element would not do: random
+            values are equal by chance, zeros of a dropout above all.
+        exact: a float64 run, asked for only when values differ; None where
+            there is none. What eager itself gets wrong by a tenth of the
+            difference is no bug.
+        sought: ``nan`` or ``mismatch``: the first output that differs so, if one does.
+        close: what is no difference.
+
+    Returns:
+        ``what`` and ``text``; ``besides`` names what other outputs show: ``nan`` where
+        this one's values are wrong but finite, else ``values``.
+    """
+    if len(actual) != len(expected):
+        text = f"{len(actual)} outputs, eager gives {len(expected)}"
+        return {"what": "metadata", "text": text}
+    found: dict[bool, dict[str, str]] = {}  # the first of each sort: is it nan?
+    results = actual, expected, again
+    for difference in _differences(*results, functools.cache(exact), close):
+        found.setdefault(difference["what"] == "nan", difference)
+    if not found:
+        return {}
+    first = next(iter(found))
+    chosen = {"nan": True, "mismatch": False}.get(sought, first)
+    chosen = chosen if chosen in found else first
+    besides = {"besides": "values" if chosen else "nan"} if len(found) > 1 else {}
+    return {**found[chosen], **besides}
+
+
+def _differences(
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    again: Sequence[Any],
+    exact: Callable[[], Sequence[Any] | None],
+    close: Closeness,
+) -> Iterator[dict[str, str]]:
+    actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
+    unlike = set()
+    for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        if text := _metadata_differs(a, e, close):
+            unlike.add(position)
+            yield {"what": "metadata", "text": f"output {position}: {text}"}
+    for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
+        if position in unlike:
+            continue
+        same = functools.partial(_same_number, close=close)
+        if isinstance(e, _NUMBER) and same(e, r) and not same(a, e):
+            text = f"output {position}: {a}, eager gives {e}"
+            yield {"what": "values", "text": text}
+        if not isinstance(e, torch.Tensor) or e.numel() == 0 or not _stable(e, r):
+            continue
+        reference = exact() if _differs(a, e, None, close).any() else None
+        wide = reference[position] if reference is not None else None
+        wrong = _differs(a, e, wide, close)
+        if wrong.any():
+            yield _describe_values(position, a, e, wrong)
+
+
+_NUMBER = (bool, int, float)
+
+
+def _as_number(actual: Any, expected: Any) -> Any:
+    """Take the number out of the tensor that AOTInductor hands it back in."""
+    if isinstance(expected, _NUMBER) and isinstance(actual, torch.Tensor):
+        return actual.item() if actual.dim() == 0 else actual
+    return actual
+
+
+def _same_number(actual: float, expected: float, close: Closeness) -> bool:
+    rtol, atol = close.tolerance_of(expected)
+    if not rtol and not atol and not isinstance(expected, float):
+        return actual == expected
+    near = math.isclose(actual, expected, rel_tol=rtol, abs_tol=atol)
+    return near or (math.isnan(actual) and math.isnan(expected))
+
+
+def _metadata_differs(actual: Any, expected: Any, close: Closeness) -> str:
+    if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
+        same = type(actual) is type(expected)
+        return "" if same else f"{type(actual).__name__}, not {type(expected).__name__}"
+    for what in ("dtype", "shape", "device"):
+        a, e = getattr(actual, what), getattr(expected, what)
+        if a != e:
+            return f"{what} {a}, eager gives {e}"
+    if close.strict and _strides(actual) != _strides(expected):
+        return f"strides {actual.stride()}, eager gives {expected.stride()}"
+    return ""
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """List those that matter."""
+    return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
+
+
+def _differs(
+    actual: torch.Tensor, expected: torch.Tensor, exact: Any, close: Closeness
+) -> torch.Tensor:
+    """Mark the wrong elements."""
+    rtol, atol = close.tolerance(expected.dtype)
+    a, e = _wide(actual), _wide(expected)
+    wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+    if isinstance(exact, torch.Tensor) and exact.shape == e.shape:
+        far = (a - e).abs().nan_to_num(torch.inf) > 10 * own_error(expected, exact)
+        wrong &= far | (~a.isfinite() & e.isfinite())
+    return wrong
+
+
+def own_error(expected: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Measure how far eager itself is from a float64 run; infinite overflows too."""
+    return (_wide(expected) - _wide(exact)).abs().nan_to_num(0.0, posinf=torch.inf)
+
+
+def _stable(expected: torch.Tensor, again: torch.Tensor) -> bool:
+    """Tell whether two eager runs agree on all of an output."""
+    if expected.shape != again.shape:
+        return False
+    first, second = _wide(expected), _wide(again)
+    return bool(torch.isclose(first, second, equal_nan=True).all())
+
+
+def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
+    """Count the outputs that two eager runs do not agree on."""
+    return sum(
+        not _stable(e, a)
+        for e, a in zip(expected, again, strict=True)
+        if isinstance(e, torch.Tensor)
+    )
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Widen what has rounding errors; integers are compared as they are."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    if tensor.is_floating_point():
+        return tensor.to(torch.float64)
+    return tensor.to(torch.int64)
+
+
+def tolerance(dtype: torch.dtype) -> tuple[float, float]:
+    """Take torch.testing's tolerances for a dtype."""
+    rtol, atol = torch.testing._comparison.default_tolerances(dtype)
+    return rtol, atol
+
+
+def _describe_values(
+    position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
+) -> dict[str, str]:
+    finite = _wide(expected).isfinite()
+    born = (~_wide(actual).isfinite() & finite & wrong).any()
+    first = tuple(int(i) for i in wrong.nonzero()[0])
+    text = (
+        f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
+        f"the first at {list(first)}: {actual[first].item()}, "
+        f"eager gives {expected[first].item()}"
+    )
+    return {"what": "nan" if born else "values", "text": text}
+
+
+class InFloat64(fx.Interpreter):
+    """Run a program with every float32 or narrower value in float64.
+
+    Args:
+        held: weights' placeholders; they are as they are, and widened at each use:
+            all at once may be more than there is memory.
+    """
+
+    def __init__(self, module: fx.GraphModule, held: Collection[str]) -> None:
+        super().__init__(module)
+        self._held = held
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        return value if n.name in self._held else pytree.tree_map(_to_float64, value)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map(_widen_dtype, (args, kwargs))
+        args, kwargs = pytree.tree_map(_to_float64, (args, kwargs))
+        return super().call_function(target, args, kwargs)
+
+
+def in_float64(
+    exported: ExportedProgram, inputs: Inputs, *, calls: int = 1
+) -> list[Any] | None:
+    """Run a program in float64, or None where one of its operators refuses.
+
+    Returns:
+        What the last call gave; buffers go from call to call, inputs are copied.
+    """
+    flat = flat_inputs(exported, inputs)
+    signature = exported.graph_signature
+    names = [s.target or getattr(s.arg, "name", "") for s in signature.input_specs]
+    given = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
+    mutated = [s.target for s in signature.output_specs if s.kind in MUTATIONS]
+    held = shared_weights(exported)
+    placed = [getattr(s.arg, "name", "") for s in signature.input_specs]
+    pairs = zip(placed, flat, strict=True)
+    wide = [v if name in held else _to_float64(copy_of(v)) for name, v in pairs]
+    try:
+        for _ in range(calls):
+            for position, value in enumerate(flat):
+                if given[position]:
+                    wide[position] = _to_float64(copy_of(value))
+            torch.manual_seed(SEED)
+            with torch.no_grad():
+                outputs = InFloat64(exported.graph_module, held).run(*wide)
+            for target, value in zip(mutated, outputs, strict=False):
+                wide[names.index(target)] = value
+    except Exception:  # noqa: BLE001 - an operator without a float64 kernel
+        return None
+    return pytree.tree_leaves(outputs[len(mutated) :])
+
+
+def _to_float64(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.to(torch.float64)
+    return value
+
+
+def _widen_dtype(value: Any) -> Any:
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+    return (
+        torch.float64 if value in narrow and isinstance(value, torch.dtype) else value
+    )

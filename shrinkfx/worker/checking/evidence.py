@@ -1,0 +1,144 @@
+"""What a check leaves behind that tells which nodes its failure comes from.
+
+A crash answers nothing, so it is written to a file, before each stage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+from torch import fx
+from torch._inductor import debug
+
+from shrinkfx.worker.forkserver.supervise import Note
+
+PROVENANCE: Mapping[str, Any] = {"trace.provenance_tracking_level": 1}
+"""The option by which Inductor keeps track of what is in a kernel. It changes
+comments of the generated code, and nothing else."""
+
+
+@contextlib.contextmanager
+def gathered(path: Path, note: Note) -> Iterator[Note]:
+    """Write evidence to ``path`` while a program is compiled and run inside.
+
+    Yields:
+        What to note stages with.
+    """
+
+    def noted(stage: str) -> None:
+        _write(path, {})
+        note(stage)
+
+    # What Inductor has tracked is there until a compilation ends, however it does.
+    with mock.patch.object(debug, "reset_provenance_globals", contextlib.nullcontext):
+        try:
+            yield noted
+        except Exception as error:
+            told = {"message": str(error), "raised_at": raised_at(error)}
+            _write(path, {**told, "kernel": kernel_of(error)})
+            raise
+
+
+def _write(path: Path, more: Mapping[str, Any]) -> None:
+    known = json.loads(path.read_text()) if path.exists() else {}
+    # One that runs a package which another child has compiled knows of no kernel.
+    found = {"launches": launches()} if launches() else {}
+    path.write_text(json.dumps({**known, **found, **more}))
+
+
+def launches() -> list[tuple[str, list[str]]]:
+    """List kernels in the order of their launches, each with what it computes."""
+    found = debug.create_kernel_information_json()
+    in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
+    return [
+        (name.rpartition(":")[0], found[name]["pre_grad_nodes"]) for name in in_order
+    ]
+
+
+def raised_at(error: BaseException) -> list[list[str]]:
+    """Name the nodes that Inductor was at work on, the innermost call's first.
+
+    Read off the local variables of the frames: a message seldom names a node, and
+    never one of the program's own.
+    """
+    found: list[list[str]] = []
+    for frame in _frames(error):
+        nodes = _nodes_in(frame)
+        names = list(dict.fromkeys(n for node in nodes for n in origins(node)))
+        if names and names not in found:
+            found.append(names)
+    return found
+
+
+def kernel_of(error: BaseException) -> str:
+    """Name the Triton kernel that was being compiled or run, or ''."""
+    for frame in _frames(error):
+        worker: Any = frame.f_locals.get("self")
+        if type(worker).__name__ == "CachingAutotuner":
+            return str(worker.fn.__name__)
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """Walk frames from the inside out, those of the first cause before all others."""
+    cause = error.__cause__ or error.__context__
+    if cause is not None:
+        yield from _frames(cause)
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    yield from reversed(frames)
+
+
+def _nodes_in(frame: FrameType) -> list[fx.Node]:
+    """Find the nodes that a frame is about."""
+    file, values = frame.f_code.co_filename, list(frame.f_locals.values())
+    if "/torch/" not in file or file.endswith("compile_fx.py"):
+        return []  # it goes through all of them, and the last one is left over
+    if is_about_kernels := _KERNELS.search(file):
+        values = [o for value in values for o in _origins_of(value)]
+    nodes = [v for v in values if isinstance(v, fx.Node) and v.op == "call_function"]
+    # What lowers one operator holds operands, too.
+    return nodes if is_about_kernels else nodes[:1]
+
+
+_KERNELS = re.compile(r"torch/_inductor/(?:scheduler\.py|codegen/)")
+
+
+def _origins_of(value: Any) -> list[Any]:
+    """List what an IR node, or the scheduler's node around it, was lowered from.
+
+    The scheduler's node of a fused kernel holds several.
+    """
+    for holder in (getattr(value, "node", None), value):
+        if isinstance(found := getattr(holder, "origins", None), Set):
+            return list(found)
+    fused = getattr(value, "snodes", None)
+    members = fused if isinstance(fused, list) else []
+    return [origin for member in members for origin in _origins_of(member)]
+
+
+def origins(node: fx.Node) -> list[str]:
+    """Name the nodes of the program that one of Inductor's graphs comes from."""
+    graph = debug._pre_grad_graph_id
+    if id(node.graph) == graph:
+        return [node.name]
+    before = debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
+    if node.name in before:
+        return list(before[node.name])
+    found: list[str] = []
+    sources = list(node.meta.get("from_node", ()))
+    while sources:
+        source = sources.pop()
+        if source.graph_id == graph:
+            found.append(source.name)
+        sources += source.from_node
+    return found or [node.name]

@@ -1,0 +1,142 @@
+"""Eager's side of a check: what the compiled program must give."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.checking.compare import (
+    USUAL,
+    Closeness,
+    compare,
+    in_float64,
+    own_error,
+    unstable,
+)
+from shrinkfx.worker.eager.intermediates import SEED, call_often, run_eager
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.rebuild import Rebuilt
+
+
+class Reference:
+    """Runs a program in eager, and compares compiled results with that."""
+
+    def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
+        self._run = run
+        self.calls = options.calls
+        # With another seed, the second run tells which values are random: the
+        # compiled program draws other numbers, unless it was told to draw eager's.
+        self._second_seed = SEED if options.fallback_random else SEED + 1
+        self._taps = bool(options.taps)
+        self._sought = options.sought
+        self._close = Closeness.of(options)
+        self._must_run = options.reference
+        self._expected: list[Any] | None = None
+        self._again: list[Any] = []
+        self._error = ""
+
+    def run_eager(self) -> None:
+        """Run eager twice; where the original fails in eager too, it may fail."""
+        try:
+            self._expected = self._results(SEED)
+            self._again = self._results(self._second_seed, memory=1)
+        except Exception as error:
+            if self._must_run:
+                raise
+            self._error = f"{type(error).__name__}: {error}"
+
+    def _results(self, seed: int, memory: int = 0) -> list[Any]:
+        run, calls = self._run, self.calls
+        return run_eager(
+            run.exported, run.failing, seed=seed, calls=calls, memory=memory
+        )
+
+    def _exact(self) -> list[Any] | None:
+        return in_float64(self._run.exported, self._run.failing, calls=self.calls)
+
+    def judge(self, compiled: Callable[..., Any], note: Note) -> dict[str, Any]:
+        """Run the compiled program; answer how its results differ from eager's."""
+        note(Stage.RUN)
+        try:
+            actual = call_often(compiled, self._run.failing, self.calls)
+        except Exception as error:
+            # Eager raised the very same: that is no compiler's fault.
+            if self._error == f"{type(error).__name__}: {error}":
+                return {"invalid": f"eager fails in the same way: {error}"}
+            raise
+        if sampled := getattr(compiled, "sampled", ()):
+            return {"sampled": list(sampled)}  # the rest of the results was not run
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        note(Stage.COMPARE)
+        return self.compare(actual)
+
+    def compare(self, actual: list[Any]) -> dict[str, Any]:
+        """State how results differ from eager's, in the form of an answer."""
+        if self._expected is None or not self._must_run:
+            return {}
+        results = actual, self._expected, self._again
+        difference = compare(*results, self._exact, self._sought, self._close)
+        answer: dict[str, Any] = {"difference": difference} if difference else {}
+        if difference and self._taps:
+            answer["differing"] = self._differing(actual)
+        skipped = unstable(self._expected, self._again)
+        return {**answer, "values_skipped": skipped}
+
+    def _differing(self, actual: list[Any]) -> list[str]:
+        """Name the results that differ from eager's."""
+        assert self._expected is not None
+        exact = functools.cache(self._exact)
+
+        def differs(place: int, actual: Any, expected: Any, again: Any) -> bool:
+            def one() -> list[Any] | None:
+                return None if (found := exact()) is None else [found[place]]
+
+            results = [actual], [expected], [again]
+            return bool(compare(*results, one, close=self._close))
+
+        values = zip(actual, self._expected, self._again, strict=True)
+        names = enumerate(self._run.outputs)
+        return [
+            name
+            for (place, name), value in zip(names, values, strict=True)
+            if differs(place, *value)
+        ]
+
+    def limits(self) -> list[tuple[float, float]]:
+        """Give the relative and absolute tolerance that each result needs.
+
+        The absolute one covers what eager gets wrong itself.
+
+        Returns:
+            Nothing where those of ``torch.testing`` do.
+        """
+        try:
+            results = self._results(SEED)
+        except Exception:  # noqa: BLE001 - eager may fail where the original does
+            return []
+        exact = self._exact() or results
+        pairs = [*zip(results, exact, strict=True)]
+        asked = [self._close.tolerance_of(r) for r in results]
+        needed = [
+            (rtol, max(atol, 10 * _largest_error(r, e)))
+            for (rtol, atol), (r, e) in zip(asked, pairs, strict=True)
+        ]
+        return needed if needed != [USUAL.tolerance_of(r) for r in results] else []
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _largest_error(result: Any, exact: Any) -> float:
+    """Measure how far an eager result is from a float64 run, where that is finite."""
+    if not _is_tensor(result) or not result.numel() or result.shape != exact.shape:
+        return 0.0
+    errors = own_error(result, exact)
+    return float(errors[errors.isfinite()].max()) if errors.isfinite().any() else 0.0

@@ -1,0 +1,1 @@
+"""Memory errors on the CPU made visible: guard pages, AddressSanitizer."""

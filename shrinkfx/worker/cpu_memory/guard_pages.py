@@ -1,0 +1,90 @@
+"""Have tensors lie against inaccessible memory: ``guard_pages.c``, built and loaded.
+
+Run as a program it becomes a worker with that library preloaded. The library takes
+itself out of the environment, so compilers run without it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.worker import native
+
+LIBRARY = "SHRINKFX_GUARD_LIBRARY"
+"""Names the library in the processes that have it."""
+
+_SIDE = "SHRINKFX_GUARD_PAGES"
+_WHY_NOT = "SHRINKFX_NO_GUARD_PAGES"
+_SOURCE = Path(__file__).with_suffix(".c")
+_FAULTS = _SOURCE.with_name("guard_faults.h")
+_FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-pthread")
+_PAGE_BYTES = 4096
+
+
+class CannotGuard(Exception):
+    """There is no library to preload; says why."""
+
+
+def build() -> Path:
+    """Compile the library, once for all runs of a user.
+
+    Raises:
+        CannotGuard: it cannot be compiled or kept.
+    """
+    try:
+        return native.build(_SOURCE, _FLAGS, _FAULTS)
+    except native.CannotBuild as error:
+        raise CannotGuard(str(error)) from error
+
+
+def environment_with(
+    environment: Mapping[str, str], library: str, side: str = Guard.OFF
+) -> dict[str, str]:
+    """Add what a new program needs to start with guard pages."""
+    others = environment.get("LD_PRELOAD", "")
+    loaded = ":".join(filter(None, [library, others]))
+    return {**environment, "LD_PRELOAD": loaded, LIBRARY: library, _SIDE: side}
+
+
+def switch(side: str) -> None:
+    """Choose what new tensors lie against; only a server with guard pages can."""
+    if side == Guard.OFF and LIBRARY not in os.environ:
+        return
+    if not ctypes.CDLL(None).shrinkfx_guard(list(Guard).index(Guard(side))):
+        raise RuntimeError("there are no addresses left for guard pages")
+
+
+def why_not() -> str:
+    """Try it on a tensor of this process: '' where it works, or was not asked for."""
+    if LIBRARY not in os.environ:
+        return os.environ.get(_WHY_NOT, "")
+    import torch
+
+    try:
+        switch(Guard.AFTER)
+        tensor = torch.empty(25, dtype=torch.uint8)
+        switch(Guard.OFF)
+    except (AttributeError, RuntimeError) as error:
+        return str(error)
+    ends = (tensor.data_ptr() + 25) % _PAGE_BYTES == 0
+    return "" if ends else "this PyTorch allocates its tensors in another way"
+
+
+def main() -> None:
+    """Become a worker: with guard pages, or with the reason why there are none."""
+    environment = dict(os.environ)
+    try:
+        environment = environment_with(environment, str(build()))
+    except CannotGuard as error:
+        environment[_WHY_NOT] = str(error)
+    worker = [sys.executable, "-m", "shrinkfx.worker", *sys.argv[1:]]
+    os.execve(sys.executable, worker, environment)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What goes to disk, held against what is free there before any of it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.choices import MANY_BYTES
+from shrinkfx.worker.sizes.bindings import nbytes
+from shrinkfx.worker.weights import weights_of
+
+_CHECK_BYTES = 64 << 20
+"""What a check writes besides values and weights; of 122 operators, 25 MB."""
+
+_COPIES = 5
+"""What AOTInductor makes of weights in a package: an object file, the library, the
+package, and what that is unpacked to; and one to spare."""
+
+
+_allowed: tuple[Path, int] | None = None
+
+
+def allow(home: Path, most: int | None) -> None:
+    """Let all that lies in a folder take so many bytes; None means what is free."""
+    global _allowed
+    _allowed = (home, most) if most else None
+
+
+def _free(folder: Path) -> int:
+    free = shutil.disk_usage(folder).free
+    if _allowed is None:
+        return free
+    home, most = _allowed
+    return max(0, min(free, most - _taken(home)))
+
+
+def _taken(home: Path) -> int:
+    """Add up the files below a folder; children's may go while they are counted."""
+    total = 0
+    for place, _, names in os.walk(home):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return total
+
+
+def require_space_for_values(
+    exported: ExportedProgram, runs: int, folder: Path
+) -> None:
+    """See that there is space for each value of so many eager runs.
+
+    Raises:
+        LoadError: there is not; with what is needed, and what to do.
+    """
+    weights = weights_of(exported)
+    values = [n.meta.get("val") for n in exported.graph.nodes if n.name not in weights]
+    one = sum(nbytes(value) for value in values if isinstance(value, torch.Tensor))
+    needed, free = _needed(runs * one), _free(folder)
+    if needed > free:
+        times = f"of {runs} eager runs" if runs > 1 else "of an eager run"
+        reason = (
+            f"the values {times}, and what a check writes, take up to "
+            f"{_gigabytes(needed)} of disk; {_gigabytes(free)} are free"
+        )
+        raise LoadError(str(folder), reason, _ADVICE)
+
+
+_ADVICE = (
+    "free some space, set TMPDIR to a folder on a disk that has more, or allow more "
+    "with --max-disk GB"
+)
+
+
+def require_space_for_weights(total: int, folder: Path) -> None:
+    """See that there is space to compile so many bytes of weights into a package.
+
+    Raises:
+        OSError: there is not, as if the disk were full already.
+    """
+    needed, free = _needed(_COPIES * total), _free(folder)
+    if needed > free:
+        said = (
+            f"No space left on device: weights in a package take {_gigabytes(needed)} "
+            f"of disk, and {_gigabytes(free)} are free"
+        )
+        raise OSError(errno.ENOSPC, said, str(folder))
+
+
+def _needed(nbytes: int) -> int:
+    return nbytes + _CHECK_BYTES if nbytes >= MANY_BYTES else 0  # as ever
+
+
+def _gigabytes(number: int) -> str:
+    return f"{number / 1e9:.1f} GB"

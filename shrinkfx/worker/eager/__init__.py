@@ -1,0 +1,1 @@
+"""Runs in eager: their inputs, and the values that a cut feeds."""

@@ -1,0 +1,194 @@
+"""Inputs of given sizes, with values like those of the example."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from shrinkfx.errors import LoadError
+from shrinkfx.worker.eager.intermediates import restride
+from shrinkfx.worker.loading.inputs_file import as_inputs
+from shrinkfx.worker.loading.load import import_file
+from shrinkfx.worker.model import Inputs, Program, flat_inputs, user_placeholders
+from shrinkfx.worker.sizes.bindings import bind, evaluate
+
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def inputs_at(
+    program: Program, sizes: Mapping[str, int], seed: int, file: str | None
+) -> Inputs:
+    """Make inputs of these sizes: the same ones for the same sizes and seed.
+
+    Args:
+        file: a ``.py`` whose ``inputs(**sizes)`` makes them, or anything else.
+
+    Raises:
+        LoadError: that function makes something else.
+    """
+    if file and file.endswith(".py"):
+        return _from_file(program, sizes, file)
+    exported, given = program.original, program.failing
+    leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
+    nodes = user_placeholders(exported, given)
+    at = _symbols(exported, given, sizes)
+    moves = _moves(exported, given, at)
+    made: list[Any] = []
+    for position, (node, leaf) in enumerate(zip(nodes, leaves, strict=True)):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            made.append(evaluate(value, at))
+        elif isinstance(value, Tensor) and isinstance(leaf, Tensor):
+            name = json.dumps([seed, position, sorted(sizes.items())])
+            made.append(_like(leaf, value, at, moves, zlib.crc32(name.encode())))
+        else:
+            made.append(leaf)
+    args, kwargs = pytree.tree_unflatten(made, spec)
+    return Inputs(args, kwargs)
+
+
+def _symbols(
+    exported: ExportedProgram, given: Inputs, sizes: Mapping[str, int]
+) -> dict[Any, sympy.Integer]:
+    symbols = {
+        symbol
+        for node in user_placeholders(exported, given)
+        for size in _sizes(node.meta.get("val"))
+        for symbol in size.node.expr.free_symbols
+    }
+    return {symbol: sympy.Integer(sizes[str(symbol)]) for symbol in symbols}
+
+
+def _sizes(value: Any) -> list[torch.SymInt]:
+    found = value.shape if isinstance(value, Tensor) else [value]
+    return [size for size in found if isinstance(size, torch.SymInt)]
+
+
+def _moves(
+    exported: ExportedProgram, given: Inputs, at: Mapping[Any, sympy.Integer]
+) -> list[tuple[int, int]]:
+    """List each free size of an input: what it was, and what it is to be."""
+    before = bind(exported, flat_inputs(exported, given))
+    return [(int(old), int(size.xreplace(at))) for size, old in before.items()]
+
+
+def _like(
+    example: Tensor,
+    fake: Tensor,
+    at: dict[Any, sympy.Integer],
+    moves: Sequence[tuple[int, int]],
+    seed: int,
+) -> Tensor:
+    """Make a tensor whose values could be the example's."""
+    shape = [evaluate(size, at) for size in fake.shape]
+    if shape == list(example.shape):
+        return example
+    assert None not in shape
+    generator = torch.Generator().manual_seed(seed)
+    values = _values(example.detach().cpu(), shape, moves, generator)
+    steps = [evaluate(step, at) for step in fake.stride()]
+    stride = [step for step in steps if step is not None]
+    laid = restride(values, stride) if len(stride) == len(shape) else values
+    return laid.to(example.device)
+
+
+def _values(
+    example: Tensor,
+    shape: Sequence[Any],
+    moves: Sequence[tuple[int, int]],
+    generator: torch.Generator,
+) -> Tensor:
+    if counted := _counts_up(example, shape):
+        return counted[0]
+    if not example.numel():
+        return torch.zeros(tuple(shape), dtype=example.dtype)
+    flat = example.flatten()
+
+    def draw() -> Tensor:
+        return flat[torch.randint(len(flat), tuple(shape), generator=generator)]
+
+    values = draw()
+    if example.dtype in _FLOATS and not _is_a_code(example):
+        weight = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
+        return torch.lerp(values.double(), draw().double(), weight).to(example.dtype)
+    if _is_integer(example):
+        values = _within(values, int(flat.max()), moves)
+        if _is_sorted(example):
+            values = values.sort(-1).values
+            values[..., :1] = example.min()
+    return values
+
+
+def _is_integer(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex()) and (
+        tensor.dtype is not torch.bool
+    )
+
+
+def _is_a_code(example: Tensor) -> bool:
+    """Tell whether numbers between two of its numbers may mean nothing: masks."""
+    wide = example.double()
+    return not bool(wide.isfinite().all()) or bool((wide == wide.round()).all())
+
+
+def _within(values: Tensor, largest: int, moves: Sequence[tuple[int, int]]) -> Tensor:
+    """Keep an index valid: what could point into a dim does so once that is shorter."""
+    ends = [new for old, new in moves if new <= largest < old]
+    if not ends:
+        return values
+    return torch.where(values < 0, values, values % max(1, min(ends)))
+
+
+def _is_sorted(example: Tensor) -> bool:
+    if not example.dim() or example.shape[-1] < 2:
+        return False
+    steps = example.diff(dim=-1)
+    return bool((steps >= 0).all()) and bool((steps > 0).any())
+
+
+def _counts_up(example: Tensor, shape: Sequence[Any]) -> list[Tensor]:
+    """Continue 0, 1, 2, ... along a dim, as positions do; [] if it does not."""
+    for dim, size in enumerate(example.shape):
+        if size < 2 or not _is_integer(example):
+            continue
+        along = [1] * example.dim()
+        along[dim] = -1
+        if torch.equal(
+            example, torch.arange(size).view(along).expand_as(example).to(example.dtype)
+        ):
+            counted = torch.arange(shape[dim], dtype=example.dtype).view(along)
+            return [counted.expand(*shape).contiguous()]
+    return []
+
+
+def _from_file(program: Program, sizes: Mapping[str, int], file: str) -> Inputs:
+    """Call a user's ``inputs``, and see that they are what was asked for."""
+    make = getattr(import_file(file), "inputs", None)
+    if make is None:
+        raise LoadError(file, "defines no function inputs(**sizes)", _ADVICE)
+    given = as_inputs(file, make(**sizes))
+    exported = program.original
+    leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
+    expected = pytree.tree_flatten((program.example.args, program.example.kwargs))[1]
+    if spec != expected:
+        raise LoadError(file, f"inputs() gives {spec}", f"the program takes {expected}")
+    at = _symbols(exported, given, sizes)
+    for node, leaf in zip(user_placeholders(exported, given), leaves, strict=True):
+        value = node.meta.get("val")
+        if isinstance(value, Tensor):
+            shape = tuple(evaluate(size, at) for size in value.shape)
+            if tuple(leaf.shape) != shape:
+                seen = f"inputs() gives {node.name} the shape {tuple(leaf.shape)}"
+                raise LoadError(file, seen, f"at {dict(sizes)} it has {shape}")
+    return given
+
+
+_ADVICE = "it takes the sizes by name and returns what the program is called with"

@@ -1,0 +1,295 @@
+"""Eager values, kept for cuts, and the runs that they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from shrinkfx.errors import LoadError
+from shrinkfx.worker.disk_space import require_space_for_values
+from shrinkfx.worker.eager import uninitialised
+from shrinkfx.worker.eager.fake_mismatch import Lies, Watcher
+from shrinkfx.worker.loading.script_objects import copied_objects, copy_of_object
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.sizes.bindings import bind
+from shrinkfx.worker.weights import Views, shared_weights, weights_of
+
+SEED = 0
+_EXAMPLE, _PASSING, _FAILING = "example", "passing", "failing"
+_SCALARS = "scalars.json"
+
+Scalar = bool | int | float
+"""A number that an operator such as ``item`` read off a tensor."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How an eager run went.
+
+    Attributes:
+        error: at which it stopped on the failing inputs, or ''; values up to there
+            are kept.
+        stopped: the node that raised it.
+        lies: what operators' metadata says wrongly, and the nodes of these ``liars``.
+    """
+
+    error: str = ""
+    stopped: str = ""
+    lies: tuple[str, ...] = ()
+    liars: tuple[str, ...] = ()
+
+
+class Values:
+    """Every value of the original's eager runs, on disk and mapped on demand.
+
+    Up to three runs are kept: on the example inputs, which build a program, and on
+    the failing ones, and those that pass, which run it.
+    """
+
+    def __init__(self, folder: Path, program: Program) -> None:
+        self._folder, self._views = folder, Views(program.graph)
+        self._runs = {_EXAMPLE: program.example}
+        if program.passing:
+            self._runs[_PASSING] = program.passing
+        if program.failing is not program.example:
+            self._runs[_FAILING] = program.failing
+        self._folders = [folder / name for name in self._runs]
+
+    def record(self, program: Program, at: Path | None = None) -> Recorded:
+        """Run the program and keep what each node yields.
+
+        Args:
+            at: a file for the operator at work, since it may kill this process.
+
+        Raises:
+            LoadError: that takes more space than there is.
+        """
+        require_space_for_values(program.graph, len(self._runs), self._folder.parent)
+        runs = [
+            _Recorder(program.graph, self._folder / name, at).go(inputs)
+            for name, inputs in self._runs.items()
+        ]
+        # Where only the example fails, its values are missing for cuts.
+        return replace(
+            runs[-1],
+            lies=_each_once(lie for run in runs for lie in run.lies),
+            liars=_each_once(liar for run in runs for liar in run.liars),
+        )
+
+    def example(self, name: str) -> torch.Tensor:
+        return self._load(self._folder / _EXAMPLE, name)
+
+    def failing(self, name: str) -> torch.Tensor:
+        return self._load(self._folders[-1], name)
+
+    def passing(self, name: str) -> torch.Tensor:
+        return self._load(self._folder / _PASSING, name)
+
+    def _load(self, folder: Path, name: str) -> torch.Tensor:
+        path = folder / f"{name}.pt"
+        value = torch.load(path, mmap=True, weights_only=True)
+        if isinstance(value, dict):
+            return self._views.read(value)
+        assert isinstance(value, torch.Tensor)
+        return value
+
+    def scalar(self, name: str) -> Scalar | None:
+        """Fetch a number that all runs agree on, or None."""
+        numbers = [_scalars(folder).get(name) for folder in self._folders]
+        return numbers[0] if all(n == numbers[0] for n in numbers) else None
+
+    def why_not(self, name: str) -> str:
+        """Say why a value may not be cut at, or ''.
+
+        A value whose real dtype, shape or device is not what the program's
+        metadata says comes from an operator that lies. The liar must stay
+        inside: a candidate fed with such a value would only have bad inputs.
+        """
+        for folder in self._folders:
+            if not (folder / f"{name}.pt").exists():
+                return f"eager did not yield {name}"
+            lie = folder / f"{name}.lie"
+            if lie.exists():
+                return lie.read_text()
+        return ""
+
+
+def _each_once(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words))
+
+
+class _Recorder(Watcher):
+    """Keeps what each node yields."""
+
+    def __init__(
+        self, exported: ExportedProgram, folder: Path, at: Path | None
+    ) -> None:
+        super().__init__(exported.graph_module, Lies())
+        self._exported = exported
+        self._at_file = at
+        self._folder = folder
+        self._scalars: dict[str, Scalar] = {}
+        self._at = ""
+        self._is_given_others = False  # than those that it was exported for
+        self._weights = weights_of(exported)
+        self._views = Views(exported)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def go(self, inputs: Inputs) -> Recorded:
+        error = self._run(inputs)
+        stopped = self._at if error else ""
+        lies = self.lies
+        return Recorded(error, stopped, tuple(lies.found), tuple(lies.liars))
+
+    def _run(self, inputs: Inputs) -> str:
+        flat = flat_inputs(self._exported, inputs)
+        self.lies.sizes = bind(self._exported, flat)
+        placeholders = self._exported.graph.find_nodes(op="placeholder")
+        given = zip((n.name for n in placeholders), flat, strict=True)
+        torch.manual_seed(SEED)
+        try:
+            with torch.no_grad():
+                held = shared_weights(self._exported)
+                self.run(*(v if name in held else copy_of(v) for name, v in given))
+        except LoadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the user's program raises
+            return f"{type(error).__name__}: {error}"
+        finally:
+            (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
+            if self._is_given_others:
+                self.lies.clear()  # that is not the operators' fault
+        return ""
+
+    def run_node(self, n: fx.Node) -> Any:
+        self._at = n.name
+        if self._at_file and n.op == "call_function":
+            self._at_file.write_text(f"{n.target} ({n.name})")
+        value = super().run_node(n)
+        if isinstance(value, torch.Tensor) and n.op != "output":
+            if n.name not in self._weights:
+                self._store(n.name, value)
+            if n in self.lies.untrue and n.op == "placeholder":
+                self._is_given_others = True
+            elif n in self.lies.untrue:
+                lie = self.lies.describe(n, value)
+                (self._folder / f"{n.name}.lie").write_text(lie)
+        elif isinstance(value, (bool, int, float)):
+            self._scalars[n.name] = value
+            if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt):
+                # AOTI takes tensors alone: one of this length carries the number.
+                self._store(n.name, torch.zeros(int(value), dtype=torch.bool))
+        return value
+
+    def _store(self, name: str, value: torch.Tensor) -> None:
+        path = self._folder / f"{name}.pt"
+        try:
+            torch.save(self._views.state(value) or compact(value.detach()), path)
+        except (OSError, RuntimeError) as error:
+            advice = "free some space, or set TMPDIR to a folder that has more"
+            reason = f"the eager values cannot be stored: {error}"
+            raise LoadError(str(path.parent), reason, advice) from error
+
+
+def _scalars(folder: Path) -> dict[str, Scalar]:
+    numbers: dict[str, Scalar] = json.loads((folder / _SCALARS).read_text())
+    return numbers
+
+
+def compact(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a view that holds on to a larger storage, strides kept."""
+    if tensor.untyped_storage().nbytes() <= 2 * tensor.numel() * tensor.element_size():
+        return tensor
+    return restride(tensor, tensor.stride())
+
+
+def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """Copy a tensor's values into memory laid out with ``stride``."""
+    layout = list(zip(tensor.shape, stride, strict=True))
+    if any(step == 0 and size > 1 for size, step in layout):
+        # Expanded: elements share memory and can't be written one by one.
+        narrow = tensor
+        for dim, (size, step) in enumerate(layout):
+            narrow = narrow.narrow(dim, 0, 1) if step == 0 and size > 1 else narrow
+        return restride(narrow, stride).expand(tensor.shape)
+    laid = torch.empty_strided(
+        tuple(tensor.shape), tuple(stride), dtype=tensor.dtype, device=tensor.device
+    )
+    return laid.copy_(tensor)
+
+
+def copy_of(value: Any) -> Any:
+    """Copy a tensor, strides kept, or a script object; hand anything else back.
+
+    ``clone`` keeps strides only where memory is dense, and compiled code that
+    was promised a view with gaps would read past the end of the copy.
+    """
+    if isinstance(value, torch.ScriptObject):
+        return copy_of_object(value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    return restride(value.detach(), value.stride())
+
+
+def call(
+    function: Callable[..., Any], inputs: Inputs, *, seed: int = SEED
+) -> list[Any]:
+    """Call with fresh copies of the inputs under a seed; flatten."""
+    args, kwargs = pytree.tree_map(copy_of, (inputs.args, inputs.kwargs))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        return pytree.tree_leaves(function(*args, **kwargs))
+
+
+def call_often(
+    function: Callable[..., Any], inputs: Inputs, calls: int, *, seed: int = SEED
+) -> list[Any]:
+    """Call so often, each time as ``call`` does, and keep the last results."""
+    for _ in range(calls):
+        results = call(function, inputs, seed=seed)
+    return results
+
+
+def run_eager(
+    exported: ExportedProgram,
+    inputs: Inputs,
+    *,
+    seed: int,
+    calls: int = 1,
+    memory: int | None = None,
+) -> list[Any]:
+    """Call a program in eager, and leave what it holds as it was before.
+
+    Args:
+        memory: what ``empty`` and the like hold; None means whatever lies there.
+
+    Returns:
+        What the last call gave: a program that changes its buffers may need several.
+        They are copies: a program may return its buffer, which is set back.
+
+    Sizes outside of its ranges are no reason to refuse: whether compiled code
+    refuses them may be the very question.
+    """
+    names = exported.graph_signature.inputs_to_buffers.values()
+    stores = (exported.state_dict, exported.constants)
+    buffers = [store[name] for store in stores for name in names if name in store]
+    before = [copy_of(buffer) for buffer in buffers]
+    with copied_objects(exported):
+        module = exported.module(check_guards=False)
+    module._forward_pre_hooks.clear()  # they compare inputs with the ranges
+    if memory is not None:
+        uninitialised.fill(module, memory)
+    try:
+        return [copy_of(v) for v in call_often(module, inputs, calls, seed=seed)]
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)

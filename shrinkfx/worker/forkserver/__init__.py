@@ -1,0 +1,1 @@
+"""One process that answers each request in a child of its own. No torch."""

@@ -1,0 +1,155 @@
+"""The server's loop: one request at a time, each answered by a child.
+
+Requests come on stdin as JSON lines, answers leave on a descriptor of their
+own: stdout belongs to compilers, which may write to it what they like. The
+server ends, with all that it started, when its stdin closes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import MARK, Request
+from shrinkfx.worker.forkserver.supervise import (
+    Note,
+    Work,
+    bear_mark,
+    become_subreaper,
+    die_with_parent,
+    kill_descendants,
+    supervise,
+)
+
+CANCEL = "cancel"
+
+Answerer = Callable[[Request], Work]
+"""Choose what a child does for a request."""
+
+
+class ParentGone(Exception):
+    """Nobody is left to answer to."""
+
+
+class Line:
+    """The parent's end of the line: whole lines in, whole lines out."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source = source
+        self._sink = sink
+        self._buffer = b""
+
+    def read(self, timeout_s: float | None = None) -> str | None:
+        """Return the next line, or None if none came in time.
+
+        Raises:
+            ParentGone: the other end is closed.
+        """
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._source], [], [], timeout_s)
+            if not ready:
+                return None
+            data = os.read(self._source, 1 << 16)
+            if not data:
+                raise ParentGone
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    def write(self, message: Message) -> None:
+        """Send a message.
+
+        Raises:
+            ParentGone: the other end is closed.
+        """
+        data = message.to_line().encode()
+        try:
+            while data:
+                data = data[os.write(self._sink, data) :]
+        except BrokenPipeError:
+            raise ParentGone from None
+
+    def close(self) -> None:
+        os.close(self._source)
+        os.close(self._sink)
+
+
+def take_line(log: Path) -> Line:
+    """Become a server: take the parent's pipe off stdin and stdout.
+
+    What is printed from now on goes to ``log``, in the server's directory.
+    Until ``serve`` polls the pipe, the kernel tells of the parent's end.
+    """
+    become_subreaper()
+    bear_mark(os.environ.get(MARK, ""))
+    _leave_on_sigterm(log.parent)
+    die_with_parent(signal.SIGTERM)
+    line = Line(os.dup(0), os.dup(1))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    sink = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    return line
+
+
+def serve(line: Line, answerer: Answerer, directory: Path) -> None:
+    """Answer requests until the parent closes the line."""
+    die_with_parent(0)
+    number = 0
+
+    def cancelled() -> bool:
+        word = line.read(timeout_s=0)
+        return word is not None and json.loads(word) == CANCEL
+
+    try:
+        while True:
+            text = line.read()
+            if text is None or json.loads(text) == CANCEL:
+                continue  # the check to cancel has ended meanwhile
+            request = Request.from_line(text)
+            number += 1
+            folder = directory / f"child-{number}"
+            folder.mkdir()
+            work = _off_the_line(line, answerer(request))
+            line.write(supervise(work, request, folder, cancelled))
+            shutil.rmtree(folder, ignore_errors=True)
+    except ParentGone:
+        pass
+    finally:
+        kill_descendants()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _off_the_line(line: Line, work: Work) -> Work:
+    """Close the line in the child.
+
+    Held open by what a child leaves behind, it would hide the server's death
+    from the parent, and whatever is written there would pass for an answer.
+    """
+
+    def alone(note: Note, folder: Path) -> dict[str, Any]:
+        line.close()
+        return work(note, folder)
+
+    return alone
+
+
+def _leave_on_sigterm(directory: Path) -> None:
+    server = os.getpid()
+
+    def leave(*_: object) -> None:
+        if os.getpid() != server:  # a process that loading has forked
+            os._exit(128 + signal.SIGTERM)
+        kill_descendants()
+        shutil.rmtree(directory, ignore_errors=True)
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)

@@ -1,0 +1,229 @@
+"""Run a piece of work in a child that may segfault, hang, grow or daemonise.
+
+The calling process becomes a child subreaper, so whatever a child starts ends
+up below it, however it tried to escape, and is killed when the child is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shrinkfx.failure.readers.script import name_frame
+from shrinkfx.own_time import OwnTime
+from shrinkfx.program.words import cut_middle
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.requests import Request
+from shrinkfx.worker.forkserver.watch import Watch, wait
+
+Note = Callable[[str], None]
+Work = Callable[[Note, Path], dict[str, Any]]
+
+BUILT = "built.json"
+"""In a child's folder: what it has built so far. It need not live to tell."""
+
+OPERATOR = "operator"
+"""In a child's folder: the operator that eager is at."""
+
+_LOG_BYTES = 512_000
+"""g++ prints its first error before hundreds of kilobytes of what follows from it."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Adopt every orphan that a child leaves behind."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def bear_mark(mark: str) -> None:
+    """Be found by the number of a mark, and all that this process starts with it.
+
+    It becomes a limit of time that only real-time processes have, and larger than any
+    could use. A limit is inherited, whatever becomes of the environment.
+    """
+    number = mark.rpartition(":")[2]
+    with contextlib.suppress(ValueError, OSError):  # it may have a lower one
+        _, most = resource.getrlimit(resource.RLIMIT_RTTIME)
+        resource.setrlimit(resource.RLIMIT_RTTIME, (int(number), most))
+
+
+def wait_for_children() -> None:
+    """Learn how each child ends, whatever a preload has made of the signal.
+
+    Where it is ignored none can be waited for, and a compiler that fails seems to
+    succeed; a handler may wait for children of others.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def die_with_parent(number: int) -> None:
+    """Ask the kernel for a signal when the parent ends; 0 takes it back."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def kill_descendants() -> None:
+    """Leave no process below this one."""
+    Watch(child=0).kill_all()
+
+
+def supervise(
+    work: Work,
+    request: Request,
+    folder: Path,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Ending:
+    """Fork, do ``work`` in the child, and tell how it ended.
+
+    Args:
+        folder: an empty folder for the child's log, stages and answer.
+        cancelled: polled; True ends the child.
+    """
+    started = time.monotonic()
+    wait_for_children()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    server = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _live(work, folder, server)
+    watch = Watch(child)
+    own = OwnTime(watch.look)
+    try:
+        how, code = wait(watch, own, request, cancelled)
+        if how in ("timeout", "late", "memory"):
+            watch.abort()
+    finally:
+        watch.kill_all()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} was removed, and all answers with it")
+    stages = _words(folder / "stage") or ["start"]
+    return Ending(
+        how=how,
+        code=code,
+        stage=stages[-1],
+        answer=_answer(folder / "answer.json"),
+        seconds=time.monotonic() - started,
+        cpu_seconds=watch.cpu_seconds,
+        peak_rss_bytes=watch.peak_rss_bytes,
+        log=_tail(folder / "log"),
+        runs=max(1, stages.count("run")),
+        built=_answer(folder / BUILT),
+        operator=_tail(folder / OPERATOR),
+        waited_s=own.waited_s,
+        runnable=own.runnable,
+    )
+
+
+def _live(work: Work, folder: Path, server: int) -> NoReturn:
+    """Be the child: whatever happens, end here and never in the server's code."""
+    child, status = os.getpid(), 1
+    try:
+        note = _settle(folder, server)
+        answer = work(note, folder)
+        code = int(answer.pop("exit", 0)) & 0xFF
+        _end_unless(child)
+        write_answer(folder, answer)
+        status = code
+    except SystemExit as leaving:
+        status = _exit_status(leaving.code)
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
+    except BaseException as error:  # noqa: BLE001 - the boundary: all becomes data
+        _end_unless(child)
+        write_answer(folder, {"error": describe_error(error)})
+        status = 0
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(status)
+
+
+def _settle(folder: Path, server: int) -> Note:
+    """Cut the child loose from what it shares with the server."""
+    os.setsid()
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # many die, all on purpose
+    faulthandler.enable(2)
+    stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def note(stage: str) -> None:
+        os.write(stages, stage.encode() + b"\n")
+
+    return note
+
+
+def _end_unless(child: int) -> None:
+    """End a copy of the child that the work has forked: it may not answer."""
+    if os.getpid() != child:
+        os._exit(1)
+
+
+def _exit_status(code: object) -> int:
+    return code & 0xFF if isinstance(code, int) else int(code is not None)
+
+
+def write_answer(folder: Path, answer: dict[str, Any]) -> None:
+    """Leave the answer where the server finds it, all of it or nothing."""
+    draft = folder / "answer.tmp"
+    draft.write_text(json.dumps(answer))
+    draft.rename(folder / "answer.json")
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Turn an exception into data: type, message, and frames from the outside in."""
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [name_frame(frame.filename, frame.name) for frame in stack]
+    name = type(error).__name__
+    notes = getattr(error, "__notes__", [])
+    message = cut_middle(str(error), _LOG_BYTES)
+    answer = {"type": name, "message": message, "frames": frames[-30:]}
+    return {**answer, "notes": notes} if notes else answer
+
+
+def _answer(path: Path) -> dict[str, Any]:
+    try:
+        answer = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _words(path: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").split()
+    return []
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _LOG_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,307 @@
+"""From a program to its skeleton: the graph that leaves this room."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
+from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
+from shrinkfx.worker.sizes.bindings import bind, nbytes, sizes_of
+from shrinkfx.worker.weights import calls_mutable
+
+_SIZE_OPERATORS = frozenset(
+    {
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+        torch.sym_max,
+        torch.sym_min,
+        torch.sym_not,
+        torch.sym_float,
+        torch.sym_int,
+    }
+)
+_ROLES = {
+    InputKind.PARAMETER: Role.PARAMETER,
+    InputKind.BUFFER: Role.BUFFER,
+    InputKind.CONSTANT_TENSOR: Role.CONSTANT,
+    InputKind.CUSTOM_OBJ: Role.CONSTANT,
+    InputKind.TOKEN: Role.CONSTANT,
+}
+
+
+def describe(program: Program, content: str) -> Skeleton:
+    """Build the skeleton of the graph that candidates are cut from.
+
+    Args:
+        content: digest of files and settings, to tell programs of equal graph
+            apart.
+    """
+    exported = program.graph
+    roles = {
+        spec.arg.name: _ROLES.get(spec.kind, Role.INPUT)
+        for spec in exported.graph_signature.input_specs
+        if hasattr(spec.arg, "name")
+    }
+    storages: dict[str, int] = {}
+    for node in exported.graph.nodes:
+        _note_storage(node, storages)
+    nodes: list[Node] = []
+    for node in exported.graph.nodes:
+        if node.op != "output":
+            described = _describe(node, roles, storages, exported)
+            nodes += _with_inside(described, node, exported.graph_module)
+    original = program.original.graph_module
+    return Skeleton(
+        nodes,
+        outputs=_outputs(exported),
+        writes=_writes(exported),
+        symbols={str(s): str(r) for s, r in exported.range_constraints.items()},
+        original_operators=count_operators(original),
+        original_nodes=len(original.graph.nodes),
+        content=content,
+        sizes=_sizes(program) if program.passing else {},
+    )
+
+
+def _sizes(program: Program) -> dict[str, FreeSize]:
+    """List the sizes of values that are not fixed, and what they are in both runs."""
+    assert program.passing is not None
+    exported = program.graph
+    runs = [
+        bind(exported, flat_inputs(exported, inputs))
+        for inputs in (program.passing, program.failing)
+    ]
+    values = (node.meta.get("val") for node in exported.graph.nodes)
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    found = {size.node.expr for tensor in tensors for size in sizes_of(tensor)}
+    sizes: dict[str, FreeSize] = {}
+    for size in sorted(found.union(*(size.free_symbols for size in found)), key=str):
+        passing, failing = (size.xreplace(run) for run in runs)
+        if passing.is_number and failing.is_number:  # else it depends on data
+            symbols = tuple(sorted(map(str, size.free_symbols)))
+            sizes[str(size)] = FreeSize(symbols, int(passing), int(failing))
+    return sizes
+
+
+_PART_BYTES = 1 << 20
+
+
+def content_digest(*files: str | None) -> str:
+    """Hash the content of files; None and missing ones count as empty."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for name in files:
+        if name and Path(name).is_file():
+            with Path(name).open("rb") as file:  # which may be gigabytes
+                while part := file.read(_PART_BYTES):
+                    digest.update(part)
+    return digest.hexdigest()
+
+
+def count_operators(module: fx.GraphModule) -> int:
+    """Count call_function nodes other than getitem, those in branches too."""
+    total = 0
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is not operator.getitem:
+            total += 1
+        elif node.op == "get_attr":
+            inner = getattr(module, str(node.target), None)
+            if isinstance(inner, fx.GraphModule):
+                total += count_operators(inner)
+    return total
+
+
+def _outputs(exported: ExportedProgram) -> list[str]:
+    (output,) = [n for n in exported.graph.nodes if n.op == "output"]
+    return list(dict.fromkeys(n.name for n in output.all_input_nodes))
+
+
+def _writes(exported: ExportedProgram) -> list[tuple[str, str]]:
+    signature = exported.graph_signature
+    buffers = {target: name for name, target in signature.inputs_to_buffers.items()}
+    written = signature.buffers_to_mutate.items()
+    return [(value, buffers[target]) for value, target in written]
+
+
+def _describe(
+    node: fx.Node,
+    roles: dict[str, Role],
+    storages: dict[str, int],
+    exported: ExportedProgram,
+) -> Node:
+    value = node.meta.get("val")
+    role = _role(node, roles, exported)
+    tensor = value if isinstance(value, torch.Tensor) else None
+    return Node(
+        name=node.name,
+        role=role,
+        target=str(node.target) if node.op == "call_function" else "",
+        operands=tuple(dict.fromkeys(n.name for n in node.all_input_nodes)),
+        value=None if tensor is None else tensor_type(tensor),
+        operators=_weight(node, role, exported),
+        nbytes=0 if tensor is None else nbytes(tensor),
+        scope=_scope(node),
+        source=_source(node),
+        storage=storages.get(node.name),
+        impure=role is Role.OPERATOR and node.is_impure(),
+    )
+
+
+def _with_inside(
+    described: Node, node: fx.Node, module: fx.GraphModule
+) -> Iterator[Node]:
+    """Put the nodes of a subgraph before it; what it returns, it reads."""
+    inner = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+    if isinstance(inner, fx.GraphModule):
+        yield from _inside(inner, f"{described.name}.")
+        (output,) = inner.graph.find_nodes(op="output")
+        returned = [f"{described.name}.{n.name}" for n in output.all_input_nodes]
+        described = replace(described, operands=tuple(dict.fromkeys(returned)))
+    yield described
+
+
+def _inside(module: fx.GraphModule, path: str) -> Iterator[Node]:
+    for node in module.graph.nodes:
+        if node.op == "output":
+            continue
+        value = node.meta.get("val")
+        called = node.op == "call_function"
+        described = Node(
+            name=path + node.name,
+            role=Role.SUBGRAPH if node.op == "get_attr" else Role.INNER,
+            target=str(node.target) if called else "",
+            operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
+            value=tensor_type(value) if isinstance(value, torch.Tensor) else None,
+            operators=int(called and node.target is not operator.getitem),
+        )
+        yield from _with_inside(described, node, module)
+
+
+def _role(node: fx.Node, roles: dict[str, Role], exported: ExportedProgram) -> Role:
+    if node.op == "placeholder":
+        role = roles.get(node.name, Role.INPUT)
+        is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+        return role if is_tensor or role is not Role.INPUT else Role.SIZE
+    if node.op == "get_attr":
+        inner = getattr(exported.graph_module, str(node.target), None)
+        return Role.SUBGRAPH if isinstance(inner, fx.GraphModule) else Role.CONSTANT
+    if node.target is operator.getitem:
+        return Role.PROJECTION
+    if node.target in _SIZE_OPERATORS or _is_size_arithmetic(node):
+        return Role.SIZE
+    return Role.OPERATOR
+
+
+def _is_size_arithmetic(node: fx.Node) -> bool:
+    return getattr(node.target, "__module__", "") in ("_operator", "math") and not (
+        isinstance(node.meta.get("val"), torch.Tensor)
+    )
+
+
+def _weight(node: fx.Node, role: Role, exported: ExportedProgram) -> int:
+    if node.op != "call_function" or role is Role.PROJECTION:
+        return 0
+    inner = [
+        getattr(exported.graph_module, str(n.target), None)
+        for n in node.all_input_nodes
+        if n.op == "get_attr"
+    ]
+    return 1 + sum(count_operators(m) for m in inner if isinstance(m, fx.GraphModule))
+
+
+def draws_random_numbers(exported: ExportedProgram) -> bool:
+    """Tell whether an operator may; some, such as attention, need not."""
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        for node in exported.graph.nodes
+    )
+
+
+def mutates(exported: ExportedProgram) -> bool:
+    """Tell whether a call changes a buffer or an input, or may a script object."""
+    if any(s.kind in MUTATIONS for s in exported.graph_signature.output_specs):
+        return True
+    if exported.graph_signature.lifted_custom_objs:
+        return True
+    return calls_mutable(exported)
+
+
+def keeps_state(program: Program) -> bool:
+    """Tell whether a second call may give something else than the first."""
+    signature = program.graph.graph_signature
+    if signature.lifted_custom_objs:
+        return True
+    if program.graph is not program.original:
+        return bool(signature.buffers_to_mutate)
+    return bool(signature.inputs_to_buffers) and mutates(program.graph)
+
+
+def count_inputs(exported: ExportedProgram) -> int:
+    return len(exported.graph_signature.user_inputs)
+
+
+def dynamic_dims(exported: ExportedProgram) -> int:
+    """Count the dims of inputs that are not fixed."""
+    names = set(exported.graph_signature.user_inputs)
+    return sum(
+        isinstance(size, torch.SymInt)
+        for node in exported.graph.nodes
+        if node.op == "placeholder" and node.name in names
+        for size in getattr(node.meta.get("val"), "shape", ())
+    )
+
+
+def tensor_type(tensor: torch.Tensor) -> TensorType:
+    return TensorType(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(str(size) for size in tensor.shape),
+        device=str(tensor.device),
+    )
+
+
+def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:
+    """Give a view, or one of several, the storage number of what it views."""
+    if node.target is operator.getitem and isinstance(whole := node.args[0], fx.Node):
+        if whole.name in storages:
+            storages[node.name] = storages[whole.name]
+        return
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not node.args:
+        return
+    aliased = [
+        node.args[i]
+        for i, argument in enumerate(schema.arguments[: len(node.args)])
+        if argument.alias_info is not None
+    ]
+    for source in aliased:
+        if isinstance(source, fx.Node):
+            number = storages.setdefault(source.name, len(storages))
+            storages[node.name] = number
+
+
+def _scope(node: fx.Node) -> str:
+    stack: dict[str, Any] = node.meta.get("nn_module_stack") or {}
+    path = str(next(reversed(stack.values()))[0]) if stack else ""
+    return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
+
+
+def _source(node: fx.Node) -> str:
+    """Find the innermost line of the user's code: ``nn.Linear`` is not theirs."""
+    frames = re.findall(
+        r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
+    )
+    written = [f for f in frames if not f[0].startswith("<")]
+    own = [f for f in written if "/site-packages/torch/" not in f[0]] or written
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""

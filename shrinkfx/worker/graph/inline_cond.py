@@ -1,0 +1,187 @@
+"""The form of a program in which the branch that is taken stands for its ``cond``.
+
+A ``cond`` is one operator to a search, with all that its branches hold. Most failures
+inside of a branch need no ``cond`` around it, so they are looked for without.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature
+from torch.utils import _pytree as pytree
+
+from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
+
+Taken = Mapping[str, bool]
+"""Predicates by the path of their ``cond``, such as ``cond_1.cond``."""
+
+_COND = torch.ops.higher_order.cond
+_TAKEN = "taken.json"
+
+
+def with_open_branches(program: Program, folder: Path) -> Program:
+    """Put the branches that are taken in the place of each ``cond``.
+
+    Which these are is found in eager, once, and kept in ``folder``.
+    """
+    known = folder / _TAKEN
+    if not known.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        known.write_text(json.dumps(branches_taken(program)))
+    return replace(program, graph=_opened(program.graph, json.loads(known.read_text())))
+
+
+def branches_taken(program: Program) -> dict[str, bool]:
+    """Run the program in eager and list the predicates on which all runs agree."""
+    runs = [program.example, program.failing, *filter(None, [program.passing])]
+    first, *others = (_predicates(program.graph, inputs) for inputs in runs)
+    return {
+        path: predicate
+        for path, predicate in first.items()
+        if all(other.get(path) == predicate for other in others)
+    }
+
+
+def _predicates(exported: ExportedProgram, inputs: Inputs) -> dict[str, bool]:
+    taken: dict[str, bool] = {}
+    flat = [copy_of(v) for v in flat_inputs(exported, inputs)]
+    torch.manual_seed(SEED)
+    try:
+        with torch.no_grad():
+            _Chooser(exported.graph_module, taken).run(*flat)
+    except Exception as error:  # noqa: BLE001 - whatever the user's program raises
+        # The original may fail in eager too; what it chose up to there is known.
+        print(f"shrinkfx: eager fails: {error}", flush=True)
+    return taken
+
+
+class _Chooser(fx.Interpreter):
+    """Runs a graph and notes which branches it takes, those inside branches too."""
+
+    def __init__(
+        self, module: fx.GraphModule, taken: dict[str, bool], path: str = ""
+    ) -> None:
+        super().__init__(module)
+        self._taken = taken
+        self._path = path
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.target is not _COND:
+            return super().run_node(n)
+        (predicate, *branches, operands), _ = self.fetch_args_kwargs_from_env(n)
+        path, chosen = self._path + n.name, bool(predicate)
+        if _can_be_opened(n):
+            self._taken[path] = chosen
+        branch = branches[0] if chosen else branches[1]
+        return _Chooser(branch, self._taken, f"{path}.").run(*operands)
+
+
+def _can_be_opened(cond: fx.Node) -> bool:
+    """Tell whether each branch yields what is said of both: tensors of known sizes."""
+    values = pytree.tree_leaves(cond.meta.get("val"))
+    tensors = all(isinstance(value, torch.Tensor) for value in values)
+    return tensors and not cond.meta.get("unbacked_bindings")
+
+
+def _opened(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
+    module = _Opener(exported.graph_module, taken).module()
+    module.meta.update(exported.graph_module.meta)
+    (output,) = module.graph.find_nodes(op="output")
+    old = exported.graph_signature
+    specs = [
+        replace(spec, arg=replace(spec.arg, name=value.name))
+        if isinstance(value, fx.Node)
+        else spec
+        for spec, value in zip(old.output_specs, output.args[0], strict=True)
+    ]
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=ExportGraphSignature(list(old.input_specs), specs),
+        state_dict=exported.state_dict,
+        range_constraints=exported.range_constraints,
+        module_call_graph=exported.module_call_graph,
+        example_inputs=exported.example_inputs,
+        constants=exported.constants,
+        verifiers=exported.verifiers,
+    )
+
+
+class _Opener:
+    """Writes a graph anew, with the branches that are taken in line."""
+
+    def __init__(self, module: fx.GraphModule, taken: Taken) -> None:
+        self._taken = taken
+        self._graph = fx.Graph()
+        self._attributes: dict[str, Any] = {}
+        self._output = self._write(module, "", None)
+
+    def module(self) -> fx.GraphModule:
+        self._graph.output(self._output)
+        self._graph.eliminate_dead_code()  # what has chosen, and other branches
+        return fx.GraphModule(self._attributes, self._graph)
+
+    def _write(
+        self, module: fx.GraphModule, path: str, operands: Sequence[Any] | None
+    ) -> Any:
+        """Copy a graph's nodes; return what stands for its output.
+
+        Args:
+            operands: what stands for its inputs; None if they are the program's.
+        """
+        new: dict[fx.Node, Any] = {}
+        given = iter(operands or ())
+        for node in module.graph.nodes:
+            if node.op == "placeholder" and operands is not None:
+                new[node] = next(given)
+            elif node.op == "output":
+                return fx.map_arg(node.args[0], new.__getitem__)
+            elif path + node.name in self._taken:
+                new[node] = self._inline(module, node, path, new)
+            elif node.target is operator.getitem and isinstance(
+                several := new[node.args[0]], (tuple, list)
+            ):
+                new[node] = several[node.args[1]]
+            else:
+                new[node] = self._copy(module, node, path, new)
+        raise AssertionError("a graph without an output")
+
+    def _inline(
+        self,
+        module: fx.GraphModule,
+        cond: fx.Node,
+        path: str,
+        new: Mapping[fx.Node, Any],
+    ) -> Any:
+        path = path + cond.name
+        _, *branches, operands = cond.args
+        branch = branches[0] if self._taken[path] else branches[1]
+        assert isinstance(branch, fx.Node)
+        chosen = module.get_submodule(str(branch.target))
+        assert isinstance(chosen, fx.GraphModule)
+        given: Any = fx.map_arg(operands, new.__getitem__)
+        return self._write(chosen, f"{path}.", given)
+
+    def _copy(
+        self,
+        module: fx.GraphModule,
+        node: fx.Node,
+        path: str,
+        new: Mapping[fx.Node, Any],
+    ) -> fx.Node:
+        copied = self._graph.node_copy(node, new.__getitem__)
+        if node.op == "get_attr":
+            attribute = f"{path}{node.target}".replace(".", "_")
+            self._attributes[attribute] = getattr(module, str(node.target))
+            copied.target = attribute
+        return copied

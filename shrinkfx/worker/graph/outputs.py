@@ -1,0 +1,104 @@
+"""What a rebuilt candidate returns, and what it writes back into buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.worker.graph.symbols import CannotRebuild
+
+Returned = tuple[OutputSpec, str]
+"""How a value leaves the program, and its name in the original."""
+
+
+def returned(
+    exported: ExportedProgram,
+    candidate: Candidate,
+    new: Mapping[str, fx.Node],
+    taps: Sequence[str] = (),
+) -> list[Returned]:
+    """List what leaves the program; what is written back comes first, as in exports.
+
+    Args:
+        exported: the original.
+        new: the candidate's nodes by the names of the original's.
+        taps: values that are to be returned besides.
+
+    Raises:
+        CannotRebuild: it would return nothing.
+    """
+    original = [
+        name for name in _original(exported, candidate) if _is_tensor(new[name])
+    ]
+    sinks = _sinks(exported, candidate)
+    names = original + [name for name in sinks if name not in candidate.writes]
+    # Where all that is left is written back, only what is returned can be compared.
+    names = (names or sinks) + list(taps)
+    if not names:
+        raise CannotRebuild("it would return nothing")
+    targets = exported.graph_signature.inputs_to_buffers
+    return [
+        *((_written_back(new[v], targets[b]), v) for v, b in candidate.writes.items()),
+        *((_user_output(new[name]), name) for name in dict.fromkeys(names)),
+    ]
+
+
+def _original(exported: ExportedProgram, candidate: Candidate) -> list[str]:
+    """List what the original returned and is still computed.
+
+    So is what it wrote where that cannot be written any more.
+    """
+    if candidate.outputs is not Outputs.ORIGINAL:
+        return []
+    found = []
+    for spec in exported.graph_signature.output_specs:
+        name = getattr(spec.arg, "name", None)
+        stored = spec.kind is OutputKind.BUFFER_MUTATION and name in candidate.writes
+        if name is None or name not in candidate.skeleton or stored:
+            continue
+        if candidate.skeleton.producer(name) in candidate.keep:
+            found.append(name)
+    return found
+
+
+def _sinks(exported: ExportedProgram, candidate: Candidate) -> list[str]:
+    """List the values that nobody uses, or what is written into where none is."""
+    nodes = {n.name: n for n in exported.graph.nodes}
+    return [
+        name
+        for sink in candidate.sinks
+        for name in candidate.skeleton.values(sink)
+        or [candidate.resolve(value) for value in _written_into(nodes[sink])]
+    ]
+
+
+def _written_into(node: fx.Node) -> list[str]:
+    """List what an operator without a result of its own writes into."""
+    schema = getattr(node.target, "_schema", None)
+    arguments = zip(schema.arguments if schema else (), node.args, strict=False)
+    return [
+        value.name
+        for argument, value in arguments
+        if isinstance(value, fx.Node)
+        and argument.alias_info is not None
+        and argument.alias_info.is_write
+    ]
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _written_back(node: fx.Node, target: str) -> OutputSpec:
+    argument = TensorArgument(name=node.name)
+    return OutputSpec(OutputKind.BUFFER_MUTATION, argument, target)
+
+
+def _user_output(node: fx.Node) -> OutputSpec:
+    argument = TensorArgument(name=node.name)
+    return OutputSpec(OutputKind.USER_OUTPUT, argument, None)

@@ -1,0 +1,308 @@
+"""From a candidate to an ``ExportedProgram``.
+
+A new graph is written node by node: feeds become placeholders, kept operators
+are copied with their metadata, sizes are read again off whatever carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    CustomObjArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role
+from shrinkfx.worker.eager.intermediates import Values, restride
+from shrinkfx.worker.graph.describe import tensor_type
+from shrinkfx.worker.graph.outputs import Returned, returned
+from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
+from shrinkfx.worker.graph.specialise import Settled
+from shrinkfx.worker.graph.symbols import CannotRebuild, Symbols, symbols_in
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.sizes.bindings import Sizes, bind, evaluate
+
+_WEIGHTS = {
+    Role.PARAMETER: InputKind.PARAMETER,
+    Role.BUFFER: InputKind.BUFFER,
+    Role.CONSTANT: InputKind.CONSTANT_TENSOR,
+}
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A candidate made real, with what it is called with.
+
+    Attributes:
+        stale: sizes that depended on data come from inputs now, or strides are
+            other ones, so the metadata is of another program: export it again.
+        outputs: what it returns, by the names of the original's values.
+        passing: near inputs on which it must pass before it may fail, or None.
+        settled: how its inputs' sizes are to be declared, if not as they were.
+    """
+
+    exported: ExportedProgram
+    example: Inputs
+    failing: Inputs
+    stale: bool = False
+    outputs: tuple[str, ...] = ()
+    passing: Inputs | None = None
+    settled: Settled | None = None
+
+    @property
+    def at_passing(self) -> Rebuilt | None:
+        """The same program, to be run on the inputs on which it must pass."""
+        return replace(self, failing=self.passing) if self.passing else None
+
+    def exported_again(self, exported: ExportedProgram) -> Rebuilt:
+        """Take another program of the same inputs, which has other names inside."""
+        return Rebuilt(exported, self.example, self.failing, passing=self.passing)
+
+
+def rebuild(
+    program: Program, candidate: Candidate, values: Values, taps: Sequence[str] = ()
+) -> Rebuilt:
+    """Make a candidate a valid program.
+
+    Args:
+        taps: values of its that it is to return besides its outputs.
+
+    Raises:
+        CannotRebuild: before anything is compiled.
+    """
+    return _Builder(program, candidate, values).build(taps)
+
+
+class _Builder:
+    def __init__(self, program: Program, candidate: Candidate, values: Values) -> None:
+        self._program = program
+        self._exported = exported = program.graph
+        self._candidate = candidate
+        self._values = values
+        self._nodes = {n.name: n for n in exported.graph.nodes}
+        self._specs = {
+            spec.arg.name: spec
+            for spec in exported.graph_signature.input_specs
+            if hasattr(spec.arg, "name")
+        }
+        self._graph = fx.Graph()
+        self._new: dict[str, Any] = {}
+        self._inputs: list[InputSpec] = []
+        self._fed: dict[str, torch.Tensor] = {}
+        example = bind(exported, flat_inputs(exported, program.example))
+        self._settled = Settled.of(candidate, example)
+        self._symbols = Symbols(candidate, self._nodes, values, self._settled)
+
+    def build(self, taps: Sequence[str]) -> Rebuilt:
+        feeds = self._feeds_in_order()
+        for name in feeds:
+            self._feed(name)
+        for name in self._candidate.operators:
+            self._copy(name)
+        outputs = returned(self._exported, self._candidate, self._new, taps)
+        self._graph.output(tuple(self._new[name] for _, name in outputs))
+        return self._finish(outputs)
+
+    def _feeds_in_order(self) -> list[str]:
+        """Weights first, as every exported program has them, then inputs.
+
+        What carries a size stands before values that were cut, as it did: compiled
+        code reads symbols off the first input that has them.
+        """
+        skeleton = self._candidate.skeleton
+        feeds = [n for n in self._candidate.feeds if not self._symbols.take_literal(n)]
+        inputs = [n for n in feeds if skeleton.node(n).role not in _WEIGHTS]
+        for name in inputs:
+            if reason := self._values.why_not(name):
+                raise CannotRebuild(reason)
+        weights = [
+            n for role in _WEIGHTS for n in feeds if skeleton.node(n).role is role
+        ]
+        inputs = skeleton.in_order([*inputs, *self._symbols.carriers(inputs)])
+        return weights + sorted(inputs, key=self._symbols.is_computed)
+
+    def _feed(self, name: str) -> None:
+        value = self._nodes[name].meta.get("val")
+        if isinstance(value, torch.SymInt):
+            value = self._symbols.carrying(value)
+        if isinstance(value, CustomObjArgument) and name in self._specs:
+            self._new[name] = self._graph.node_copy(self._nodes[name])
+            self._inputs.append(self._specs[name])
+            return
+        if not isinstance(value, torch.Tensor):
+            raise CannotRebuild(f"{name} is no tensor and cannot be fed from outside")
+        node = self._graph.placeholder(name)
+        node.meta = {**self._nodes[name].meta, "val": value}
+        role = self._candidate.skeleton.node(name).role
+        if role is not Role.SIZE:  # a size is read off what carries it
+            self._new[name] = node
+        spec = self._specs.get(name)
+        if role in _WEIGHTS and spec is not None:
+            kind, target, persistent = spec.kind, spec.target, spec.persistent
+        else:
+            kind, target, persistent = InputKind.USER_INPUT, None, None
+            self._fed[name] = value
+            self._symbols.bind(node)
+        argument = TensorArgument(name=node.name)
+        self._inputs.append(InputSpec(kind, argument, target, persistent))
+
+    def _copy(self, name: str) -> None:
+        """Copy an operator, its getitems, and what it carries along."""
+        if name in self._candidate.replace:
+            self._new[name] = self._plain(name)
+            return
+        old = self._nodes[name]
+        node = self._graph.node_copy(old, self._operand)
+        self._new[name] = node
+        for projection in self._candidate.skeleton.projections(name):
+            self._copy(projection)
+
+    def _plain(self, name: str) -> fx.Node:
+        """Write the plain operator that stands in the place of another."""
+        (source,) = self._candidate.operands(name)
+        operand, old = self._new[source], self._nodes[name].meta["val"]
+        function = _function(self._candidate.target(name))
+        node = self._graph.call_function(function, (operand,))
+        with torch.no_grad():
+            value = node.meta["val"] = function(operand.meta["val"])
+        if tensor_type(value) != tensor_type(old):
+            raise CannotRebuild(
+                f"{function} of {source} is of another type than {name}"
+            )
+        # Other strides may be handed on to all that follows.
+        self._symbols.stale |= str(value.stride()) != str(old.stride())
+        return node
+
+    def _operand(self, old: fx.Node) -> Any:
+        name = self._candidate.resolve(old.name)
+        if name in self._symbols.literals:
+            return self._symbols.literals[name]
+        if name not in self._new:
+            node = self._nodes[name]
+            if node.op == "get_attr":
+                self._new[name] = self._graph.node_copy(node)
+            elif self._candidate.skeleton.node(name).role is Role.SIZE:
+                self._new[name] = self._size(name)
+            else:
+                raise CannotRebuild(f"{name} is neither kept nor fed")
+        return self._new[name]
+
+    def _size(self, name: str) -> fx.Node | int:
+        if self._symbols.is_within_reach(name) or self._symbols.is_arithmetic(name):
+            return self._graph.node_copy(self._nodes[name], self._operand)
+        value = self._nodes[name].meta["val"]
+        if not isinstance(value, torch.SymInt):
+            raise CannotRebuild(f"{name} is a {type(value).__name__}")
+        found = self._symbols.compute(self._graph, value.node.expr)
+        if not (isinstance(found, fx.Node) or self._settled.numbers):
+            raise CannotRebuild(f"{name} is a constant")
+        return found
+
+    def _finish(self, outputs: list[Returned]) -> Rebuilt:
+        example = self._arguments(self._values.example, self._program.example)
+        failing = self._arguments(self._values.failing, self._program.failing)
+        passing = self._passing()
+        if self._candidate.sizes:
+            runs = [*([passing.args] if passing else []), failing, example]
+            values = zip(self._fed.values(), zip(*runs, strict=True), strict=True)
+            example = tuple(self._settled.example(fake, each) for fake, each in values)
+        signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
+        root = fx.GraphModule(self._exported.graph_module, self._graph)
+        root.meta.update(self._exported.graph_module.meta)
+        # Strides may be others then, and what a body returns must be checked.
+        self._symbols.stale |= shorten_subgraphs(root, self._candidate, self._new)
+        user = [(s, n) for s, n in outputs if s.kind is OutputKind.USER_OUTPUT]
+        call = ModuleCallSignature(
+            inputs=[s.arg for s in self._inputs if s.kind is InputKind.USER_INPUT],
+            outputs=[s.arg for s, _ in user],
+            in_spec=pytree.tree_structure((example, {})),
+            out_spec=pytree.tree_structure(tuple(0 for _ in user)),
+        )
+        targets = {spec.target for spec in self._inputs}
+        old = self._exported
+        rebuilt = ExportedProgram(
+            root=root,
+            graph=root.graph,
+            graph_signature=signature,
+            state_dict={k: v for k, v in old.state_dict.items() if k in targets},
+            range_constraints=self._ranges(),
+            module_call_graph=[ModuleCallEntry("", call)],
+            example_inputs=(example, {}),
+            constants={k: v for k, v in old.constants.items() if k in targets},
+            verifiers=old.verifiers,
+        )
+        if not self._symbols.stale:
+            rebuilt.validate()
+        return Rebuilt(
+            rebuilt,
+            Inputs(example, {}),
+            Inputs(failing, {}),
+            stale=self._symbols.stale,
+            outputs=tuple(name for _, name in user),
+            passing=passing,
+            settled=self._settled if self._candidate.sizes else None,
+        )
+
+    def _passing(self) -> Inputs | None:
+        if self._program.passing is None:
+            return None
+        found = self._arguments(self._values.passing, self._program.passing)
+        return Inputs(found, {})
+
+    def _arguments(
+        self, value: Callable[[str], torch.Tensor], inputs: Inputs
+    ) -> tuple[torch.Tensor, ...]:
+        """Fetch what the inputs held in one of the original's runs."""
+        flat = flat_inputs(self._exported, inputs)
+        sizes = bind(self._exported, flat)
+        return tuple(self._fit(name, value(name), sizes) for name in self._fed)
+
+    def _fit(self, name: str, value: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+        """Lay a cut value out as the compiler was told.
+
+        Real strides may differ from the metadata (some operators' fake kernels
+        guess); with the value's own strides the candidate would have a bad
+        input, and fail for another reason than the original.
+        """
+        if self._nodes[name].op == "placeholder":
+            return value
+        fake = self._nodes[name].meta["val"]
+        stride = []
+        for step, own in zip(fake.stride(), value.stride(), strict=True):
+            said = evaluate(step, sizes)
+            stride.append(own if said is None else said)
+        differs = any(
+            a != b and size > 1
+            for a, b, size in zip(stride, value.stride(), value.shape, strict=True)
+        )
+        return restride(value, stride) if differs else value
+
+    def _ranges(self) -> dict[Any, Any]:
+        """Keep the ranges of the symbols that are still there."""
+        used: set[Any] = set()
+        for node in self._graph.nodes:
+            for value in pytree.tree_leaves(node.meta.get("val")):
+                if isinstance(value, torch.Tensor):
+                    used |= symbols_in([*value.shape, *value.stride()])
+                else:
+                    used |= symbols_in([value])
+        ranges = self._exported.range_constraints
+        return {s: r for s, r in ranges.items() if s in used}
+
+
+def _function(target: str) -> Any:
+    namespace, name, overload = target.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)

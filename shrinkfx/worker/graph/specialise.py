@@ -1,0 +1,110 @@
+"""Sizes that a candidate has settled: as numbers, as dims of their own, as ranges.
+
+Such a candidate is printed and exported again. So all there is to it is how its
+inputs are declared, and an example whose sizes fit the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Sizing
+from shrinkfx.worker.sizes.bindings import Sizes, sizes_of
+
+_LEAST = 2
+"""Export takes 0 and 1 in its example for sizes that are fixed."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What has been settled.
+
+    Attributes:
+        numbers: what the symbols are that are static.
+        ranges: the smallest and largest of sizes that have a range of their own, as
+            the program spells them.
+    """
+
+    numbers: Mapping[Any, sympy.Integer]
+    ranges: Mapping[str, tuple[int, int]]
+    _example: Mapping[Any, sympy.Integer]
+    _chosen: Mapping[str, int]
+
+    @classmethod
+    def of(cls, candidate: Candidate, example: Sizes) -> Settled:
+        """Take what a candidate has settled.
+
+        Args:
+            example: the sizes of the program's own example.
+        """
+        numbers, ranges, chosen = {}, {}, {}
+        known = candidate.skeleton.sizes
+        for symbol in {s for size in example for s in size.free_symbols}:
+            if candidate.sizes.get(str(symbol)) is Sizing.STATIC:
+                numbers[symbol] = sympy.Integer(known[str(symbol)].failing)
+        for size, how in candidate.sizes.items():
+            if how is not Sizing.STATIC:
+                passing, failing = known[size].passing, known[size].failing
+                high = max(passing, failing, _LEAST)
+                ranges[size] = min(passing, failing), high
+                # What the program passes on makes the shortest example.
+                chosen[size] = passing if passing >= _LEAST else high
+        symbols = {s: n for s, n in example.items() if isinstance(s, sympy.Symbol)}
+        narrow = {s: sympy.Integer(chosen[str(s)]) for s in symbols if str(s) in chosen}
+        return cls(numbers, ranges, {**symbols, **narrow, **numbers}, chosen)
+
+    @classmethod
+    def nothing(cls) -> Settled:
+        return cls({}, {}, {}, {})
+
+    def needed(self, value: torch.Tensor) -> list[torch.SymInt]:
+        """List the sizes of an input that have no range of their own."""
+        return [size for size in sizes_of(value) if str(size) not in self.ranges]
+
+    def is_static(self, size: int | torch.SymInt) -> bool:
+        """Tell whether a size is a number by now."""
+        if isinstance(size, int):
+            return True
+        return bool(size.node.expr.xreplace(self.numbers).is_number)
+
+    def example(
+        self, fake: torch.Tensor, values: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Choose a value for export: one of these if it fits, else any of that shape.
+
+        Args:
+            values: what the input is in other runs.
+        """
+        pairs = zip(fake.shape, values[-1].shape, strict=True)
+        shape = [self._number(size, own) for size, own in pairs]
+        fitting = (value for value in values if list(value.shape) == shape)
+        found = next(fitting, None)
+        return _zeros(shape, values[-1]) if found is None else found
+
+    def _number(self, size: int | torch.SymInt, own: int) -> int:
+        if isinstance(size, int):
+            return size
+        if str(size) in self._chosen:
+            return self._chosen[str(size)]
+        number = size.node.expr.xreplace(self._example)
+        return int(number) if number.is_number else own
+
+
+def _zeros(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """Make a tensor whose memory is laid out in the order of another's."""
+    strides = like.stride()
+    stride, step = [0] * len(shape), 1
+    outer_first = sorted(range(len(shape)), key=lambda dim: -strides[dim])
+    for dim in reversed(outer_first):
+        stride[dim] = step
+        step *= max(1, shape[dim])
+    made = torch.empty_strided(
+        tuple(shape), tuple(stride), dtype=like.dtype, device=like.device
+    )
+    return made.zero_()

@@ -1,0 +1,249 @@
+"""Sizes in a candidate: what they are read off, once half the program is gone.
+
+A symbol such as ``s0`` is bound by an input that has it as a dim. Where the last
+such input is cut away, a program input that has it is carried along; a size that
+nothing tells any more becomes the number that it was.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from shrinkfx.errors import ShrinkfxError
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role
+from shrinkfx.worker.eager.intermediates import Scalar, Values
+from shrinkfx.worker.graph.specialise import Settled
+from shrinkfx.worker.sizes.bindings import tells
+
+
+class CannotRebuild(ShrinkfxError):
+    """The candidate is no program that can be fed; its message says why."""
+
+
+class Symbols:
+    """The symbols of one candidate.
+
+    Attributes:
+        literals: numbers that stand for values that nothing tells any more.
+        stale: the metadata of the kept nodes is of another program now.
+
+    Args:
+        settled: what sizes are settled as; the symbols among them are numbers.
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        nodes: Mapping[str, fx.Node],
+        values: Values,
+        settled: Settled,
+    ) -> None:
+        self._candidate = candidate
+        self._nodes = nodes
+        self._values = values
+        self._binders: dict[sympy.Expr, tuple[fx.Node, int]] = {}
+        self.literals: dict[str, Scalar] = {}
+        self._settled = settled
+        self.stale = bool(candidate.sizes)
+
+    def bind(self, node: fx.Node) -> None:
+        """Take an input of the new graph as one to read sizes off."""
+        for dim, size in enumerate(_dims(node.meta["val"])):
+            if isinstance(size, sympy.Expr):
+                self._binders.setdefault(size, (node, dim))
+
+    def take_literal(self, name: str) -> bool:
+        """Take a number read off data as the number that it was."""
+        if self._candidate.skeleton.node(name).value is not None:
+            return False
+        number = self._values.scalar(name)
+        if number is not None:
+            self.literals[name] = number
+            self.stale = True
+        return number is not None
+
+    def carriers(self, inputs: Iterable[str]) -> list[str]:
+        """Choose program inputs that bring in the symbols nothing else binds.
+
+        A symbol that no input has as a size of its own gets a fresh one when the
+        program is exported again; a size computed from it becomes a literal.
+        """
+        bound: set[Any] = set(self._settled.numbers)
+        needed: set[Any] = set()
+        strides: set[Any] = set()
+        for name in inputs:
+            value = self._nodes[name].meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
+            bound |= set(_plain_dims(value)) - free_unbacked_symbols(value)
+            needed |= symbols_in(self._settled.needed(value))
+            if not self._candidate.sizes:  # else they are those of the example
+                strides |= symbols_in(value.stride())
+        for name in self._candidate.operators:
+            for size in self._sizes_of(name):
+                symbols = symbols_in([self._nodes[size].meta["val"]])
+                if self.is_within_reach(size):
+                    continue
+                if all(s in bound or self._find_carrier(s) for s in symbols):
+                    needed |= symbols
+                elif not self.take_literal(size):
+                    raise CannotRebuild(f"nothing tells the size {size}")
+        carriers: list[str] = []
+        for symbol in sorted((needed | strides) - bound, key=str):
+            carrier = self._find_carrier(symbol)
+            self.stale |= carrier is None and symbol in needed
+            if carrier and carrier not in [*carriers, *inputs]:
+                carriers.append(carrier)
+        return carriers
+
+    def is_computed(self, name: str) -> bool:
+        """Tell whether an input has a size that its symbol can't be read off.
+
+        A call checks such a size only if an input before it told the symbol.
+        """
+        value = self._nodes[name].meta["val"]
+        sizes = _dims(value) if isinstance(value, torch.Tensor) else []
+        return any(
+            not any(tells(size, symbol) for symbol in size.free_symbols)
+            for size in sizes
+            if isinstance(size, sympy.Expr)
+        )
+
+    def _find_carrier(self, symbol: sympy.Symbol) -> str | None:
+        """Find the program input that has the symbol as a dim, or is the symbol.
+
+        At worst one has ``2*s0 + 1``, from which ``s0`` is computed.
+        """
+        given = [n for n in self._nodes.values() if n.op == "placeholder"]
+        values: dict[str, Any] = {n.name: n.meta.get("val") for n in given}
+        inputs = self._candidate.skeleton.inputs
+        for name in inputs:
+            if symbol in _plain_dims(values[name]):
+                return name
+        for name, value in values.items():
+            if isinstance(value, torch.SymInt) and value.node.expr == symbol:
+                return name
+        for name in inputs:
+            if any(tells(size, symbol) for size in _dims(values[name])):
+                return name
+        return None
+
+    def carrying(self, size: torch.SymInt) -> torch.Tensor:
+        """Describe a tensor that has a number given from outside as its dim."""
+        values = (n.meta.get("val") for n in self._nodes.values())
+        mode = next(v.fake_mode for v in values if isinstance(v, FakeTensor))
+        with mode:
+            return torch.empty(size, dtype=torch.bool)
+
+    def _sizes_of(self, name: str) -> list[str]:
+        skeleton = self._candidate.skeleton
+        return [
+            v
+            for v in self._candidate.operands(name)
+            if skeleton.node(v).role is Role.SIZE
+        ]
+
+    def is_within_reach(self, size: str) -> bool:
+        """Tell whether a size can be read off kept values and feeds."""
+        skeleton = self._candidate.skeleton
+        operands = skeleton.node(size).operands
+        for name in operands:
+            if skeleton.node(name).role is Role.SIZE:
+                if not self.is_within_reach(name):
+                    return False
+            elif (
+                skeleton.producer(name) not in self._candidate.keep
+                and name not in self._candidate.feeds
+                and name not in self.literals
+            ):
+                return False
+        return bool(operands)
+
+    def is_arithmetic(self, size: str) -> bool:
+        """Tell whether a size is computed from other sizes, not read off a value."""
+        skeleton = self._candidate.skeleton
+        operands = skeleton.node(size).operands
+        return bool(operands) and all(
+            skeleton.node(name).role is Role.SIZE for name in operands
+        )
+
+    def compute(self, graph: fx.Graph, expression: sympy.Expr) -> fx.Node | int:
+        """Write the operators that compute a size from the inputs' dims."""
+        expression = expression.xreplace(self._settled.numbers)
+        if expression.is_Integer:
+            return int(expression)
+        if expression in self._binders:
+            node, dim = self._binders[expression]
+            size = torch.ops.aten.sym_size.int
+            return _call(graph, size, node, dim, value=node.meta["val"].shape[dim])
+        if isinstance(expression, sympy.Symbol):
+            return self._solve(graph, expression)
+        function = _ARITHMETIC.get(type(expression).__name__)
+        if function is None:
+            raise CannotRebuild(f"a size of the form {expression} cannot be computed")
+        result, *rest = [self.compute(graph, part) for part in expression.args]
+        for part in rest:
+            value = function(_val(result), _val(part))
+            result = _call(graph, function, result, part, value=value)
+        return result
+
+    def _solve(self, graph: fx.Graph, symbol: sympy.Symbol) -> fx.Node:
+        """Compute a symbol from a size such as ``2*s0 + 1``."""
+        for size in self._binders:
+            if tells(size, symbol):
+                factor, offset = int(size.diff(symbol)), int(size.subs(symbol, 0))
+                whole = self.compute(graph, size)
+                value = _val(whole) - offset
+                part = _call(graph, operator.sub, whole, offset, value=value)
+                value = value // factor
+                return _call(graph, operator.floordiv, part, factor, value=value)
+        raise CannotRebuild(f"no input has the size {symbol}")
+
+
+def _call(graph: fx.Graph, function: Any, *args: Any, value: Any) -> fx.Node:
+    node = graph.call_function(function, args)
+    node.meta["val"] = value
+    return node
+
+
+_ARITHMETIC = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Pow": operator.pow,
+    "PowByNatural": operator.pow,
+    "Max": torch.sym_max,
+    "Min": torch.sym_min,
+}
+
+
+def _val(part: fx.Node | int) -> Any:
+    return part.meta["val"] if isinstance(part, fx.Node) else part
+
+
+def _dims(value: torch.Tensor) -> list[Any]:
+    return [s.node.expr if isinstance(s, torch.SymInt) else s for s in value.shape]
+
+
+def _plain_dims(value: torch.Tensor) -> list[sympy.Symbol]:
+    return [s for s in _dims(value) if isinstance(s, sympy.Symbol)]
+
+
+def symbols_in(sizes: Iterable[Any]) -> set[Any]:
+    found: set[Any] = set()
+    for size in sizes:
+        if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            found |= size.node.expr.free_symbols
+    return found

@@ -1,0 +1,1 @@
+"""Generated CUDA kernels, run on CPU tensors under bounds checks."""

@@ -1,0 +1,1 @@
+"""CUDA code as Inductor generates it, where there is no GPU."""

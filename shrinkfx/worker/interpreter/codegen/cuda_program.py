@@ -1,0 +1,173 @@
+"""A program for the CPU as the program for a GPU that Inductor is to see.
+
+It is a copy: the given program stays what it was. All its tensors are fake, so
+no memory of a device is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+from torch.utils import _pytree as pytree
+
+from shrinkfx.worker.interpreter.codegen.fake_cuda import DEVICE, remember
+
+_ATEN = torch.ops.aten
+_WRITTEN_BACK = frozenset(
+    {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION}
+    | {k for k in OutputKind if k.name == "PARAMETER_MUTATION"}
+)
+
+
+def on_cuda(exported: ExportedProgram) -> ExportedProgram:
+    """Copy a program to the device, with FakeTensors for all its tensors."""
+    root = copy.deepcopy(exported.graph_module)
+    signature = copy.deepcopy(exported.graph_signature)
+    for old, new in zip(exported.graph.nodes, root.graph.nodes, strict=True):
+        if old.name != new.name:  # a copy may not have a builtin's name: input
+            signature.replace_all_uses(old.name, new.name)
+    convert = _Converter(exported)
+    for module in root.modules():
+        if isinstance(module, fx.GraphModule):
+            _move(module, convert)
+    example = exported.example_inputs
+    return ExportedProgram(
+        root=root,
+        graph=root.graph,
+        graph_signature=signature,
+        state_dict={k: convert(v) for k, v in exported.state_dict.items()},
+        range_constraints=copy.copy(exported.range_constraints),
+        module_call_graph=list(exported.module_call_graph),
+        example_inputs=example and pytree.tree_map(convert, example),
+        constants={k: convert(v) for k, v in exported.constants.items()},
+        verifiers=exported.verifiers,
+    )
+
+
+class _Converter:
+    """Makes FakeTensors of one mode; equal tensors (tied weights) stay one."""
+
+    def __init__(self, exported: ExportedProgram) -> None:
+        from torch._subclasses import FakeTensorMode
+
+        values = (node.meta.get("val") for node in exported.graph.nodes)
+        modes = (getattr(value, "fake_mode", None) for value in values)
+        mode = next((m for m in modes if m is not None), None)
+        self._mode: Any = mode or FakeTensorMode()
+        self._made: dict[int, torch.Tensor] = {}
+        self._kept: list[torch.Tensor] = []
+
+    def __call__(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in self._made:
+            self._kept.append(value)  # else its id could be another's
+            self._made[id(value)] = self._fake(value)
+        return self._made[id(value)]
+
+    def _fake(self, value: torch.Tensor) -> torch.Tensor:
+        with self._mode:
+            made = torch.empty_strided(
+                value.size(), value.stride(), dtype=value.dtype, device=DEVICE
+            )
+        if isinstance(value, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, requires_grad=value.requires_grad)
+        if not isinstance(value, FakeTensor):
+            remember(made, value)
+        return made
+
+
+def _move(module: fx.GraphModule, convert: Callable[[Any], Any]) -> None:
+    """Rewrite one graph for the device, in place."""
+    for node in list(module.graph.nodes):
+        if node.target is _ATEN._assert_tensor_metadata.default:
+            module.graph.erase_node(node)  # it asserts the device, among others
+            continue
+        if node.target is _ATEN.view.default:
+            # A CPU's strides may allow views that a GPU's do not.
+            node.target = _ATEN.reshape.default
+        if "device" in node.kwargs:
+            node.kwargs = {**node.kwargs, "device": DEVICE}
+        node.args = pytree.tree_map(_moved, node.args)
+        if "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(convert, node.meta["val"])
+    for name, value in list(vars(module).items()) + list(module._buffers.items()):
+        if isinstance(value, torch.Tensor):
+            setattr(module, name, convert(value))
+    module.recompile()
+
+
+def _moved(argument: Any) -> Any:
+    return DEVICE if isinstance(argument, torch.device) else argument
+
+
+def lifted(exported: ExportedProgram) -> fx.GraphModule:
+    """Take the graph whose inputs are weights, buffers, constants and inputs.
+
+    What the program writes into buffers and inputs is written back inside, as in
+    the graph that AOTInductor lowers; the signature's other outputs are gone.
+    """
+    module: fx.GraphModule = exported.graph_module
+    signature = exported.graph_signature
+    graph = module.graph
+    placeholders = {n.name: n for n in graph.nodes if n.op == "placeholder"}
+    by_target = {
+        spec.target: placeholders[spec.arg.name]
+        for spec in signature.input_specs
+        if spec.target and hasattr(spec.arg, "name")
+    }
+    (output,) = graph.find_nodes(op="output")
+    kept = []
+    with graph.inserting_before(output):
+        for spec, value in zip(signature.output_specs, output.args[0], strict=True):
+            if spec.kind in _WRITTEN_BACK:
+                into = by_target.get(spec.target) or placeholders[str(spec.target)]
+                graph.call_function(_ATEN.copy_.default, (into, value))
+            elif spec.kind is OutputKind.USER_OUTPUT:
+                kept.append(value)
+    output.args = (tuple(kept),)
+    module.recompile()
+    return module
+
+
+@contextlib.contextmanager
+def fakes_on_device() -> Iterator[None]:
+    """Run fake kernels of custom operators under their first tensor's device.
+
+    One written as ``torch.empty(n)`` would put its result on the CPU.
+    """
+    from torch._library import simple_registry
+    from torch._library.utils import Kernel
+
+    entries = list(simple_registry.singleton._data.values())
+    holders = [e.fake_impl for e in entries if e.fake_impl.kernel is not None]
+    for holder in holders:
+        fake = holder.kernel
+        holder.kernels.append(Kernel(_OnDevice(fake.func), fake.source))
+    try:
+        yield
+    finally:
+        for holder in holders:
+            holder.kernels.pop()
+
+
+class _OnDevice:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = pytree.tree_leaves((args, kwargs))
+        tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        first = next(tensors, None)
+        if first is None:
+            return self._function(*args, **kwargs)
+        with torch.device(first.device):
+            return self._function(*args, **kwargs)

@@ -1,0 +1,237 @@
+"""The CUDA code that Inductor and AOTInductor generate for a program, as text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import torch
+import torch._inductor
+from torch.export import ExportedProgram
+
+from shrinkfx.worker.interpreter.codegen.cuda_program import (
+    fakes_on_device,
+    lifted,
+    on_cuda,
+)
+from shrinkfx.worker.interpreter.codegen.fake_cuda import (
+    NO_VALUE,
+    fake_cuda,
+    known_settings,
+)
+from shrinkfx.worker.interpreter.findings import Unsupported
+
+T = TypeVar("T")
+
+_OPTIONS: dict[str, Any] = {
+    "size_asserts": True,  # they become the contract probe
+    "alignment_asserts": False,
+    "nan_asserts": False,
+    "allow_buffer_reuse": False,  # a buffer in another's place hides an overrun
+}
+_AOTI_OPTIONS: dict[str, Any] = {
+    "aot_inductor.package_constants_in_so": False,
+    "aot_inductor.package_cpp_only": True,
+}
+_AOTI_COMPILE = torch._inductor.aoti_compile_and_package
+"""The real one: a repro is run with another in its place (``script.py``)."""
+
+_NEEDS_DECOMPOSITION = (
+    "_thnn_fused",
+    "arguments from the 'CUDA' backend",
+    "Found no NVIDIA driver",
+)
+"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace."""
+
+
+_NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
+
+
+@dataclass(frozen=True)
+class TuningBlock:
+    """What AOTInductor runs while it compiles, to choose launch configurations.
+
+    Attributes:
+        definitions: the kernels, as AOTInductor compiles them.
+        calls: launches on arguments that Inductor makes up from size hints.
+    """
+
+    definitions: str
+    calls: str
+
+
+COMPILED = "\nasync_compile.wait(globals())\ndel async_compile\n"
+"""What makes kernels of their definitions."""
+
+
+class NoCode(Exception):
+    """Inductor ended without having generated what was asked for."""
+
+
+class _Done(BaseException):
+    """The code is there: what would follow needs a device or a compiler.
+
+    Not an Exception, so that nobody in between takes it for a failure.
+    """
+
+
+def wrapper_source(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any]
+) -> str:
+    """Generate Inductor's Python wrapper, with its kernels, for a program."""
+    return _with_retry(exported, lambda e: _wrapper_source(e, arch, options))
+
+
+def tuning_block(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
+) -> TuningBlock | None:
+    """Generate the block that AOTInductor runs while it compiles; None: no kernel."""
+    found: list[TuningBlock] = []
+
+    def keep(wrapper: Any) -> None:
+        definitions = wrapper.kernel_autotune_defs.getvalue()
+        found.append(TuningBlock(definitions, wrapper.kernel_autotune_calls.getvalue()))
+
+    _with_retry(exported, lambda e: _run_aoti(e, arch, options, folder, keep))
+    return found[0] if found and ".run(" in found[0].calls else None
+
+
+def compile_kernels(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
+) -> None:
+    """Compile AOTInductor's kernels with Triton and ptxas, for each configuration.
+
+    What that raises is wrapped as AOTInductor does.
+    """
+    _with_retry(
+        exported, lambda e: _run_aoti(e, arch, options, folder, _compile_kernels)
+    )
+
+
+def _compile_kernels(wrapper: Any) -> None:
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    scope: dict[str, Any] = {}
+    try:
+        exec(wrapper.kernel_autotune_defs.getvalue() + COMPILED, scope)
+        for kernel in scope.values():
+            if isinstance(kernel, CachingAutotuner) and not kernel.launchers:
+                kernel.precompile()
+    except Exception as error:
+        text = f"Failed to run autotuning code block: {error}"
+        raise RuntimeError(text) from error
+
+
+def _with_retry(
+    exported: ExportedProgram, generate: Callable[[ExportedProgram], T]
+) -> T:
+    """Generate code, from plainer operators if the program's need a GPU to trace.
+
+    Raises:
+        Unsupported: those need one as well.
+    """
+    try:
+        return generate(exported)
+    except Exception as error:
+        if not any(word in str(error) for word in _NEEDS_DECOMPOSITION):
+            _tell_ours(error)
+            raise
+    try:
+        return generate(exported.run_decompositions())
+    except Exception as error:
+        _tell_ours(error)
+        raise
+
+
+def _tell_ours(error: Exception) -> None:
+    """Tell failures that are ours from those of the program.
+
+    Raises:
+        Unsupported: it is for lack of a GPU.
+    """
+    if any(word in str(error) for word in (*_NEEDS_DECOMPOSITION, *_NEEDS_VALUES)):
+        first = str(error).strip().splitlines()[0]
+        reason = f"code generation needs a GPU: {first[:200]}"
+        raise Unsupported(reason) from error
+
+
+def _wrapper_source(
+    exported: ExportedProgram, arch: str, options: Mapping[str, Any]
+) -> str:
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.graph import GraphLowering
+
+    found: list[str] = []
+
+    def keep(code: str) -> None:
+        found.append(code)
+        raise _Done
+
+    module = lifted(on_cuda(exported))
+    fakes = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
+    saving = mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep))
+    with (
+        fake_cuda(arch),
+        fakes_on_device(),
+        saving,
+        torch.no_grad(),
+        config.patch(_settings(options)),
+        contextlib.suppress(_Done),
+    ):
+        compile_fx(module, fakes)
+    if found:
+        return found[0]
+    raise NoCode("Inductor has generated no wrapper")
+
+
+def _run_aoti(
+    exported: ExportedProgram,
+    arch: str,
+    options: Mapping[str, Any],
+    folder: Path,
+    at_block: Callable[[Any], None],
+) -> None:
+    """Run AOTInductor up to its own benchmark, and call ``at_block`` in its place."""
+    from torch._inductor.codecache import AotCodeCompiler
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+    def instead(self: Any) -> None:
+        at_block(self)
+        raise _Done
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise _Done
+
+    keeping = mock.patch.object(
+        PythonWrapperCodegen, "generate_and_run_autotune_block", instead
+    )
+    stopping = mock.patch.object(AotCodeCompiler, "compile", stop)
+    with (
+        fake_cuda(arch),
+        fakes_on_device(),
+        keeping,
+        stopping,
+        torch.no_grad(),
+        contextlib.suppress(_Done),
+    ):
+        _AOTI_COMPILE(
+            on_cuda(exported),
+            package_path=str(folder / "never.pt2"),
+            inductor_configs={**_settings(options), **_AOTI_OPTIONS},
+        )
+
+
+def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what generation needs above what the user has chosen."""
+    return {**options, **known_settings(), **_OPTIONS}
+
+
+def overridden(options: Mapping[str, Any]) -> list[str]:
+    """List the user's options that are not as chosen while code is generated here."""
+    used = _settings(options)
+    return sorted(name for name, value in options.items() if used[name] != value)

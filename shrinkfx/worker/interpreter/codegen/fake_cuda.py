@@ -1,0 +1,210 @@
+"""Have Inductor and AOTInductor generate CUDA code where there is no GPU.
+
+Each patch is of something that PyTorch 2.11 or 2.13 (Triton 3.6 or 3.7) asks a
+device for. What a version does not have is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._inductor
+
+from shrinkfx.worker.interpreter.codegen.cuda_device import (
+    DEFAULT_ARCHITECTURE,
+    TritonDriver,
+    properties,
+)
+from shrinkfx.worker.interpreter.codegen.cuda_guard import register_guard
+
+DEVICE = torch.device("cuda", 0)
+
+CONFIG: dict[str, Any] = {
+    "compile_threads": 1,
+    "fx_graph_cache": False,
+    "joint_graph_constant_folding": False,  # runs on the device
+    "max_autotune": False,
+    "shape_padding": False,  # benchmarks real tensors
+    "use_static_cuda_launcher": False,  # 2.11
+    "use_static_triton_launcher": False,  # 2.13
+}
+"""Inductor's settings under which it generates code and touches no device."""
+
+
+@contextlib.contextmanager
+def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
+    """Let Inductor believe in a GPU of this architecture; undone on exit.
+
+    Raises:
+        ValueError: no such architecture is known.
+        NoGuard: torch has no CUDA device guard, and none could be built.
+    """
+    device = properties(arch)
+    with contextlib.ExitStack() as stack:
+        patch = functools.partial(_patch, stack)
+        _answer_for_torch(patch, device, arch)
+        _drive_triton(stack, patch, device)
+        _forget_answers(stack)
+        _keep_tensors_fake(patch)
+        stack.enter_context(torch._inductor.config.patch(known_settings()))
+        yield
+
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    create = not hasattr(owner, name)
+    stack.enter_context(mock.patch.object(owner, name, value, create=create))
+
+
+def _answer_for_torch(patch: Patch, device: SimpleNamespace, arch: str) -> None:
+    """Answer what ``torch.cuda`` and Dynamo's device interface are asked."""
+    from torch._dynamo.device_interface import CudaInterface
+
+    memory = (device.total_memory, device.total_memory)
+    answers: dict[str, Callable[..., Any]] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda _: None,
+        "synchronize": lambda _=None: None,
+        "get_device_properties": lambda _=None: device,
+        "get_device_name": lambda _=None: device.name,
+        "get_device_capability": lambda _=None: (device.major, device.minor),
+        "_exchange_device": lambda _: 0,
+        "_maybe_exchange_device": lambda _: 0,
+        "is_bf16_supported": lambda *_, **__: True,
+        "_lazy_init": lambda: None,
+        "is_initialized": lambda: False,
+        "get_arch_list": lambda: [arch],
+        "mem_get_info": lambda _=None: memory,
+        "get_rng_state": lambda _=None: torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": lambda *_: None,
+    }
+    for name, answer in answers.items():
+        patch(torch.cuda, name, answer)
+        public = name.lstrip("_") if "exchange" in name else name
+        if public in CudaInterface.__dict__:
+            patch(CudaInterface, public, staticmethod(answer))
+    patch(CudaInterface, "get_raw_stream", staticmethod(lambda _=0: 0))
+    worker = CudaInterface.Worker
+    patch(worker, "get_device_properties", staticmethod(lambda _=None: device))
+    patch(worker, "current_device", staticmethod(lambda: 0))
+    patch(torch._C, "_cuda_getCurrentRawStream", lambda _=0: 0)
+    if torch.version.cuda is None:
+        _build_as_with_cuda(patch)
+
+
+def _build_as_with_cuda(patch: Patch) -> None:
+    from torch.utils import cpp_extension
+
+    register_guard()
+    patch(torch.version, "cuda", "13.0")
+    if cpp_extension.CUDA_HOME is None:
+        home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+        patch(cpp_extension, "CUDA_HOME", home)
+
+
+def _drive_triton(
+    stack: contextlib.ExitStack, patch: Patch, device: SimpleNamespace
+) -> None:
+    from torch._inductor.runtime import triton_helpers
+    from triton.runtime import driver
+
+    before = getattr(driver, "_active", None)
+    driver.set_active(TritonDriver(device))
+    stack.callback(setattr, driver, "_active", before)
+    patch(triton_helpers, "set_driver_to_gpu", lambda: None)
+
+
+_ASK_THE_DEVICE = (
+    "torch.utils._triton",
+    "torch._inductor.utils",
+    "torch._inductor.kernel.mm",
+    "torch._inductor.codegen.cuda.cuda_env",
+)
+"""Modules whose functions remember what a device has answered."""
+
+
+def _forget_answers(stack: contextlib.ExitStack) -> None:
+    """Drop what was cached about devices, now and when this is over."""
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    cached: list[Any] = [DeviceProperties.create]
+    for name in _ASK_THE_DEVICE:
+        with contextlib.suppress(ImportError):
+            cached += vars(importlib.import_module(name)).values()
+    for function in cached:
+        if clear := getattr(function, "cache_clear", None):
+            clear()
+            stack.callback(clear)
+
+
+def _keep_tensors_fake(patch: Patch) -> None:
+    """Keep what handles FakeTensors on CUDA away from CUDA and from memory."""
+    import torch._inductor.graph
+    import torch._inductor.utils
+    from torch._subclasses import fake_tensor
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    patch(FakeTensorMode, "avoid_device_init", property(lambda _: True))
+    if hasattr(fake_tensor, "init_gpu_context"):
+        patch(fake_tensor, "init_gpu_context", lambda _: None)
+    original = torch._inductor.utils.is_same_tensor
+
+    def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+        if isinstance(one, FakeTensor) or isinstance(other, FakeTensor):
+            return one is other
+        return bool(original(one, other))
+
+    for module in (torch._inductor.utils, torch._inductor.graph):
+        patch(module, "is_same_tensor", is_same)
+    # AOTInductor writes constants of up to eight elements into its code.
+    for name in ("tolist", "item"):
+        patch(FakeTensor, name, _with_values(getattr(FakeTensor, name), name))
+
+
+def remember(fake: torch.Tensor, real: torch.Tensor) -> None:
+    """Keep what a small constant holds, for the code that has its value in it."""
+    if real.numel() <= _INLINED:
+        setattr(fake, _REAL, real.detach().cpu())
+
+
+def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    """Give a constant's values where no symbol can stand for them.
+
+    That is where Inductor writes them into code, with dispatch to FakeTensors off:
+    the method itself would turn to the device.
+    """
+
+    def called(fake: Any) -> Any:
+        if not torch._C._dispatch_tls_is_dispatch_key_excluded(_PYTHON):
+            return method(fake)  # while tracing: what a program reads off data
+        real = getattr(fake, _REAL, None)
+        if real is None:
+            raise NotImplementedError(NO_VALUE)
+        return getattr(real, name)()
+
+    return called
+
+
+_PYTHON = torch._C.DispatchKey.Python
+NO_VALUE = "a FakeTensor is asked for its value"
+_INLINED = 8
+_REAL = "_value_on_cpu"
+
+
+def known_settings() -> dict[str, Any]:
+    """Take those of ``CONFIG`` that this version of Inductor has."""
+    from torch._inductor import config
+
+    return {k: v for k, v in CONFIG.items() if hasattr(config, k)}

@@ -1,0 +1,1 @@
+"""What Triton's own interpreter lacks, or does otherwise than a GPU."""

@@ -1,0 +1,212 @@
+"""Launch a Triton kernel on CPU tensors, program by program, under checks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shrinkfx.worker.interpreter.emulation.grids import Place, every, places
+from shrinkfx.worker.interpreter.findings import Fault, Report, Unsupported
+from shrinkfx.worker.interpreter.memory_checks.bounds import (
+    CHECKER,
+    Argument,
+    Launch,
+    tag,
+)
+from shrinkfx.worker.interpreter.memory_checks.partial import unsupported
+
+_INTEGERS = {
+    f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
+}
+
+
+def launch(
+    kernel: Any,
+    grid: Any,
+    arguments: Mapping[str, Any],
+    *,
+    name: str = "",
+    signature: Mapping[str, str] | None = None,
+    aligned: Sequence[str] = (),
+) -> None:
+    """Run a kernel, a ``triton.runtime.interpreter.InterpretedFunction``.
+
+    Args:
+        grid: up to three numbers, or a function of the arguments that gives them.
+        arguments: all that it takes, constants too, by name.
+        signature: the declared types; without them integers have the type that
+            their value needs, as Triton chooses it.
+        aligned: the parameters that are declared to be divisible by 16.
+
+    Raises:
+        Report: a fault was found; the program that showed it has ended.
+        Unsupported: Triton's interpreter cannot run the kernel.
+    """
+    from triton.runtime import interpreter
+
+    function = kernel.rewrite()
+    constants = _constants(kernel.fn, signature or {})
+    known = _known(kernel.fn, arguments)
+    for hook in kernel.pre_run_hooks:
+        hook(**known)
+    name = name or kernel.fn.__name__
+    tensors = {k: v for k, v in known.items() if isinstance(v, torch.Tensor)}
+    pointers = {
+        k: Argument.of(k, CHECKER.roles.of(v) or "memory of an operator", v)
+        for k, v in tensors.items()
+    }
+    outer = CHECKER.launch
+    # One that Inductor does not know is launched by an operator of the user's.
+    operators = tuple(CHECKER.operators.get(name, (f"user kernel {name}",)))
+    running = Launch(name, operators, tuple(pointers.values()))
+    CHECKER.launch = running
+    try:
+        _check_alignment(known, aligned)
+        converted = {
+            k: v if k in constants else _converted(k, v, signature or {}, pointers)
+            for k, v in known.items()
+        }
+        size = _size(grid, known)
+        interpreter.interpreter_builder.set_grid_dim(*size)
+        blocks = [v for k, v in known.items() if k in constants and _steps(v)]
+        takes_partial = tensors in CHECKER.partial
+        try:
+            sampled = _run(function, converted, size, blocks)
+        except Report as report:
+            if takes_partial:
+                raise unsupported(name) from report
+            raise
+        if sampled or takes_partial:
+            CHECKER.partial.add([tensors[argument] for argument in running.written])
+    finally:
+        CHECKER.launch = outer
+
+
+def _run(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    grid: Place,
+    blocks: Sequence[int],
+) -> bool:
+    """Run the programs of a grid; of a large one some, which is what it returns."""
+    import numpy as np
+    from triton.runtime.interpreter import interpreter_builder
+
+    assert CHECKER.launch is not None
+    name = CHECKER.launch.kernel
+    if CHECKER.probe is None:  # eager, whose results are taken as they are
+        chosen, some = every(grid), ""
+    else:
+        chosen, some = places(grid, blocks)
+    if some:
+        CHECKER.sampled.append(f"{name}: {some}")
+    with np.errstate(all="ignore"):
+        for place in chosen:
+            interpreter_builder.set_grid_idx(*place)
+            try:
+                function(**arguments)
+            except (Report, Unsupported):
+                raise
+            except Exception as error:
+                raise _why(error, name) from error
+            if CHECKER.probe and CHECKER.findings:
+                raise Report(CHECKER.findings)
+    return bool(some)
+
+
+def _why(error: BaseException, name: str) -> Exception:
+    """Find what an interpreter's error wraps, one within the other."""
+    innermost = error
+    while innermost.__cause__ is not None:
+        innermost = innermost.__cause__
+    if isinstance(innermost, (Report, Unsupported)):
+        return innermost
+    text = str(innermost) or type(innermost).__name__
+    return Unsupported(f"{name}: Triton's interpreter: {text[:300]}")
+
+
+def _constants(function: Any, signature: Mapping[str, str]) -> set[str]:
+    annotated = {
+        name
+        for name, annotation in function.__annotations__.items()
+        if "constexpr" in str(getattr(annotation, "__name__", annotation))
+    }
+    return annotated | {name for name, kind in signature.items() if kind == "constexpr"}
+
+
+def _known(function: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in defaults, and leave out options of a launch such as ``num_warps``."""
+    signature = inspect.signature(function)
+    given = {k: v for k, v in arguments.items() if k in signature.parameters}
+    bound = signature.bind(**given)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _check_alignment(known: Mapping[str, Any], aligned: Sequence[str]) -> None:
+    for name in aligned:
+        value = known.get(name)
+        if isinstance(value, torch.Tensor) and value.numel():
+            number, what, role = value.data_ptr(), "bytes past", CHECKER.roles.of(value)
+            number %= 16
+        elif isinstance(value, int):
+            number, what, role = value % 16, "past", "a size"
+        else:
+            continue
+        if number:
+            text = f"declared divisible by 16, is {number} {what}"
+            CHECKER.report(
+                Fault.MISALIGNED, argument=name, role=role or "memory", message=text
+            )
+    if CHECKER.probe and CHECKER.findings:
+        raise Report(CHECKER.findings)
+
+
+def _converted(
+    name: str,
+    value: Any,
+    signature: Mapping[str, str],
+    pointers: Mapping[str, Argument],
+) -> Any:
+    """Make the interpreter's value of an argument, of the declared type."""
+    from triton.runtime import interpreter
+
+    declared = signature.get(name, "")
+    if type(value) is int and declared in _INTEGERS:
+        return _integer(value, declared)
+    if type(value) is bool and declared == "i1":
+        value = int(value)
+    made = interpreter._implicit_cvt(value)
+    if name in pointers:
+        tag(made.handle, pointers[name])
+    return made
+
+
+def _integer(value: int, declared: str) -> Any:
+    """Cut an integer down to the declared type, as hardware does."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    bits, is_signed = _INTEGERS[declared]
+    value &= (1 << bits) - 1
+    if is_signed and value >> (bits - 1):
+        value -= 1 << bits
+    number = "int" if is_signed else "uint"
+    kind = getattr(tl, f"{number}{bits}")
+    data = np.array([value], dtype=getattr(np, f"{number}{bits}"))
+    return tl.tensor(TensorHandle(data, kind), kind)
+
+
+def _size(grid: Any, known: Mapping[str, Any]) -> Place:
+    numbers = grid(dict(known)) if callable(grid) else grid
+    numbers = tuple(numbers) if isinstance(numbers, Sequence) else (numbers,)
+    x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]
+    return x, y, z
+
+
+def _steps(value: Any) -> bool:
+    return type(value) is int and value > 1

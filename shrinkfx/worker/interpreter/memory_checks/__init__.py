@@ -1,0 +1,1 @@
+"""What a kernel may touch, and what it does touch."""

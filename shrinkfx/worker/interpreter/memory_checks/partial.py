@@ -1,0 +1,71 @@
+"""Memory that only some programs of a large grid have written.
+
+The rest of it holds what no program would: an index read there leads anywhere. So what
+is found in a kernel that takes such memory, or what was computed from it, is no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from shrinkfx.worker.interpreter.findings import Unsupported
+
+
+class Partial:
+    """The storages that are not written in full, or made of such."""
+
+    def __init__(self) -> None:
+        # Kept: freed, their addresses could be another's.
+        self._kept: dict[int, torch.UntypedStorage] = {}
+
+    def __contains__(self, values: Any) -> bool:
+        return any(s.data_ptr() in self._kept for s in _storages(values))
+
+    def add(self, values: Any) -> None:
+        self._kept |= {s.data_ptr(): s for s in _storages(values)}
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+
+def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
+    tensors = (v for v in tree_leaves(values) if isinstance(v, torch.Tensor))
+    return [t.untyped_storage() for t in tensors if t.numel()]
+
+
+class Spreading(TorchDispatchMode):
+    """Follow partial memory through the operators that a program calls."""
+
+    def __init__(self, partial: Partial) -> None:
+        super().__init__()
+        self._partial = partial
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if (args, kwargs) not in self._partial:
+            return func(*args, **kwargs)
+        try:
+            made = func(*args, **kwargs)
+        except Exception as error:
+            raise Unsupported(f"{func} takes {_LEFT}") from error
+        self._partial.add(made)
+        return made
+
+
+_LEFT = "what a large grid, of which only some programs ran, has left unwritten"
+
+
+def unsupported(kernel: str) -> Unsupported:
+    """Say why what a kernel does cannot be judged."""
+    return Unsupported(f"{kernel} takes {_LEFT}")

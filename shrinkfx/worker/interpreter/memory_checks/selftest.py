@@ -1,0 +1,50 @@
+"""Kernels whose faults are known: if the checks miss one, nothing they say counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from shrinkfx.worker.interpreter.findings import Fault, Probe, Report, Unsupported
+from shrinkfx.worker.interpreter.memory_checks.arena import allocate
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+
+_COUNT, _BLOCK = 10, 8
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _double(x: Any, y: Any, count: Any, block: tl.constexpr) -> Any:
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    tl.device_assert(i < 2 * block, "far out")
+    mask = (i < count) and not i < 0
+    tl.store(y + i, 2 * tl.load(x + i, mask), mask)
+
+
+def check_the_checks() -> None:
+    """Run one kernel rightly, with a bound too high, and on too large a grid.
+
+    Raises:
+        Unsupported: a fault was missed, or one was seen where there is none.
+    """
+    seen = [_found(2, _COUNT), _found(2, _COUNT + 1), _found(3, _COUNT)]
+    wanted = [[], [(Fault.LOAD, 1), (Fault.STORE, 1)], [(Fault.ASSERT, _BLOCK)]]
+    if seen != wanted:
+        raise Unsupported(f"the self-test has seen {seen} and not {wanted}")
+
+
+def _found(programs: int, count: int) -> list[tuple[Fault, int]]:
+    x = torch.arange(_COUNT, dtype=torch.float32)
+    y = allocate((_COUNT,), (1,), torch.float32)
+    CHECKER.start(Probe.REAL)
+    try:
+        _double[(programs,)](x, y, count, _BLOCK)
+    except Report as report:
+        return [(f.fault, f.lanes) for f in report.findings]
+    finally:
+        CHECKER.stop()
+    if not torch.equal(y, 2 * x):
+        raise Unsupported("the self-test's kernel has computed something else")
+    return []

@@ -1,0 +1,90 @@
+"""Run a repro for CUDA where there is none: its kernels on the interpreter.
+
+The script stays as it is but for the word cuda. What it calls to compile and load is
+replaced; it must compile before it runs eager where that takes a user's kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tokenize
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.interpreter.switch_on import self_test
+from shrinkfx.worker.loading import devices
+
+
+def stand_in_for_cuda(script: Path, setup: Setup, probe: Probe) -> None:
+    """Prepare this process and the file at ``script`` for running it."""
+    with contextlib.suppress(ImportError):  # of Triton, which may not be needed
+        self_test()
+    script.write_text(on_cpu(script.read_text()))
+    # Once the bug is fixed a repro goes on to its end, whatever was asked.
+    runs = Probe.CONTRACT if probe is Probe.CONTRACT else Probe.REAL
+    packages: dict[str, interpreter.Code] = {}
+
+    def compile_and_package(
+        exported: ExportedProgram,
+        *,
+        package_path: str | None = None,
+        inductor_configs: Mapping[str, Any] | None = None,
+    ) -> str:
+        path = package_path or f"model-{len(packages)}.pt2"
+        code = interpreter.generate(
+            exported,
+            {probe, runs},
+            folder=script.parent / "interpreter",
+            arch=setup.arch,
+            options=inductor_configs,
+        )
+        if probe is Probe.HINTS:
+            code.benchmark()
+        packages[str(path)] = code
+        return str(path)
+
+    def load_package(path: str) -> Callable[..., Any]:
+        return interpreter.load(packages[str(path)], runs)
+
+    load = torch.export.load
+
+    def load_on_cpu(file: str | io.BytesIO) -> ExportedProgram:
+        archive = script.with_suffix(".pt2")
+        data = Path(file).read_bytes() if isinstance(file, str) else file.read()
+        archive.write_bytes(data)
+        return load(devices.on_cpu(str(archive), script.parent))
+
+    devices.read_cuda_storages_on_cpu()
+    vars(torch.export).update(load=load_on_cpu)
+    vars(torch._inductor).update(
+        aoti_compile_and_package=compile_and_package, aoti_load_package=load_package
+    )
+    vars(torch.cuda).update(synchronize=lambda device=None: None)
+    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign]
+
+
+def on_cpu(source: str) -> str:
+    """Replace each string that names a CUDA device; every line stays where it is.
+
+    >>> on_cpu('x.to("cuda:0"), "cuda is a word"')
+    'x.to("cpu"), "cuda is a word"'
+    """
+    lines = source.splitlines(keepends=True)
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    for token in reversed(tokens):
+        if token.type == tokenize.STRING and token.string.strip("\"'")[:4] == "cuda":
+            device = token.string.strip("\"'")
+            if device != "cuda" and not device.startswith("cuda:"):
+                continue
+            row, start, end = token.start[0] - 1, token.start[1], token.end[1]
+            lines[row] = f'{lines[row][:start]}"cpu"{lines[row][end:]}'
+    return "".join(lines)

@@ -1,0 +1,100 @@
+"""What generated code calls on a GPU, as it is to behave on CPU tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+
+from shrinkfx.worker.interpreter.findings import Fault, Finding, Probe
+from shrinkfx.worker.interpreter.memory_checks.arena import UNWRITTEN, allocate
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+
+
+class Contract:
+    """Stands for ``assert_size_stride`` in generated code.
+
+    The results of aten's operators have the CPU's strides, so they are laid out
+    anew; what a custom operator returns, and what the program is given, must be as
+    was promised when the code was generated; or, of an operator that calls aten's,
+    as was promised on the CPU.
+
+    Args:
+        on_cpu: the strides that an operator's results were promised to have there.
+    """
+
+    def __init__(self, on_cpu: Mapping[str, Collection[tuple[int, ...]]]) -> None:
+        self._on_cpu = on_cpu
+        self.start()
+
+    def start(self) -> None:
+        self.findings: list[Finding] = []
+        self.restrided = 0
+
+    def check(self, value: Any, size: Any, stride: Any, operator: str = "input") -> Any:
+        if operator != "input":
+            CHECKER.roles.name_once(value, f"result of {_short(operator)}")
+        try:
+            torch._C._dynamo.guards.assert_size_stride(value, size, stride, operator)
+        except AssertionError as error:
+            is_aten = operator.startswith("torch.ops.aten.")
+            as_on_cpu = value.stride() in self._on_cpu.get(operator, ())
+            if (is_aten or as_on_cpu) and tuple(value.shape) == tuple(size):
+                self.restrided += 1
+                made = allocate(size, stride, value.dtype).copy_(value)
+                CHECKER.roles.name(made, f"result of {_short(operator)}")
+                return made
+            self._note(str(error), operator)
+        return value
+
+    def _note(self, said: str, operator: str) -> None:
+        # What follows is advice, and not what was seen.
+        text = f"{said.splitlines()[0]}\nError in op: {operator}"
+        role = operator if operator == "input" else f"result of {_short(operator)}"
+        finding = Finding(
+            Probe.CONTRACT,
+            Fault.LAYOUT,
+            operators=(_short(operator),),
+            role=role,
+            message=text,
+        )
+        self.findings.append(finding)
+
+
+class MadeUp:
+    """Stands for what makes up arguments for a benchmark; they live on the CPU."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self._original = original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        value = self._original(*args, **kwargs)
+        CHECKER.roles.name(value, "made-up argument")
+        return value
+
+
+class Externs:
+    """Stands for Inductor's library calls, and names what they write."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._original, name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            CHECKER.roles.name_result(kwargs.get("out"), (f"aten.{name}",))
+            return function(*args, **kwargs)
+
+        return called
+
+
+def fresh(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    made = allocate(size, stride, dtype)
+    CHECKER.roles.name(made, UNWRITTEN)
+    return made
+
+
+def _short(operator: str) -> str:
+    return operator.removeprefix("torch.ops.")

@@ -1,0 +1,1 @@
+"""From files of others to a program and its inputs, without running what they hold."""

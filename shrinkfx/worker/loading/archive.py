@@ -1,0 +1,314 @@
+"""Read a program's archive without running what it holds.
+
+``torch.export.load`` runs code from a file in many ways (torch 2.13). It falls back to
+an unrestricted unpickler where the example inputs, or weights and constants of tensor
+subclasses, do not load without; it unpickles opaque constants; it loads the libraries
+of a compiled package; it evaluates sizes, imports what treespecs name, follows names
+of functions wherever they lead, and writes names into Python that it compiles; what
+works with the program evaluates its guards. Here pickles may name what ``weights_only``
+allows and what a preload has registered, libraries are refused, sizes and guards are
+parsed (``formulas``, ``guards``), functions are looked up in torch's own modules
+(``named``), and the rest of the JSON must be what export writes (``document``,
+``containers``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch._export.serde import serialize
+from torch.export import ExportedProgram
+from torch.export.pt2_archive import PT2ArchiveReader
+from torch.utils import _pytree as pytree
+
+from shrinkfx.errors import LoadError
+from shrinkfx.worker.loading import (
+    containers,
+    document,
+    formulas,
+    guards,
+    named,
+    script_objects,
+)
+from shrinkfx.worker.loading.refused import Refused
+
+_FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+
+
+def read_program(path: str, model: str) -> ExportedProgram:
+    """Load the file at ``path``, which the user knows as ``model``.
+
+    Raises:
+        LoadError: with what is wrong with it.
+    """
+    try:
+        with disarmed(), _causes() as causes:
+            _require_harmless(path)
+            with _built_here(), named.sources_looked_up():
+                program = torch.export.load(path)
+            _require_plain_inputs(program)
+            program._guards_code = _guards(program)
+            return program
+    except BaseException as error:
+        reason, advice = _why(causes[0] if causes else error, model)
+        raise LoadError(model, reason, advice) from error
+
+
+@contextlib.contextmanager
+def _causes() -> Iterator[list[BaseException]]:
+    """Collect what torch logs instead of raising it: something general follows."""
+    causes: list[BaseException] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: causes.extend(  # type: ignore[method-assign]
+        error for error in (record.exc_info or ()) if isinstance(error, BaseException)
+    )
+    logger = logging.getLogger(torch.export.__name__)
+    logger.addHandler(handler)
+    try:
+        yield causes
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def disarmed() -> Iterator[None]:
+    """Let no pickle look up more than ``weights_only`` and the preloads allow."""
+    global _reading
+    _install_hook()
+    before = {name: os.environ.pop(name, None) for name in (_FORCE, _FORCE_NOT)}
+    os.environ[_FORCE] = "1"
+    _reading = True
+    try:
+        with torch.serialization.safe_globals(containers.safe_to_unpickle()):
+            yield
+    finally:
+        _reading = False
+        os.environ.pop(_FORCE)
+        os.environ.update({k: v for k, v in before.items() if v is not None})
+
+
+_reading = False
+_REGISTER = (
+    "--preload the module that registers it with torch.utils._pytree or "
+    "torch.serialization.add_safe_globals, or export with plain tensors"
+)
+
+
+@functools.cache
+def _install_hook() -> None:
+    """Be asked whenever Python's own unpickler is about to look something up."""
+    sys.addaudithook(_refuse_pickle)
+
+
+def _refuse_pickle(event: str, arguments: tuple[Any, ...]) -> None:
+    if _reading and event == "pickle.find_class":
+        raise _unpickled(".".join(map(str, arguments)))
+
+
+def _require_harmless(path: str) -> None:
+    """Look through torch's own reader: another one might see another archive.
+
+    Torch tries ``zipfile`` where its own fails, for a format that it wrote up to 2.7.
+    """
+    with zipfile.ZipFile(path) as older:
+        if "version" in older.namelist():
+            raise ValueError("the format of torch 2.7 and before")
+        sizes = {e.filename.partition("/")[2]: e.file_size for e in older.infolist()}
+    archive = PT2ArchiveReader(path)
+    names = archive.get_file_names()
+    _require_same_list(archive, names, sizes)
+    if any(name.startswith("data/aotinductor/") for name in names):
+        what = "holds a compiled library, and reading that would run it"
+        raise Refused(what, "give the program it was made from")
+    for name in names:
+        if name.startswith("models/"):
+            document.require_program(json.loads(archive.read_bytes(name)))
+        elif name.endswith(("_weights_config.json", "_constants_config.json")):
+            document.require_payload(json.loads(archive.read_bytes(name)))
+        # Torch's reader finds members by any case.
+        elif name.lower().startswith("data/constants/custom_obj_"):
+            script_objects.require_trusted(archive.read_bytes(name))
+
+
+def _require_same_list(
+    archive: PT2ArchiveReader, names: list[str], sizes: dict[str, int]
+) -> None:
+    """Refuse what unpacks to something else than the sizes that were looked at say."""
+    size = getattr(archive.archive_file, "get_record_size", None)
+    seen = {name: size(name) for name in names} if size else dict.fromkeys(names)
+    if seen != (sizes if size else dict.fromkeys(sizes)):
+        what = "is an archive in which two readers see different files"
+        raise Refused(what, "save it again with torch.export.save")
+
+
+class _Sympy:
+    """SymPy for torch's reader, but for what turns text into expressions."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sympy, name)
+
+    @staticmethod
+    def sympify(value: Any, **_: Any) -> Any:
+        return value if isinstance(value, sympy.Basic) else formulas.read(value)
+
+
+def _artifact(serialized: Any, by_torch: Any) -> Any:
+    """Read what was pickled; torch goes through it, however often a part is shared."""
+    read = by_torch(serialized)
+    containers.require_tree(read)
+    return read
+
+
+@contextlib.contextmanager
+def _built_here() -> Iterator[None]:
+    """Have torch's reader build sizes as ``formulas`` does, not by ``eval``, and
+    tuples for results of classes that nothing has registered.
+    """
+    names = vars(serialize)
+    load = names["deserialize_torch_artifact"]
+    nested = names["treespec_loads"]
+    ours = {
+        "sympy": _Sympy(),
+        "deserialize_torch_artifact": functools.partial(_artifact, by_torch=load),
+        # Of inputs, those with such classes are refused by now.
+        "treespec_loads": lambda text: nested(containers.with_tuples(text)),
+    }
+    before = {name: names[name] for name in ours}
+    names.update(ours)
+    try:
+        yield
+    finally:
+        names.update(before)
+
+
+def _require_plain_inputs(program: ExportedProgram) -> None:
+    """Look at what torch writes into guards: keys, from a pickle, and texts."""
+    paths = pytree.tree_flatten_with_path(program.example_inputs)[0]
+    for key in (key for path, _ in paths for key in path):
+        if isinstance(key, pytree.MappingKey):
+            containers.require_plain_key(key.key)
+    for node in program.graph.find_nodes(op="placeholder"):
+        if isinstance(node.meta.get("val"), str):
+            document.require_argument(node.meta["val"])
+
+
+def _guards(program: ExportedProgram) -> list[str]:
+    """Write the guards anew that are arithmetic, and leave out others."""
+    written = []
+    for text in program._guards_code or []:
+        try:
+            written.append(guards.rewritten(text))
+        except formulas.NotASize as error:
+            print(f"shrinkfx: left out a guard: {error}", flush=True)
+    return written
+
+
+_UNRESOLVED = re.compile(r"failed to resolve torch\.ops\.([\w.]+) to an operator")
+_GLOBAL = re.compile(r"GLOBAL ([\w.]+) (?:was not an allowed|whose module)")
+_OWN = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
+
+
+def _why(error: BaseException, model: str) -> tuple[str, str]:
+    """Say what is wrong with a file that did not load, and what to do."""
+    if isinstance(error, Refused):
+        return str(error), error.advice
+    if is_out_of_memory(error):
+        return TOO_LARGE, "is it what torch.export.save wrote?"
+    if refused := _refused_in(str(error)):
+        return str(refused), refused.advice
+    found = _UNRESOLVED.search(str(error))
+    if found and not found[1].startswith(_OWN):
+        advice = "--preload the module, .py or .so that registers it"
+        return f"the operator {found[1]} is not registered", advice
+    if newer := _made_by_newer(model):
+        return f"cannot be read by torch {torch.__version__}", newer
+    if found:
+        reason = f"this torch has no operator {found[1]}"
+        return reason, "save it again, with the torch that runs shrinkfx"
+    if damaged := _damaged(model):
+        return f"is damaged: {damaged}", "copy or save it again"
+    return (
+        f"cannot be loaded: {type(error).__name__}: {_sentence(str(error))}",
+        "save it again with torch.export.save, with the torch that runs shrinkfx",
+    )
+
+
+TOO_LARGE = "takes far more memory than its size to read"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether there was no memory: Python says so, and torch in its own words."""
+    if isinstance(error, MemoryError):
+        return True
+    said = ("MemoryError", "can't allocate memory", "bad_alloc")
+    return any(words in str(error) for words in said)
+
+
+def why_unreadable(error: BaseException) -> str:
+    """Say in a sentence why ``torch.load`` did not read a file of data."""
+    if isinstance(error, Refused):
+        return str(error)
+    if refused := _refused_in(str(error)):
+        return str(refused)
+    if is_out_of_memory(error):
+        return TOO_LARGE
+    # torch's own words go on to explain how to run what is in the file.
+    text = str(error).rpartition("WeightsUnpickler error: ")[2]
+    return f"cannot be read: {_sentence(text) or type(error).__name__}"
+
+
+def _refused_in(text: str) -> Refused | None:
+    found = _GLOBAL.search(text)
+    return _unpickled(found[1]) if found else None
+
+
+def _unpickled(name: str) -> Refused:
+    if name.partition(".")[0] == "numpy":
+        what = f"holds an array or number of NumPy ({name}), which is no tensor"
+        return Refused(what, "save torch.from_numpy(array), or array.item()")
+    what = f"holds {name}, which reading would call"
+    return Refused(f"{what}: neither a tensor nor plain data", _REGISTER)
+
+
+def _sentence(text: str) -> str:
+    text = re.sub(r"\[enforce fail [^]]*\]\W*", "", text.strip())
+    return text.partition("\n")[0].partition(". ")[0][:300]
+
+
+def _made_by_newer(model: str) -> str:
+    """Say it if a newer torch has written the file; '' if not, or if none tells."""
+    try:
+        with zipfile.ZipFile(model) as archive:
+            name = next(n for n in archive.namelist() if "/models/" in n)
+            made_by = str(json.loads(archive.read(name))["torch_version"])
+    except Exception:  # noqa: BLE001 - a damaged file; others say how
+        return ""
+    is_newer = _numbers(made_by) > _numbers(torch.__version__)
+    advice = f"it was made by torch {made_by}: run that one, or export with this one"
+    return advice if is_newer else ""
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:2]]
+
+
+def _damaged(model: str) -> str:
+    """Name the first part of an archive that is not as it was written, or ''."""
+    try:
+        with zipfile.ZipFile(model) as archive:
+            name = archive.testzip()
+    except Exception as error:  # noqa: BLE001 - damaged in any way
+        return str(error).partition("\n")[0]
+    return f"{name} does not match its checksum" if name else ""

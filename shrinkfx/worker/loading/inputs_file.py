@@ -1,0 +1,140 @@
+"""The inputs of a run: read from a file, and held against the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch.utils import _pytree as pytree
+
+from shrinkfx.errors import LoadError
+from shrinkfx.worker.loading.archive import disarmed, why_unreadable
+from shrinkfx.worker.loading.containers import require_tree
+from shrinkfx.worker.model import Inputs
+
+
+def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
+    """Read what ``torch.save`` wrote, if it holds nothing but data.
+
+    Returns:
+        The failing inputs, and near ones that pass where the file has them.
+
+    Raises:
+        LoadError: it is something else.
+    """
+    try:
+        with disarmed():
+            data = torch.load(path, weights_only=True)
+        require_tree(data)
+    except BaseException as error:
+        raise LoadError(path, why_unreadable(error), _ADVICE) from error
+    passing = data.pop("passing", None) if isinstance(data, dict) else None
+    return as_inputs(path, data), as_inputs(path, passing) if passing else None
+
+
+_ADVICE = (
+    "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs', of tensors, "
+    "numbers and strings"
+)
+
+
+def as_inputs(path: str, data: object) -> Inputs:
+    """Take what a file holds or gives for the arguments of a call.
+
+    Raises:
+        LoadError: it is something else.
+    """
+    if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
+        args, kwargs = data.get("args", ()), data.get("kwargs", {})
+        if isinstance(args, (tuple, list)) and isinstance(kwargs, dict):
+            return _callable_with(path, Inputs(tuple(args), dict(kwargs)))
+    if isinstance(data, (tuple, list)):
+        return _callable_with(path, Inputs(tuple(data), {}))
+    raise LoadError(path, f"holds a {type(data).__name__}", _ADVICE)
+
+
+def _callable_with(path: str, inputs: Inputs) -> Inputs:
+    """Refuse what no exported program takes, and blame the file that holds it."""
+    for name in inputs.kwargs:
+        if not isinstance(name, str):
+            reason = f"'kwargs' has the key {name!r:.60}, and names are strings"
+            raise LoadError(path, reason, _ADVICE)
+    for leaf in inputs.flat():
+        if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+            advice = "the program takes plain ones: torch.nested.to_padded_tensor"
+            raise LoadError(path, "holds a nested tensor", advice)
+    return inputs
+
+
+def in_order_of(example: Inputs, given: Inputs) -> Inputs:
+    """Put keyword arguments in the program's order, if they are the same."""
+    if set(given.kwargs) != set(example.kwargs):
+        return given
+    return replace(given, kwargs={name: given.kwargs[name] for name in example.kwargs})
+
+
+def require_same_structure(
+    subject: str, example: Inputs, given: Inputs, names: Sequence[str] = ()
+) -> None:
+    """Refuse inputs of another number, nesting, dtype, dimension or device.
+
+    Args:
+        names: the program's own of its positional inputs, as far as they are known.
+
+    Raises:
+        LoadError: which, what it is, and what the program expects.
+    """
+    _require_same_number(subject, example, given, names)
+    expected, spec = pytree.tree_flatten((example.args, example.kwargs))
+    leaves, given_spec = pytree.tree_flatten((given.args, given.kwargs))
+    if spec != given_spec:
+        raise LoadError(
+            subject,
+            f"the inputs are nested as {given_spec}",
+            f"the program expects {spec}",
+        )
+    for position, (a, b) in enumerate(zip(expected, leaves, strict=True)):
+        if isinstance(a, torch.Tensor) and (
+            not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b)
+        ):
+            raise LoadError(
+                subject,
+                f"input {position} is {_describe(b)}",
+                f"the program expects {_describe(a)}",
+            )
+
+
+def _require_same_number(
+    subject: str, example: Inputs, given: Inputs, names: Sequence[str]
+) -> None:
+    count, expected = len(given.args), len(example.args)
+    if count == expected and set(given.kwargs) == set(example.kwargs):
+        return
+    named = [*names[:expected], *(f"input{n}" for n in range(len(names), expected))]
+    which = f" ({', '.join(named)})" if named else ""
+    there = f"{count} positional input{'' if count == 1 else 's'}"
+    takes = f"the program takes {expected}{which}{_by_keyword(example)}"
+    call = f"({named[0]},)" if expected == 1 else f"({', '.join(named)})"
+    if example.kwargs:
+        keywords = ", ".join(f"{name!r}: {name}" for name in example.kwargs)
+        call = f"{{'args': {call}, 'kwargs': {{{keywords}}}}}"
+    raise LoadError(
+        subject,
+        f"{there}{_by_keyword(given)}, {takes}",
+        f"the program expects what torch.save({call}, file) writes",
+    )
+
+
+def _by_keyword(inputs: Inputs) -> str:
+    return f" and by keyword {', '.join(inputs.kwargs)}" if inputs.kwargs else ""
+
+
+def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int, str]:
+    return tensor.dtype, tensor.dim(), tensor.device.type
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)} on {value.device.type}"
+    return type(value).__name__

@@ -1,0 +1,260 @@
+"""From files to a program: preloads, the ``.pt2``, the failing inputs."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.loading.archive import read_program
+from shrinkfx.worker.loading.containers import trust
+from shrinkfx.worker.loading.devices import (
+    is_for_cuda,
+    on_cpu,
+    read_cuda_storages_on_cpu,
+)
+from shrinkfx.worker.loading.functionalise import without_writes
+from shrinkfx.worker.loading.inputs_file import (
+    in_order_of,
+    read_inputs,
+    require_same_structure,
+)
+from shrinkfx.worker.loading.script_objects import trusting_new_classes
+from shrinkfx.worker.loading.wall import behind_wall, limited_memory
+from shrinkfx.worker.model import Inputs, Program
+from shrinkfx.worker.sizes.declared_ranges import require_declared_sizes
+
+_TIMES, _MORE_BYTES = 16, 4 << 30
+"""What reading may take of memory, by what lies in the files, and in any case."""
+
+_CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
+"""Where the compiled program is told to check its inputs, it may be handed any."""
+
+
+def preload(names: Sequence[str]) -> dict[str, str]:
+    """Import the modules and libraries that register custom operators.
+
+    Returns:
+        The Python file behind each name; '' for installed modules and libraries.
+
+    Raises:
+        LoadError: a preload is missing or fails.
+    """
+    files = {}
+    before = set(sys.modules)
+    for name in names:
+        try:
+            with trusting_new_classes():
+                files[name] = _preload(name)
+        except LoadError:
+            raise
+        except BaseException as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == name:
+                advice = "install it, give the path of a .py, or set PYTHONPATH"
+                raise LoadError(name, "no such module to preload", advice) from None
+            reason = f"the preload raised {type(error).__name__}: {error}"
+            raise LoadError(name, reason, f"try: {_by_hand(name)}") from error
+    trust({*names, *(sys.modules.keys() - before)})
+    return files
+
+
+def _preload(name: str) -> str:
+    if name.endswith((".py", ".so")) and not Path(name).is_file():
+        raise LoadError(name, "no such file", "check the path given to --preload")
+    if name.endswith(".so"):
+        torch.ops.load_library(name)
+        return ""
+    if name.endswith(".py"):
+        return str(import_file(name).__file__)
+    module = importlib.import_module(name)
+    path = getattr(module, "__file__", None) or ""
+    installed = "site-packages" in path or "dist-packages" in path
+    return "" if installed or not path.endswith(".py") else path
+
+
+def _by_hand(name: str) -> str:
+    """Give the command that shows what a preload does alone."""
+    if name.endswith(".py"):
+        return f"python {name}"
+    if name.endswith(".so"):
+        return f"python -c \"import torch; torch.ops.load_library('{name}')\""
+    return f"python -c 'import {name}'"
+
+
+def import_file(name: str) -> ModuleType:
+    """Import a file under its own name, with its folder importable."""
+    path = Path(name).resolve()
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def load(setup: Setup) -> Program:
+    """Load the program and bring it into the form that candidates are cut from.
+
+    Raises:
+        LoadError: with the file at fault and what to try.
+    """
+    _require_known_options(setup.inductor)
+    archive = _on_this_machine(setup)
+    files = (archive, setup.inputs) if setup.inputs else (archive,)
+    length = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    try:
+        with limited_memory(_MORE_BYTES + _TIMES * length):
+            return behind_wall(lambda: _load(setup, archive))
+    except MemoryError:
+        more = f"more memory than {_TIMES} times its size and {_MORE_BYTES >> 30} GiB"
+        raise LoadError(str(setup.model), f"takes {more} to read", "") from None
+
+
+def _load(setup: Setup, archive: str) -> Program:
+    given = _given(setup)
+    original = _with_example(_read(archive, setup), setup, given)
+    functional = without_writes(original)
+    if functional is None:
+        # The attempt may have fixed sizes in what both share.
+        original = functional = _with_example(_read(archive, setup), setup, given)
+    assert original.example_inputs is not None
+    example = Inputs(
+        tuple(original.example_inputs[0]), dict(original.example_inputs[1])
+    )
+    if given is None:
+        return Program(original, functional, example, example)
+    program = Program(original, functional, example, example)
+    failing, passing = given
+    return replace(
+        program,
+        failing=_fitted(setup, program, failing),
+        passing=_fitted(setup, program, passing) if passing else None,
+    )
+
+
+def _with_example(
+    program: ExportedProgram, setup: Setup, given: tuple[Inputs, Inputs | None] | None
+) -> ExportedProgram:
+    """Have the failing inputs serve as example where the program was saved without."""
+    if program.example_inputs:
+        return program
+    if given is None:
+        raise LoadError(
+            str(setup.model),
+            "holds no example inputs",
+            "name some with --inputs FILE, or export it again with "
+            "torch.export.export(module, args) and save that",
+        )
+    example = _moved(setup, given[0])
+    try:
+        program._graph_module_flat_inputs(example.args, example.kwargs)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        advice = "the program holds no example inputs: these must be all that it takes"
+        raise LoadError(str(setup.inputs), reason, advice) from error
+    program.example_inputs = example.args, example.kwargs
+    return program
+
+
+def _given(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
+    """Read the failing inputs, if a file holds them; it takes less than a program."""
+    if not setup.inputs or setup.inputs.endswith(".py"):
+        return None
+    return read_inputs(setup.inputs)
+
+
+def _fitted(setup: Setup, program: Program, given: Inputs) -> Inputs:
+    """Bring given inputs to the program's device, and in its order.
+
+    Raises:
+        LoadError: the program does not take them.
+    """
+    assert setup.inputs
+    given = in_order_of(program.example, _moved(setup, given))
+    names = _names(program.original)
+    require_same_structure(setup.inputs, program.example, given, names)
+    if os.environ.get(_CHECKS_INPUTS) != "1":
+        require_declared_sizes(setup.inputs, program.original, program.example, given)
+    return given
+
+
+def _names(program: ExportedProgram) -> list[str]:
+    """List what ``forward`` calls its inputs, if the program still tells."""
+    for entry in program.module_call_graph[:1]:
+        if entry.signature is not None:
+            return entry.signature.forward_arg_names or []
+    return []
+
+
+def _moved(setup: Setup, given: Inputs) -> Inputs:
+    if not setup.device or setup.backend == Backend.INTERPRETER:
+        return given
+    args, kwargs = pytree.tree_map_only(
+        torch.Tensor, lambda t: t.to(setup.device), (given.args, given.kwargs)
+    )
+    return Inputs(args, kwargs)
+
+
+def _on_this_machine(setup: Setup) -> str:
+    """Make ready to put weights where they belong; give the archive to read."""
+    assert setup.model is not None
+    if setup.backend == Backend.INTERPRETER:
+        # All lies on the CPU; only what is compiled is for CUDA.
+        read_cuda_storages_on_cpu()
+        return on_cpu(setup.model, Path(setup.directory))
+    if is_for_cuda(setup) and torch.cuda.is_available():
+        torch.cuda.init()  # the driver starts threads, which must be free
+        torch.empty(0, device="cuda")
+    return setup.model
+
+
+def _read(archive: str, setup: Setup) -> ExportedProgram:
+    assert setup.model is not None
+    original = read_program(archive, setup.model)
+    if setup.device and setup.backend != Backend.INTERPRETER:
+        return _move(original, setup.device)
+    return original
+
+
+def _require_known_options(options: Mapping[str, Any]) -> None:
+    from torch._inductor import config
+
+    known = config.get_config_copy()
+    for name, value in options.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            raise LoadError(
+                f"--inductor-config {name}",
+                "torch._inductor.config has no such option",
+                f"did you mean {', '.join(near)}?" if near else "",
+            )
+        default = known[name]
+        if isinstance(default, (bool, int, float)) and isinstance(value, str):
+            kind = type(default).__name__
+            raise LoadError(
+                f"--inductor-config {name}={value}",
+                f"{value!r} is no {kind}",
+                f"such as {default}",
+            )
+
+
+def _move(program: ExportedProgram, device: str) -> ExportedProgram:
+    from torch.export.passes import move_to_device_pass
+
+    return move_to_device_pass(program, device)

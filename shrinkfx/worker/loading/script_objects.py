@@ -1,0 +1,149 @@
+"""Script objects: of classes in C++ ("torchbind"), which a program holds as constants.
+
+What a file says of one goes to its class (``__setstate__``): C++ that was written for
+what the class itself has saved, or worse, since ``aten.OpaqueObject`` hands it on to
+Python's unpickler. So only classes are read that a preload has registered, or has
+registered a fake class for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import pickletools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._library.fake_class_registry import global_fake_class_registry
+from torch.export import ExportedProgram
+
+from shrinkfx.worker.loading.refused import Refused
+
+_CLASSES = "__torch__.torch.classes."
+_OPAQUE = f"{_CLASSES}aten.OpaqueObject"
+_PARTS = re.compile(
+    r"torch\._utils\._rebuild_(tensor_v2|qtensor)|torch\.\w+Storage|torch\.per_\w+"
+    r"|torch\.device|collections\.OrderedDict"
+    r"|torch\.jit\._pickle\.(build_(int|double|bool|tensor)list|restore_type_tag)"
+)
+"""What TorchScript's pickler names besides classes: tensors, and typed containers."""
+
+_LONG = 1000
+"""Characters beyond which a state is no easier to read than its bytes."""
+
+_trusted: set[str] = set()
+
+
+@contextlib.contextmanager
+def trusting_new_classes() -> Iterator[None]:
+    """Let files hold objects of the classes that are registered meanwhile."""
+    before = _classes(), _faked()
+    try:
+        yield
+    finally:
+        after = _classes(), _faked()
+        new = (now - then for now, then in zip(after, before, strict=True))
+        _trusted.update(*new)
+
+
+def _classes() -> set[str]:
+    """List the classes that have methods; what can be saved has two."""
+    methods: list[Any] = getattr(torch._C, "_jit_get_custom_class_schemas", list)()
+    return {str(m.arguments[0].type) for m in methods if m.arguments}
+
+
+def _faked() -> set[str]:
+    return set(getattr(global_fake_class_registry, "_registered_class", {}))
+
+
+def require_trusted(saved: bytes) -> None:
+    """Refuse the bytes of a script object if reading them takes a class not trusted.
+
+    Raises:
+        Refused: naming the class, or what else they name.
+    """
+    reader = torch._C.PyTorchFileReader(io.BytesIO(saved))
+    for code, argument, _ in pickletools.genops(reader.get_record("data.pkl")):
+        if "GLOBAL" in code.name or code.name == "INST":
+            _require_known(str(argument).replace(" ", "."))
+
+
+def _require_known(name: str) -> None:
+    short = name.removeprefix(_CLASSES)
+    if _PARTS.fullmatch(name) or (name in _trusted and name != _OPAQUE):
+        return
+    if name == _OPAQUE:
+        what = f"holds a Python object ({short}), which reading would unpickle"
+        raise Refused(what, "export it without that")
+    if not name.startswith(_CLASSES):
+        what = f"holds {name:.100} in a script object, which is no part of one"
+        raise Refused(what, "save it again with torch.export.save")
+    if name not in _classes():
+        what = f"holds a script object of {short:.100}, which is not registered"
+        raise Refused(what, "--preload the module, .py or .so that registers it")
+    raise Refused(
+        f"holds a script object of {short:.100}, which no preload has registered: "
+        "its C++ would be given what the file says",
+        "if you trust the file, --preload a .py that registers a fake class for it "
+        "(torch._library.register_fake_class), which compiling needs as well",
+    )
+
+
+@contextlib.contextmanager
+def copied_objects(exported: ExportedProgram) -> Iterator[None]:
+    """Have a module that is made of a program hold copies of its script objects."""
+    names = exported.graph_signature.lifted_custom_objs
+    before = {name: exported.constants[name] for name in names}
+    exported.constants.update({n: copy_of_object(o) for n, o in before.items()})
+    try:
+        yield
+    finally:
+        exported.constants.update(before)
+
+
+def copy_of_object(value: torch.ScriptObject) -> torch.ScriptObject:
+    """Copy one, so that methods change the copy; hand back what has no way to."""
+    try:
+        copied: torch.ScriptObject = copy.deepcopy(value)
+    except (RuntimeError, TypeError):
+        return value
+    return copied
+
+
+def bytes_of(value: torch.ScriptObject) -> torch.Tensor:
+    """Save one, in a form that reading a repro's data takes for harmless."""
+    return torch.frombuffer(bytearray(_saved(value)), dtype=torch.uint8)
+
+
+def expression_for(value: torch.ScriptObject) -> str:
+    """Write one as its state and its class, or '' if the state is no plain data."""
+    try:
+        reduced: Any = value.__reduce_ex__(2)
+        state, name = reduced[2]
+        made: Any = torch.ScriptObject.__new__(torch.ScriptObject)
+        made.__setstate__((state, name))
+        plain = _is_plain(state) and _saved(made) == _saved(value)
+    except (RuntimeError, TypeError):
+        return ""
+    text = f"script_object({state!r}, {name!r})"
+    return text if plain and len(text) < _LONG else ""
+
+
+def _is_plain(state: Any) -> bool:
+    if isinstance(state, (tuple, list)):
+        return all(map(_is_plain, state))
+    if isinstance(state, dict):
+        return all(_is_plain(part) for pair in state.items() for part in pair)
+    return state is None or isinstance(state, (bool, int, str)) or _is_finite(state)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float) and repr(value)[-1].isdigit()
+
+
+def _saved(value: torch.ScriptObject) -> bytes:
+    saved: bytes = torch._C._pickle_save(value)
+    return saved

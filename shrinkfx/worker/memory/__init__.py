@@ -1,1 +1,0 @@
-"""Memory errors made visible: what a kernel may touch, and what it does touch."""

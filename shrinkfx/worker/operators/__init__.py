@@ -1,0 +1,1 @@
+"""Custom operators, held against what they declare."""

@@ -1,0 +1,280 @@
+"""Custom operators, held against what they declare.
+
+A compiler believes schema and fake kernel. So the program runs in eager, at its own
+sizes and at others that it declares, and around each call of a custom operator it is
+seen whether it writes to arguments, or returns their memory, without declaring that
+(what ``torch.library.opcheck`` calls ``test_schema``), and whether its fake kernel, as
+it is now, promises what it returns (``test_faketensor``). ``lies`` compares with the
+metadata instead, which the file brings. Only what was seen is stated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from shrinkfx.program.sizes import beside
+from shrinkfx.protocol.tasks import Examine
+from shrinkfx.worker.eager.fake_mismatch import is_branching
+from shrinkfx.worker.eager.inputs_at import inputs_at
+from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.operators.custom import is_custom
+from shrinkfx.worker.operators.promises import Promises, broken, promised_by
+from shrinkfx.worker.sizes.read_space import find_space
+
+_MOST_BYTES = 1 << 28
+"""Arguments beyond that are not copied, so no writes to them are seen."""
+
+
+class What(StrEnum):
+    """What an operator does that it does not declare."""
+
+    WRITES = "writes"
+    SHARES = "shares"
+    FAKE = "fake"
+    FIXES = "fixes"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One such thing, at the first sizes where it shows."""
+
+    operator: str
+    what: What
+    text: str
+
+
+class OutOfTime(Exception):
+    """What there is time for has been seen."""
+
+
+class _EagerEnds(Exception):
+    """The program raises an exception."""
+
+
+def examine(program: Program, task: Examine, at: Path) -> dict[str, Any]:
+    """Run the program at its own sizes, then at others, and say how far that came.
+
+    Args:
+        task: where findings go, and how long it may take.
+        at: a file for the operator at work.
+    """
+    deadline = time.monotonic() + task.seconds
+    findings = Path(task.findings)
+    examination = Examination(program.original, findings, at, deadline)
+    over = False
+    try:
+        for inputs in _runs(program):
+            examination.run(inputs)
+    except OutOfTime:
+        over = True
+    return {"operators": sorted(examination.operators), "over": over}
+
+
+def _runs(program: Program) -> Iterator[Inputs]:
+    """List inputs: the program's own, and of other sizes that it declares."""
+    yield program.failing
+    space = find_space(program.original, program.failing)
+    for sizes in beside(space):
+        yield inputs_at(program, space.named(sizes), SEED, None)
+
+
+@dataclass
+class Examination:
+    """Runs a program at some sizes, and writes down what it finds as it goes.
+
+    Attributes:
+        findings: a file, a line of JSON each; the next call may end this process.
+        at: a file for the operator at work, and what it is given.
+        deadline: of ``time.monotonic``.
+    """
+
+    exported: ExportedProgram
+    findings: Path
+    at: Path
+    deadline: float
+    operators: set[str] = field(default_factory=set)
+    _found: set[tuple[str, str]] = field(default_factory=set)
+    _promises: dict[tuple[fx.Node, int], Promises] = field(default_factory=dict)
+
+    def run(self, inputs: Inputs) -> None:
+        """Run it in eager once, as far as it runs: values for other sizes are made up.
+
+        Raises:
+            OutOfTime: before it has come to its end.
+        """
+        flat = flat_inputs(self.exported, inputs)
+        torch.manual_seed(SEED)
+        try:
+            with torch.no_grad():
+                _Observer(self, self.exported.graph_module).run(*map(_own, flat))
+        except _EagerEnds as error:
+            print(f"shrinkfx: eager ends: {error}", flush=True)
+
+    def note(self, node: fx.Node, what: What, text: str) -> None:
+        """Write something down, unless it is known of the operator."""
+        operator = str(node.target)
+        if (operator, what) not in self._found:
+            self._found.add((operator, what))
+            found = Finding(operator, what, f"{node.name} ({operator}) {text}")
+            with self.findings.open("a") as file:
+                file.write(json.dumps(asdict(found)) + "\n")
+
+    def look(
+        self, node: fx.Node, given: str, promised: Sequence[Any], real: Sequence[Any]
+    ) -> None:
+        """Compare what a fake kernel promises with what there is."""
+        for place, (fake, value) in enumerate(zip(promised, real, strict=False)):
+            if isinstance(fake, Tensor) and isinstance(value, Tensor):
+                known = self._promises.setdefault((node, place), Promises())
+                known.see(fake, value)
+                result = f"its result {place}" if len(real) > 1 else "its result"
+                if text := known.fixed():
+                    said = f"has a fake kernel that fixes {text}, {given}"
+                    self.note(node, What.FIXES, said.format(result))
+                elif text := broken(fake, value):
+                    said = f"has a fake kernel that {text}, {given}"
+                    self.note(node, What.FAKE, said.format(result))
+
+
+def _own(value: Any) -> Any:
+    """Copy what a call may change; weights may be large, and this process ends."""
+    return value if isinstance(value, torch.nn.Parameter) else copy_of(value)
+
+
+class _Observer(fx.Interpreter):
+    """Looks at each call of a custom operator."""
+
+    def __init__(self, examination: Examination, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self._examination = examination
+
+    def run_node(self, n: fx.Node) -> Any:
+        if time.monotonic() > self._examination.deadline:
+            raise OutOfTime
+        if not is_custom(n):
+            return self._observed(n, self._run(n))
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        given = list(_tensors(n.target, args, kwargs))
+        words = _in_words(given)
+        promised = promised_by(n.target, args, kwargs)
+        before = [copy_of(tensor) if _is_small(given) else None for _, tensor in given]
+        self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
+        try:
+            value = self._run(n)
+        finally:
+            self._examination.at.write_text("")  # what dies now is another
+        real = pytree.tree_leaves(value)
+        self._look_at_memory(n, given, before, real)
+        if isinstance(promised, str):
+            text = f"has a fake kernel that raises {promised}, {words}"
+            self._examination.note(n, What.FAKE, text)
+        elif promised is not None:
+            self._examination.look(n, words, promised, real)
+        self._examination.operators.add(str(n.target))
+        return value
+
+    def _observed(self, n: fx.Node, value: Any) -> Any:
+        if isinstance(value, fx.GraphModule) and all(map(is_branching, n.users)):
+            return _Observer(self._examination, value).run
+        return value
+
+    def _run(self, n: fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except OutOfTime:  # within a branch
+            raise
+        except Exception as error:  # values are made up: it may be right to refuse them
+            raise _EagerEnds(str(error)) from error
+
+    def _look_at_memory(
+        self, n: fx.Node, given: list[_Given], before: list[Any], results: list[Any]
+    ) -> None:
+        note = self._examination.note
+        written = [tensor for argument, tensor in given if argument.written]
+        for (argument, tensor), was in zip(given, before, strict=True):
+            is_another = any(_share(tensor, other) for other in written)
+            if was is not None and not is_another and not _is_same(was, tensor):
+                text = f"writes to its argument {argument.name}"
+                note(n, What.WRITES, f"{text}, which its schema does not declare")
+        if _declares_views(n.target):
+            return
+        made = [value for value in results if isinstance(value, Tensor)]
+        for argument, tensor in given:
+            if any(_share(value, tensor) for value in made):
+                text = f"returns memory of its argument {argument.name}"
+                note(n, What.SHARES, f"{text}, which its schema does not declare")
+        if any(_share(a, b) for a, b in itertools.combinations(made, 2)):
+            text = "returns results that share memory"
+            note(n, What.SHARES, f"{text}, which its schema does not declare")
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """A parameter of a schema; ``written``: declared to be changed."""
+
+    name: str
+    written: bool
+
+
+_Given = tuple[_Argument, Tensor]
+
+
+def _tensors(
+    target: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Iterator[_Given]:
+    """List the tensors among the arguments, those in lists too."""
+    for position, parameter in enumerate(target._schema.arguments):
+        name = parameter.name
+        value = args[position] if position < len(args) else kwargs.get(name)
+        alias = parameter.alias_info
+        argument = _Argument(name, alias is not None and alias.is_write)
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, Tensor) and leaf.layout == torch.strided:
+                yield argument, leaf
+
+
+def _in_words(given: list[_Given]) -> str:
+    """Tell the sizes that an operator is called with, of a few arguments."""
+    shapes = [f"{argument.name}{list(tensor.shape)}" for argument, tensor in given]
+    more = ", ..." if len(shapes) > _NAMED else ""
+    return f"given {', '.join(shapes[:_NAMED])}{more}"
+
+
+_NAMED = 4
+
+
+def _declares_views(target: Any) -> bool:
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def _is_small(given: list[_Given]) -> bool:
+    return sum(t.numel() * t.element_size() for _, t in given) <= _MOST_BYTES
+
+
+def _is_same(some: Tensor, other: Tensor) -> bool:
+    if some.shape != other.shape or some.dtype != other.dtype:
+        return False
+    try:
+        equal = (some == other) | ((some != some) & (other != other))
+    except RuntimeError:  # quarter types have few operators
+        return True
+    return bool(equal.all())
+
+
+def _share(some: Tensor, other: Tensor) -> bool:
+    if some.layout != torch.strided or not some.untyped_storage().nbytes():
+        return False
+    return some.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -1,0 +1,1 @@
+"""What preloads do: to files, to PyTorch, and when they run alone."""

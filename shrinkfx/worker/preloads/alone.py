@@ -1,0 +1,129 @@
+"""Run what registers operators as a stranger would, and say what has come of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from shrinkfx.program.beside import Beside
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker import bare_script
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.loading.load import load
+from shrinkfx.worker.loading.script_objects import trusting_new_classes
+from shrinkfx.worker.model import Program
+from shrinkfx.worker.preloads.files_used import Witness
+from shrinkfx.worker.preloads.registrations import Snapshot, registrations
+
+
+def register(script: Path, setup: Setup, operators: Sequence[str]) -> dict[str, Any]:
+    """Run ``script``, and the program of ``setup`` with what that registers.
+
+    Args:
+        operators: those of the program, as ``mylib::mix``.
+
+    Returns:
+        ``changes``: what there is in PyTorch now, by its place; ``registered``:
+        new operators; ``outcome``: what eager returns; ``exported``: what export
+        makes of it, which asks no operator for values; ``modules`` and ``files``: what
+        of those beside was used; ``elsewhere``: files that lie nowhere near.
+    """
+    os.chdir(script.parent)
+    home = Path(setup.directory)
+    bare_script.take_places(bare_script.environment(home), str(script.parent))
+    before, known = Snapshot(), _registered()
+    with Witness() as witness:
+        with trusting_new_classes():
+            _run(script)
+        registered = sorted(_registered() - known)
+        new = {name.partition(".")[0] for name in registered}
+        custom = {name: registrations(name) for name in sorted(new & set(operators))}
+        changes = before.changes(custom)
+        program = load(setup)
+        exported = _said(_export, program)
+        if setup.backend == Backend.INTERPRETER:
+            interpreter.switch_on()
+        outcome = _said(_eager, program)
+    return {
+        "changes": changes,
+        "registered": registered,
+        "exported": exported,
+        "outcome": outcome,
+        **_used(witness.beside(), script.parent),
+    }
+
+
+def _used(beside: Beside, home: Path) -> dict[str, Any]:
+    """Name the modules that were imported, and files beside the script."""
+    real = home.resolve()
+    paths = [Path(file).resolve() for file in (*beside.libraries, *beside.files)]
+    files = {path.name for path in paths if path.parent == real}
+    elsewhere = {str(path) for path in paths if path.parent != real}
+    return {
+        "modules": sorted(beside.modules),
+        "files": sorted(files),
+        "elsewhere": sorted(elsewhere),
+    }
+
+
+def _registered() -> set[str]:
+    return set(torch._C._dispatch_get_all_op_names())
+
+
+def _run(script: Path) -> None:
+    """Run it as ``__main__``, which its functions need as long as they live."""
+    module = ModuleType("__main__")
+    module.__file__ = str(script)
+    sys.modules["__main__"] = module
+    exec(compile(script.read_text(), str(script), "exec"), vars(module))
+
+
+def _said(ask: Callable[[Program], str], program: Program) -> str:
+    """Put into a line what a program does: two that fail alike do the same."""
+    try:
+        with torch.no_grad():
+            return ask(program)
+    except Exception as error:  # noqa: BLE001 - the user's operators may raise anything
+        return f"raises {type(error).__name__}"
+
+
+def _export(program: Program) -> str:
+    module = program.original.module(check_guards=False)
+    example = program.example
+    again = torch.export.export(module, example.args, dict(example.kwargs))
+    values = [
+        str(getattr(node.meta.get("val"), "shape", ""))
+        for node in again.graph.nodes
+        if node.op == "call_function"
+    ]
+    return f"{again.graph}\n{values}"
+
+
+def _eager(program: Program) -> str:
+    torch.manual_seed(0)
+    module = program.original.module(check_guards=False)
+    example = program.example
+    returned = module(*example.args, **example.kwargs)
+    digest = hashlib.sha256()
+    for leaf in pytree.tree_leaves(returned):
+        digest.update(_bytes(leaf))
+    return digest.hexdigest()[:16]
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, torch.Tensor):
+        return repr(value).encode()
+    said = f"{value.dtype} {tuple(value.shape)}".encode()
+    if value.layout != torch.strided or value.is_quantized:
+        return said + repr(value).encode()
+    flat = value.detach().cpu().contiguous().resolve_conj().resolve_neg().reshape(-1)
+    return said + bytes(flat.view(torch.uint8).numpy().tobytes())

@@ -1,0 +1,142 @@
+"""See what files a piece of Python uses: by watching it, not by reading it.
+
+A path may be built in any way, and a library may be found by a third party; an audit
+hook is told of each file that is opened and of each library that is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import shrinkfx
+from shrinkfx.program.beside import Beside, Loading
+
+_LIBRARY = re.compile(r"\.so(\.\d+)*$")
+_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr")
+_WRITES = os.O_WRONLY | os.O_RDWR
+
+_watching: list[Witness] = []
+
+
+class Witness:
+    """Watches as long as it is entered; one hook serves all, since none can go."""
+
+    _hooked = False
+
+    def __init__(self) -> None:
+        self._opened: dict[str, None] = {}
+        self._loaded: list[Loading] = []
+        self._callers: dict[tuple[str, int], None] = {}
+
+    def __enter__(self) -> Self:
+        if not Witness._hooked:
+            sys.addaudithook(_tell)
+            Witness._hooked = True
+        self._modules, self._mapped = set(sys.modules), set(_mapped())
+        _watching.append(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _watching.remove(self)
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Take down what the interpreter is about to do."""
+        match event, arguments:
+            case "open", (str(path), mode, int(flags)) if not flags & _WRITES:
+                if not set(mode or "r") & set("wax+"):
+                    self._opened.setdefault(os.path.abspath(path))
+            case "ctypes.dlopen", (str(path),):
+                self._load(path, is_module=False)
+            case "import", (_, str(path), *_) if _LIBRARY.search(path):
+                self._load(path, is_module=True)
+
+    def _load(self, path: str, *, is_module: bool) -> None:
+        library = os.path.abspath(path)
+        if not is_local(library):
+            return
+        own = [f for f in _frames(sys._getframe(2)) if _is_own(f.f_code.co_filename)]
+        for frame in own[:1]:
+            file = frame.f_code.co_filename
+            self._loaded.append(Loading(file, _span(frame), library, is_module))
+        self._callers |= {(f.f_code.co_filename, f.f_lineno): None for f in own}
+
+    def beside(self) -> Beside:
+        """Say what has been used so far, of what is not installed."""
+        modules = {
+            name: os.path.abspath(file)
+            for name, module in list(sys.modules.items())
+            if name not in self._modules and name != "__main__"
+            if (file := getattr(module, "__file__", None)) and is_local(file)
+        }
+        libraries = [p for p in _mapped() if p not in self._mapped and is_local(p)]
+        known = {*modules.values(), *libraries}
+        files = [
+            path
+            for path in self._opened
+            if path not in known and is_local(path) and not path.endswith(".pyc")
+        ]
+        sources = {k: v for k, v in modules.items() if v.endswith(".py")}
+        return Beside(sources, libraries, files, self._loaded, list(self._callers))
+
+
+def _tell(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in ("open", "ctypes.dlopen", "import"):
+        for witness in _watching:
+            witness.hear(event, arguments)
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_own(file: str) -> bool:
+    return file.endswith(".py") and is_local(file)
+
+
+def _span(frame: FrameType) -> tuple[int, int, int, int]:
+    """Find the call at which a frame stands."""
+    place = islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
+    line, end, column, end_column = next(place)
+    return line or 0, column or 0, end or 0, end_column or 0
+
+
+def _mapped() -> list[str]:
+    """List the libraries in this process's memory, each once."""
+    maps = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    paths = (line.split(maxsplit=5)[5] for line in maps if line.count("/"))
+    return list(dict.fromkeys(path for path in paths if _LIBRARY.search(path)))
+
+
+def _installed() -> tuple[str, ...]:
+    """Name the folders of what came with Python, the system or a package."""
+    own = str(Path(shrinkfx.__file__).resolve().parent)
+    python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    found = {own, *python, *sysconfig.get_paths().values()}
+    return tuple({*found, *map(os.path.realpath, found), *_SYSTEM} - {"/"})
+
+
+_INSTALLED = tuple(f"{folder}/" for folder in _installed())
+
+
+def is_local(path: str) -> bool:
+    """Tell whether a file is somebody's own, which no installation brings along."""
+    path = os.path.abspath(path)
+    places = {path, os.path.realpath(path)}
+    if any("-packages/" in place for place in places) or not os.path.isfile(path):
+        return False
+    return not any(place.startswith(_INSTALLED) for place in places)

@@ -1,0 +1,1 @@
+"""From a program to Python that a PyTorch engineer can read."""

@@ -1,0 +1,107 @@
+"""How a printed program declares its dynamic dims: as ``torch.export.Dim``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+import sympy
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from shrinkfx.worker.graph.specialise import Settled
+from shrinkfx.worker.sizes.bindings import tells
+
+_AUTO = "torch.export.Dim.AUTO"
+
+
+def dynamic_shapes(
+    exported: ExportedProgram,
+    settled: Settled | None,
+    loose: Set[str] = frozenset(),
+) -> tuple[list[str], str]:
+    """State the dynamic dims: those that are plain by name, those that are linear in
+    a symbol as such, also where no other dim shows it. Others are left to export.
+
+    Args:
+        loose: symbols that are left to export, too, but for their ranges.
+
+    Returns:
+        Statements that declare dims, and an expression for ``dynamic_shapes``.
+    """
+    dims = _Dims(exported, settled, loose)
+    specs = [dims.of(node) for node in _user_inputs(exported)]
+    if all(spec == "None" for spec in specs):
+        return [], "None"
+    comma = "," if len(specs) == 1 else ""
+    return list(dims.statements.values()), f"({', '.join(specs)}{comma})"
+
+
+def _user_inputs(exported: ExportedProgram) -> Iterator[fx.Node]:
+    names = set(exported.graph_signature.user_inputs)
+    for node in exported.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            yield node
+
+
+class _Dims:
+    """The dims that are declared so far.
+
+    Attributes:
+        statements: by the size that they declare.
+    """
+
+    def __init__(
+        self, exported: ExportedProgram, settled: Settled | None, loose: Set[str]
+    ) -> None:
+        self._ranges = exported.range_constraints
+        self._loose = loose
+        self._settled = settled or Settled.nothing()
+        self.statements: dict[str, str] = {}
+
+    def of(self, node: fx.Node) -> str:
+        """Write the dynamic dims of an input."""
+        sizes = enumerate(getattr(node.meta.get("val"), "shape", ()))
+        dims = [f"{d}: {self._dim(s)}" for d, s in sizes if not self._is_static(s)]
+        return "{" + ", ".join(dims) + "}" if dims else "None"
+
+    def _is_static(self, size: int | torch.SymInt) -> bool:
+        return not isinstance(size, torch.SymInt) or self._settled.is_static(size)
+
+    def _dim(self, size: torch.SymInt) -> str:
+        if str(size) in self._settled.ranges:
+            return self._named(str(size), *self._settled.ranges[str(size)])
+        expression = size.node.expr
+        if free_unbacked_symbols(size):
+            return _AUTO
+        if isinstance(expression, sympy.Symbol):
+            return self._symbol(expression)
+        for symbol in expression.free_symbols:
+            if str(symbol) in self._loose:
+                continue  # nothing can be computed from a dim without a name
+            if tells(expression, symbol) and expression.diff(symbol) > 0:
+                return str(expression).replace(str(symbol), self._symbol(symbol))
+        return _AUTO
+
+    def _symbol(self, symbol: sympy.Symbol) -> str:
+        if str(symbol) in self._settled.ranges:
+            return self._named(str(symbol), *self._settled.ranges[str(symbol)])
+        allowed = self._ranges.get(symbol)
+        if allowed is None:
+            return self._named(str(symbol), 0, None)
+        finite = getattr(allowed.upper, "is_Integer", False)
+        low = int(allowed.lower) if allowed.lower > 0 else 0
+        return self._named(str(symbol), low, int(allowed.upper) if finite else None)
+
+    def _named(self, size: str, low: int, high: int | None) -> str:
+        """Name a dim, and note the statement that declares it; a loose one has none."""
+        span = [f"min={low}"] if low > 0 else []
+        span += [] if high is None else [f"max={high}"]
+        if size in self._loose:
+            return f"{_AUTO}({', '.join(span)})" if span else _AUTO
+        name = size if size.isidentifier() else f"size{len(self.statements)}"
+        if size not in self.statements:
+            told = ", ".join([f'"{name}"', *span])
+            self.statements[size] = f"{name} = torch.export.Dim({told})"
+        return self.statements[size].partition(" ")[0]

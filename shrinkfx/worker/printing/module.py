@@ -1,0 +1,310 @@
+"""From an ``ExportedProgram`` to Python that a PyTorch engineer can read."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Set
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch._dynamo.exc import UncapturedHigherOrderOpError, UserError
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
+from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
+from shrinkfx.worker.model import MUTATIONS
+from shrinkfx.worker.printing.dynamic_shapes import dynamic_shapes
+from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
+from shrinkfx.worker.printing.tensors import Written, write_tensor
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter, buffer or constant of the printed module."""
+
+    attribute: str
+    kind: str
+    text: Written
+
+
+@dataclass(frozen=True)
+class Input:
+    """One argument of ``forward``.
+
+    Attributes:
+        example: what the program is exported with.
+        passing: what it is called with first, and passes; None if that is all there
+            is to it, or the example itself.
+        failing: what it is called with then; None if that is the example.
+    """
+
+    name: str
+    example: Written
+    failing: Written | None
+    passing: Written | None = None
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A program in pieces; the report room puts them together.
+
+    Attributes:
+        branches: source of the classes that higher-order operators call.
+        members: attribute -> class, for each of those.
+        body: statements of ``forward``, the return included.
+        dims: statements that declare the dynamic dims.
+        dynamic_shapes: an expression over ``dims``, or 'None'.
+    """
+
+    weights: tuple[Weight, ...]
+    inputs: tuple[Input, ...]
+    branches: tuple[str, ...]
+    members: dict[str, str]
+    body: tuple[str, ...]
+    dims: tuple[str, ...]
+    dynamic_shapes: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Write = Callable[[Any, str], Written]
+"""Write a tensor, or what else a program takes, for a device."""
+
+
+def print_program(
+    built: Rebuilt,
+    device: str = "",
+    loose: Set[str] = frozenset(),
+    write: Write = write_tensor,
+) -> Printed:
+    """Print a rebuilt candidate.
+
+    Args:
+        device: where the printed program is to run, if not where it is now.
+        loose: sizes that are not declared by name.
+        write: what writes weights and inputs.
+
+    Raises:
+        Unprintable: it holds an argument or an operator without a source form.
+    """
+    exported = built.exported
+    names, weights = _weights(exported, device, write)
+    graph = GraphPrinter(exported.graph_module, names, device)
+    body = graph.body(_written_back(exported))
+    dims, shapes = dynamic_shapes(exported, built.settled, loose)
+    return Printed(
+        weights=weights,
+        inputs=_inputs(built, device, write),
+        branches=tuple(graph.branches),
+        members=graph.members,
+        body=tuple(body),
+        dims=tuple(dims),
+        dynamic_shapes=shapes,
+    )
+
+
+def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
+    """Print a candidate and export that, with each dim that can be declared by name.
+
+    Export refuses a range that a guard of the program cuts into: ``s0`` from 2 up
+    where ``(s0 - 1)//4 + 1`` must not be 1; and one beside a size without a name that
+    has to be ``2*s0``. Those dims it is left to work out.
+
+    Returns:
+        What was exported, and the sizes that were not declared by name.
+
+    Raises:
+        Unprintable, CannotRebuild: it is no program, or none as source.
+    """
+    loose: frozenset[str] = frozenset()
+    settled = built.settled.ranges.keys() if built.settled else set()
+    while True:
+        printed = print_program(built, loose=loose, write=_leave_out)
+        try:
+            return run_source(printed, built), loose
+        except UserError as error:
+            refused = _refused(error, printed) - settled - loose
+            if not refused:
+                raise
+            loose |= refused
+
+
+def _leave_out(value: object, device: str) -> Written:
+    """Write nothing: what is exported again has the weights and inputs themselves."""
+    return Written("", "")
+
+
+def _refused(error: UserError, printed: Printed) -> frozenset[str]:
+    """Name the declared dims that export says it cannot take, or all if it says none.
+
+    Those of another refusal than of a declaration are none.
+    """
+    named = re.search(r"Constraints violated \((.*)\)!", str(error))
+    declared = frozenset(line.partition(" ")[0] for line in printed.dims)
+    if named is None:
+        return frozenset()
+    return declared & set(named[1].split(", ")) or declared
+
+
+def run_source(printed: Printed, built: Rebuilt) -> ExportedProgram:
+    """Export the printed source again, with the same weights and inputs.
+
+    Raises:
+        CannotRebuild: a branch or a body is none that torch.export takes.
+    """
+    scope: dict[str, Any] = {"torch": torch, "operator": operator, "math": math}
+    names = ", ".join(["self", *(i.name for i in printed.inputs)])
+    body = "\n        ".join(printed.body)
+    source = "\n\n".join(
+        [
+            *printed.branches,
+            f"class Repro(torch.nn.Module):\n    def forward({names}):\n        {body}",
+            "\n".join(printed.dims),
+            f"dynamic_shapes = {printed.dynamic_shapes}",
+        ]
+    )
+    exec(source, scope)
+    module = scope["Repro"]()
+    for attribute, kind in printed.members.items():
+        setattr(module, attribute, scope[kind]())
+    _set_weights(module, built.exported)
+    shapes = scope["dynamic_shapes"]
+    try:
+        return torch.export.export(
+            module.eval(), built.example.args, dynamic_shapes=shapes
+        )
+    except UncapturedHigherOrderOpError as error:
+        raise CannotRebuild(f"a branch or a body is none: {error}") from error
+
+
+def long_values(built: Rebuilt) -> dict[str, Any]:
+    """Collect what may be too long for a script, by the names that it uses."""
+    names = [str(name) for name in built.exported.graph_signature.user_inputs]
+    runs = {"example": built.example, "failing": built.failing}
+    if built.passing:
+        runs["passing"] = built.passing
+    values: dict[str, Any] = {}
+    for prefix, run in runs.items():
+        values[prefix] = run.args
+        values |= {f"{prefix}_{n}": v for n, v in zip(names, run.args, strict=True)}
+    for spec in built.exported.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
+            value = _weight_value(built.exported, spec.target)
+            name = f"weight_{_attribute(spec.target)}"
+            is_object = isinstance(value, torch.ScriptObject)
+            values[name] = bytes_of(value) if is_object else value
+    return values
+
+
+def _set_weights(module: torch.nn.Module, exported: ExportedProgram) -> None:
+    for spec in exported.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT or spec.target is None:
+            continue
+        value = _weight_value(exported, spec.target)
+        attribute = _attribute(spec.target)
+        if spec.kind is InputKind.PARAMETER:
+            module.register_parameter(attribute, torch.nn.Parameter(value, False))
+        elif spec.kind is InputKind.BUFFER:
+            module.register_buffer(attribute, value, bool(spec.persistent))
+        else:
+            setattr(module, attribute, value)
+
+
+def _weight_value(exported: ExportedProgram, target: str) -> Any:
+    """Fetch a tensor, or a script object."""
+    store = exported.state_dict if target in exported.state_dict else exported.constants
+    value = store[target]
+    if isinstance(value, torch.ScriptObject):
+        return value
+    if not isinstance(value, torch.Tensor):
+        raise Unprintable(f"{target} is a {type(value).__name__}")
+    return value.detach()
+
+
+def _attribute(target: str) -> str:
+    return re.sub(r"\W", "_", target)
+
+
+def _weights(
+    exported: ExportedProgram, device: str, write: Write
+) -> tuple[dict[str, str], tuple[Weight, ...]]:
+    """Name each weight's placeholder ``self.attribute`` and write its values."""
+    names: dict[str, str] = {}
+    weights: list[Weight] = []
+    for spec in exported.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            continue
+        if spec.target is None or not hasattr(spec.arg, "name"):
+            raise Unprintable(f"an input of kind {spec.kind.name}")
+        attribute = _attribute(spec.target)
+        names[spec.arg.name] = f"self.{attribute}"
+        value = _weight_value(exported, spec.target)
+        if isinstance(value, torch.ScriptObject):
+            weights.append(_object(attribute, value))
+            continue
+        text = write(value, device)
+        kind = spec.kind.name.lower().removesuffix("_tensor")
+        if spec.kind is InputKind.BUFFER and not spec.persistent:
+            kind = "non_persistent_buffer"
+        weights.append(Weight(attribute, kind, text))
+    return names, tuple(weights)
+
+
+def _object(attribute: str, value: torch.ScriptObject) -> Weight:
+    """Write a script object by its state, or else by its bytes, which no seed gives."""
+    if text := expression_for(value):
+        return Weight(attribute, "script_object", Written(text, text))
+    exact = write_tensor(bytes_of(value)).exact
+    return Weight(attribute, "saved_object", Written(exact, exact))
+
+
+def _written_back(exported: ExportedProgram) -> list[str]:
+    """Name what the first outputs are written back into: buffers and inputs."""
+    return [
+        f"self.{_attribute(spec.target)}"
+        if spec.kind is OutputKind.BUFFER_MUTATION
+        else spec.target
+        for spec in exported.graph_signature.output_specs
+        if spec.kind in MUTATIONS and spec.target is not None
+    ]
+
+
+def _inputs(built: Rebuilt, device: str, write: Write) -> tuple[Input, ...]:
+    names = built.exported.graph_signature.user_inputs
+    example = built.example.args
+    other = [
+        run.args if run and _differ(example, run.args) else None
+        for run in (built.failing, built.passing)
+    ]
+    inputs = []
+    for position, name in enumerate(names):
+        failing, passing = (
+            write(args[position], device) if args else None for args in other
+        )
+        known = write(example[position], device)
+        inputs.append(Input(str(name), known, failing, passing))
+    return tuple(inputs)
+
+
+def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    pairs = zip(some, others, strict=True)
+    return any(a is not b and not _same(a, b) for a, b in pairs)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor):
+        return bool(a == b)
+    same_type = a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()
+    return same_type and torch.equal(_bytes(a), _bytes(b))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Look at a tensor as what it is in memory: not every dtype has arithmetic."""
+    # A copy: one element is contiguous with any stride, but no view of bytes.
+    copied = tensor.resolve_conj().clone(memory_format=torch.contiguous_format)
+    return copied.flatten().view(torch.uint8)

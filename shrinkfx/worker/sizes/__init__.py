@@ -1,0 +1,1 @@
+"""Symbols of a program: what they stand for, and what they may be."""

@@ -1,0 +1,334 @@
+"""What a child does: one function per task."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import (
+    CheckAtSizes,
+    CheckCandidate,
+    CheckOriginal,
+    CompileOriginal,
+    Describe,
+    Examine,
+    FindSpace,
+    RunPreload,
+    RunScript,
+    SaveCandidate,
+    SaveInputs,
+    WriteCandidate,
+)
+from shrinkfx.worker import bare_script
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.checking.check import attempt, attempt_outside
+from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.cpu_memory import guard_pages
+from shrinkfx.worker.eager.inputs_at import inputs_at
+from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.forkserver import last_words
+from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
+from shrinkfx.worker.graph.describe import (
+    content_digest,
+    count_inputs,
+    count_operators,
+    describe,
+    draws_random_numbers,
+    dynamic_dims,
+    keeps_state,
+    mutates,
+)
+from shrinkfx.worker.graph.inline_cond import with_open_branches
+from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.interpreter.repro_script import stand_in_for_cuda
+from shrinkfx.worker.loading.devices import save_for_cuda
+from shrinkfx.worker.loading.load import load
+from shrinkfx.worker.model import Program
+from shrinkfx.worker.operators.custom import custom_operators
+from shrinkfx.worker.operators.examine import examine
+from shrinkfx.worker.preloads.alone import register
+from shrinkfx.worker.printing.module import (
+    Unprintable,
+    export_source,
+    long_values,
+    print_program,
+)
+from shrinkfx.worker.sizes.read_space import find_space
+
+_SKELETON = "skeleton.json"
+
+
+@dataclass
+class Worker:
+    """What the server holds and every child inherits.
+
+    Attributes:
+        threads: to be restored in the child; the server itself runs with one.
+    """
+
+    setup: Setup
+    threads: int
+    program: Program | None = None
+
+    def perform(self, request: Request, note: Note, folder: Path) -> dict[str, Any]:
+        torch.set_num_threads(self.threads)
+        if request.one_thread:
+            last_words.one_thread()
+        guard_pages.switch(request.options.guard_pages)
+        options = request.options
+        match request.task:
+            case Describe():
+                return self._describe(options, note, folder)
+            case Examine() as task:
+                return self._examine(task, note, folder)
+            case CheckOriginal():
+                return self._original(options, note, folder)
+            case CheckCandidate(candidate):
+                return self._candidate(candidate, options, note, folder)
+            case SaveCandidate() as task:
+                return self._save(task, options, note)
+            case WriteCandidate() as task:
+                return self._write(task, options, note)
+            case FindSpace():
+                return self._space(note)
+            case CompileOriginal():
+                return self._compile(options, note, folder)
+            case CheckAtSizes() as task:
+                return self._at_sizes(task, options, note, folder)
+            case SaveInputs() as task:
+                return self._save_inputs(task, note)
+            case RunPreload() as task:
+                return self._register(task, note, folder)
+            case RunScript() as task:
+                return self._script(task, options, note, folder)
+        raise TypeError(f"no worker does {request.task}")
+
+    def _loaded(self) -> Program:
+        """Load now if the server could not: a CUDA program needs a context."""
+        if self.program is None:
+            self.program = load(self.setup)
+        return self.program
+
+    def _cut_from(self, form: GraphForm) -> tuple[Program, Path]:
+        """Choose the graph that candidates are cut from, and its folder."""
+        folder = Path(self.setup.directory) / f"graph-{form}"
+        match form:
+            case GraphForm.FUNCTIONAL:
+                return self._loaded(), folder
+            case GraphForm.IN_PLACE:
+                return self._loaded().as_exported(), folder
+            case GraphForm.INLINED_COND:
+                return with_open_branches(self._loaded(), folder), folder
+
+    def _prepare_eager(self) -> None:
+        """Let a user's Triton kernels run here; no code can be generated after."""
+        if self.setup.backend == Backend.INTERPRETER:
+            interpreter.switch_on()
+
+    def _describe(
+        self, options: CheckOptions, note: Note, folder: Path
+    ) -> dict[str, Any]:
+        self._prepare_eager()
+        note(Stage.EAGER)
+        program, home = self._cut_from(options.graph)
+        recorded = Values(home, program).record(program, folder / OPERATOR)
+        content = content_digest(
+            self.setup.model, self.setup.inputs, *self.setup.preloads
+        )
+        skeleton = describe(program, content).to_json()
+        path = home / _SKELETON
+        path.write_text(json.dumps(skeleton))
+        note(Stage.DONE)
+        return {
+            "skeleton": str(path),
+            "eager_error": recorded.error,
+            "stopped": recorded.stopped,
+            "lies": recorded.lies,
+            "liars": recorded.liars,
+            "custom": custom_operators(program.original),
+            "inputs": count_inputs(program.original),
+            "dynamic_dims": dynamic_dims(program.original),
+            "keeps_state": keeps_state(program),
+        }
+
+    def _examine(self, task: Examine, note: Note, folder: Path) -> dict[str, Any]:
+        self._prepare_eager()
+        note(Stage.EAGER)
+        return examine(self._loaded(), task, folder / OPERATOR)
+
+    def _original(
+        self, options: CheckOptions, note: Note, folder: Path
+    ) -> dict[str, Any]:
+        program = self._loaded()
+        inputs = program.example, program.failing
+        run = Rebuilt(program.original, *inputs, passing=program.passing)
+        return attempt(self.setup, run, options, note, folder)
+
+    def _candidate(
+        self,
+        candidate: Mapping[str, Any],
+        options: CheckOptions,
+        note: Note,
+        folder: Path,
+    ) -> dict[str, Any]:
+        note(Stage.REBUILD)
+        try:
+            built = self._built(candidate, options)
+        except (CannotRebuild, Unprintable) as error:
+            return {"invalid": str(error)}
+        if not built.outputs:  # exported anew, its nodes have other names
+            options = replace(options, evidence=None)
+        return attempt(self.setup, built, options, note, folder)
+
+    def _built(self, data: Mapping[str, Any], options: CheckOptions) -> Rebuilt:
+        """Make a candidate, in the form that was asked for.
+
+        Raises:
+            CannotRebuild, Unprintable: it is no program, or none as source.
+        """
+        program, home = self._cut_from(options.graph)
+        skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
+        candidate = Candidate.from_json(skeleton, data)
+        built = rebuild(program, candidate, Values(home, program), options.taps)
+        for again in (built.stale, options.form is CandidateForm.SOURCE):
+            if again:
+                built = built.exported_again(export_source(built)[0])
+        return built
+
+    def _save(
+        self, task: SaveCandidate, options: CheckOptions, note: Note
+    ) -> dict[str, Any]:
+        """Put a candidate and its inputs where a user's command can read them."""
+        note(Stage.REBUILD)
+        try:
+            built = self._built(task.candidate, options)
+        except (CannotRebuild, Unprintable) as error:
+            return {"invalid": str(error)}
+        self._prepare_eager()
+        note(Stage.EAGER)
+        Reference(built, options).run_eager()
+        self._write_program(built.exported, Path(task.path))
+        torch.save(built.failing.args, task.inputs)
+        note(Stage.DONE)
+        return {}
+
+    def _write_program(self, exported: ExportedProgram, path: Path) -> None:
+        """Save a program for the device that it is meant for."""
+        if self.setup.backend == Backend.INTERPRETER:
+            save_for_cuda(exported, path)
+        else:
+            torch.export.save(exported, path)
+
+    def _write(
+        self, task: WriteCandidate, options: CheckOptions, note: Note
+    ) -> dict[str, Any]:
+        note(Stage.REBUILD)
+        built = self._built(task.candidate, options)
+        exported = built.exported
+        self._write_program(exported, Path(task.path))
+        on_interpreter = self.setup.backend == Backend.INTERPRETER
+        device = "cuda" if on_interpreter else ""
+        try:
+            # Only a dim can be loose, and a large program takes long to export.
+            loose = export_source(built)[1] if dynamic_dims(exported) else frozenset()
+            source, unprintable = print_program(built, device, loose).to_json(), ""
+        except Exception as error:  # noqa: BLE001 - a script would raise it, too
+            source, unprintable = {}, str(error)
+        torch.save(long_values(built), task.data)
+        self._prepare_eager()
+        note(Stage.DONE)
+        return {
+            "source": source,
+            "unprintable": unprintable,
+            "two_sets": self._loaded().failing is not self._loaded().example,
+            "passes": built.passing is not None,
+            "limits": Reference(built, options).limits(),
+            "operators": count_operators(exported.graph_module),
+            "nodes": len(exported.graph.nodes),
+            "inputs": count_inputs(exported),
+            "dynamic_dims": dynamic_dims(exported),
+            "random": draws_random_numbers(exported),
+            "mutates": mutates(exported),
+            "targets": sorted(
+                {str(n.target) for n in exported.graph.nodes if n.op == "call_function"}
+            ),
+        }
+
+    def _space(self, note: Note) -> dict[str, Any]:
+        program = self._loaded()
+        space = find_space(program.original, program.failing)
+        note(Stage.DONE)
+        return {"space": space.to_json()}
+
+    def _compile(
+        self, options: CheckOptions, note: Note, folder: Path
+    ) -> dict[str, Any]:
+        note(Stage.COMPILE)
+        original = self._loaded().original
+        aoti.build_once(original, folder, self.setup.inductor, options)
+        note(Stage.DONE)
+        return {}
+
+    def _made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
+        """Take the original, with inputs of the sizes that were asked for."""
+        program = self._loaded()
+        made = inputs_at(program, sizes, seed, self.setup.inputs)
+        return Rebuilt(program.original, program.example, made)
+
+    def _at_sizes(
+        self, task: CheckAtSizes, options: CheckOptions, note: Note, folder: Path
+    ) -> dict[str, Any]:
+        check = attempt_outside if task.outside else attempt
+        run = self._made(task.sizes, task.seed)
+        return check(self.setup, run, options, note, folder)
+
+    def _save_inputs(self, task: SaveInputs, note: Note) -> dict[str, Any]:
+        made = self._made(task.sizes, task.seed).failing
+        saved: dict[str, Any] = {"args": made.args, "kwargs": made.kwargs}
+        if task.passing is not None:
+            passing = self._made(task.passing, task.seed).failing
+            saved["passing"] = {"args": passing.args, "kwargs": passing.kwargs}
+        torch.save(saved, task.path)
+        note(Stage.DONE)
+        return {}
+
+    def _register(self, task: RunPreload, note: Note, folder: Path) -> dict[str, Any]:
+        note(Stage.RUN)
+        setup = replace(self.setup, model=task.model, directory=str(folder))
+        answer = register(Path(task.path), setup, task.operators)
+        note(Stage.DONE)
+        return answer
+
+    def _script(
+        self, task: RunScript, options: CheckOptions, note: Note, folder: Path
+    ) -> dict[str, Any]:
+        os.chdir(task.cwd)
+        temporary = aoti.temporary_below(folder)
+        environment = {**bare_script.environment(folder), **temporary}
+        note(Stage.RUN)
+        if self.setup.backend == Backend.INTERPRETER:
+            probe = options.probe or Probe.REAL
+            stand_in_for_cuda(Path(task.path), self.setup, probe)
+        sys.argv = [task.path]
+        bare_script.become(environment, task.cwd)
+        try:
+            runpy.run_path(task.path, run_name="__main__")
+        except interpreter.Unsupported as error:
+            return {"unresolved": str(error)}
+        note(Stage.DONE)
+        return {}
