@@ -176,6 +176,7 @@ assert not (Path(sys.argv[1]) / "stock" / "built.json").exists()
 """
 
 
+@pytest.mark.every_run
 def test_results_are_equal_in_both_builds(tmp_path: Path) -> None:
     said = python("-W", "ignore", "-c", PROGRAM, str(tmp_path))
     assert json.loads(said) == {"build": "fast", "step": "link"}

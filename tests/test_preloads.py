@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.aoti
+pytestmark = [pytest.mark.aoti, pytest.mark.every_run]
 
 OPS = """\
 import ctypes

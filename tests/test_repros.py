@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,21 @@ SWEEPS = [p for p in CASES if p.name.startswith("sweep_")]
 """Found by a sweep: no failing inputs are given."""
 
 REDUCED = [p for p in CASES if p not in SWEEPS]
+
+EVERY_RUN = {
+    "cuda_ima_benchmark_only",
+    "cuda_ima_unmasked_kernel",
+    "sweep_size_zero_or_one",
+}
+"""What `make test` reduces or finds, beside the tutorial's."""
+
+
+def marked(cases: Sequence[Path]) -> list[Any]:
+    """Mark the cases that `make test` tries."""
+    return [
+        pytest.param(p, marks=pytest.mark.every_run if p.name in EVERY_RUN else ())
+        for p in cases
+    ]
 
 
 def test_there_are_cases() -> None:
@@ -69,7 +84,7 @@ def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.aoti
-@pytest.mark.parametrize("case", REDUCED, ids=lambda p: p.name)
+@pytest.mark.parametrize("case", marked(REDUCED), ids=lambda p: p.name)
 def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     expected = tomllib.loads((case / "expected.toml").read_text())
     out = tmp_path / "out"
@@ -114,8 +129,27 @@ def preloading(case: Path, expected: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.aoti
-@pytest.mark.parametrize("case", SWEEPS, ids=lambda p: p.name)
+@pytest.mark.parametrize("case", marked(SWEEPS), ids=lambda p: p.name)
 def test_case_is_found_by_a_sweep(case: Path, tmp_path: Path) -> None:
+    found_by_a_sweep(case, tmp_path)
+
+
+@pytest.mark.aoti
+@pytest.mark.parametrize("case", SWEEPS, ids=lambda p: p.name)
+def test_inputs_of_a_sweep_fail_and_pass_as_any_others(
+    case: Path, tmp_path: Path
+) -> None:
+    model, out, found = found_by_a_sweep(case, tmp_path)
+    expected = tomllib.loads((case / "expected.toml").read_text())
+    only_look = ["--max-checks", "1", "--quiet", *preloading(case, expected)]
+    for name, code in (("failing_inputs", 4), ("passing_inputs", 3)):
+        inputs = ["--inputs", str(out / found[name]), "--out", str(tmp_path / name)]
+        runs = ["--baseline-runs", "5"]
+        run("-m", "shrinkfx", str(model), *inputs, *only_look, *runs, code=code)
+
+
+def found_by_a_sweep(case: Path, tmp_path: Path) -> tuple[Path, Path, dict[str, Any]]:
+    """Sweep a case: give its model, the folder of the sweep, and the one finding."""
     expected = tomllib.loads((case / "expected.toml").read_text())
     model, out = tmp_path / "model.pt2", tmp_path / "out"
     export(case, model)
@@ -132,13 +166,7 @@ def test_case_is_found_by_a_sweep(case: Path, tmp_path: Path) -> None:
     assert list(found["nearest_pass"].values()) == expected["sweep"]["nearest"]
     assert found["first_seen_after"] <= 200
     assert found["confirmed"] == {"runs": 3, "failed": 3}
-
-    # With these inputs it fails as any other program does, and with those it doesn't.
-    only_look = ["--max-checks", "1", "--quiet", *preload]
-    for name, code in (("failing_inputs", 4), ("passing_inputs", 3)):
-        inputs = ["--inputs", str(out / found[name]), "--out", str(tmp_path / name)]
-        runs = ["--baseline-runs", "5"]
-        run("-m", "shrinkfx", str(model), *inputs, *only_look, *runs, code=code)
+    return model, out, found
 
 
 def export(case: Path, model: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CASE = ROOT / "repros" / "compile_lowering_raises"
 
-pytestmark = pytest.mark.aoti
+pytestmark = [pytest.mark.aoti, pytest.mark.every_run]
 
 
 @pytest.fixture(name="model", scope="module")

@@ -75,6 +75,7 @@ def test_tutorial_has_files_and_commands() -> None:
 
 
 @pytest.mark.aoti
+@pytest.mark.every_run
 def test_tutorial_shows_what_it_says(tmp_path: Path) -> None:
     """One test, since each command goes on from the one before."""
     for name, code in files().items():

@@ -119,6 +119,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.aoti
+@pytest.mark.every_run
 def test_peer_refuses_a_healthy_program(shared: Path) -> None:
     preload = shared / "cheap.py"
     preload.write_text(CHEAP)
@@ -130,6 +131,7 @@ def test_peer_refuses_a_healthy_program(shared: Path) -> None:
 
 
 @pytest.mark.aoti
+@pytest.mark.every_run
 def test_peer_reduces_a_wrong_result_to_the_operator_that_is_wrong(
     shared: Path,
 ) -> None:

@@ -245,6 +245,7 @@ print(*(p.name for p in sorted(home.iterdir())))
 
 
 @pytest.mark.aoti
+@pytest.mark.every_run
 def test_programs_give_what_eager_gives_with_their_weights_beside(
     tmp_path: Path,
 ) -> None:

@@ -111,6 +111,7 @@ def test_exception_is_one_in_every_run(folder: Path) -> None:
     assert "planted: element 3" in found.text
 
 
+@pytest.mark.every_run
 def test_of_two_failures_it_is_that_of_the_first_part_in_every_run(
     folder: Path,
 ) -> None:
@@ -154,6 +155,7 @@ print("no longer fails")
 """
 
 
+@pytest.mark.every_run
 def test_script_of_a_bare_python_is_the_same_assertion(folder: Path) -> None:
     script, package = folder / "repro.py", folder / "Gathers.package.pt2"
     script.write_text(SCRIPT)
