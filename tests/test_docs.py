@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -217,9 +218,10 @@ def test_architecture_lists_the_modules_of_each_room() -> None:
         assert told == modules, room
 
 
-INSIDE = [*(ROOT / "docs" / "rooms").glob("*.md")]
-INSIDE += [ROOT / "docs" / f"{name}.md" for name in ("architecture", "decisions")]
-INSIDE += [ROOT / "docs" / f"{name}.md" for name in ("glossary", "trust", "strategies")]
+ROOMS = [page for page in DOCS if page.parent.name == "rooms"]
+
+_ABOUT = ("architecture", "decisions", "glossary", "strategies", "trust")
+INSIDE = [*ROOMS, *(ROOT / "docs" / f"{name}.md" for name in _ABOUT)]
 """Pages that are about the code."""
 
 OTHERS = {"repro.py", "interface.cpp", "data/aotinductor/"}
@@ -232,6 +234,15 @@ def test_addresses_in_the_code_are_there(page: Path) -> None:
     places = ROOT, ROOT / "shrinkfx"
     missing = [p for p in told if not any((place / p).exists() for place in places)]
     assert set(missing) - OTHERS == set()
+
+
+@pytest.mark.parametrize("page", ROOMS, ids=lambda p: p.name)
+def test_examples_on_pages_of_rooms_give_what_they_show(page: Path) -> None:
+    blocks = [block for _, block in FENCE.findall(page.read_text()) if ">>>" in block]
+    examples = doctest.DocTestParser().get_doctest(
+        "\n".join(blocks), {}, page.name, str(page), 0
+    )
+    assert doctest.DocTestRunner().run(examples).failed == 0
 
 
 def test_glossary_has_thirty_words_that_are_in_the_code() -> None:
