@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from printable import is_part_of_a_printable, is_printable
+from test_layers import ALLOWED, IN_THE_WORKER
 
 from shrinkfx.cli.parser import EXIT_CODES, make_parser
 from shrinkfx.cli.progress import NAMES
@@ -19,7 +22,7 @@ from shrinkfx.report.summary import Sizes
 from shrinkfx.report.sweep import table
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 
 
@@ -67,25 +70,32 @@ def test_reference_has_the_fields_of_each_event(event: type[Event]) -> None:
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=lambda p: p.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    text = page.read_text()
-    for target in re.findall(r"\]\(([^)#:]*)(?:#[^)]*)?\)", text):
-        assert not target or (page.parent / target).exists(), target
-    for anchor in re.findall(r"\]\(#([^)]*)\)", text):
-        heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        assert anchor in {head.lower().replace(" ", "-") for head in heads}
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
 
 
-def test_readme_links_to_every_page() -> None:
-    readme = (ROOT / "README.md").read_text()
-    missing = [page.name for page in DOCS if f"(docs/{page.name})" not in readme]
-    assert missing == []
+def anchors(page: Path) -> set[str]:
+    """List what the heads of a page are called in links."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize(
+    ("start", "folder"), [("README.md", "docs"), ("docs/architecture.md", "rooms")]
+)
+def test_every_page_is_linked_to(start: str, folder: str) -> None:
+    linked = re.findall(rf"\(({folder}/[^/)#]*)", (ROOT / start).read_text())
+    pages = ((ROOT / start).parent / folder).glob("*.md")
+    assert {f"{folder}/{page.name}" for page in pages} - set(linked) == set()
 
 
 # --- what is quoted of the tool's output
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = ("shrinkfx", "python", "make", "pip", "$ shrinkfx", "$ python")
-NO_OUTPUT = {"architecture.md": "model.pt2 -> [worker]", "strategies.md": "tests/"}
+NO_OUTPUT = {"strategies.md": "tests/"}
 """Pages with a drawing, and how that begins."""
 
 FOREIGN = {"AssertionError: Tensor-likes are not close!"}
@@ -199,10 +209,96 @@ def test_reference_has_the_fields_of_the_summary() -> None:
 
 def test_architecture_lists_the_modules_of_each_room() -> None:
     table = rows((ROOT / "docs" / "architecture.md").read_text())
-    for room, question, *_ in table:
-        folder = ROOT / "shrinkfx" / room.strip("`/")
-        if not room.startswith("`"):
-            continue
-        told = set(re.findall(r"\w+", question.partition(":")[2]))
-        modules = {p.stem for p in folder.glob("*.py")} - {"__init__"}
+    top = ROOT / "shrinkfx"
+    listed = {top / room.strip("`/"): question for room, question, *_ in table}
+    rooms = {path.parent for path in top.rglob("*.py")} - {top, top / "strategies"}
+    assert rooms - listed.keys() == set()
+    for room in rooms:
+        told = set(re.findall(r"\w+", listed[room].partition(":")[2]))
+        modules = {p.stem for p in room.glob("*.py")} - {"__init__"}
         assert told == modules, room
+
+
+ROOMS = [page for page in DOCS if page.parent.name == "rooms"]
+
+_ABOUT = ("architecture", "decisions", "glossary", "strategies", "trust")
+INSIDE = [*ROOMS, *(ROOT / "docs" / f"{name}.md" for name in _ABOUT)]
+"""Pages that are about the code."""
+
+OTHERS = {"repro.py", "interface.cpp", "data/aotinductor/"}
+"""Files that such pages name, and that are not ours."""
+
+
+@pytest.mark.parametrize("page", INSIDE, ids=lambda p: p.name)
+def test_addresses_in_the_code_are_there(page: Path) -> None:
+    told = re.findall(r"`([\w/]+\.(?:py|c|cpp)|\w[\w/]*/)[:`]", page.read_text())
+    places = ROOT, ROOT / "shrinkfx"
+    missing = [p for p in told if not any((place / p).exists() for place in places)]
+    assert set(missing) - OTHERS == set()
+
+
+@pytest.mark.parametrize("page", ROOMS, ids=lambda p: p.name)
+def test_examples_on_pages_of_rooms_give_what_they_show(page: Path) -> None:
+    blocks = [block for _, block in FENCE.findall(page.read_text()) if ">>>" in block]
+    examples = doctest.DocTestParser().get_doctest(
+        "\n".join(blocks), {}, page.name, str(page), 0
+    )
+    assert doctest.DocTestRunner().run(examples).failed == 0
+
+
+def test_glossary_has_thirty_words_that_are_in_the_code() -> None:
+    glossary = rows((ROOT / "docs" / "glossary.md").read_text())
+    words = {word: where for word, _, where in glossary if word.startswith("**")}
+    assert len(words) == 30
+    for word, where in words.items():
+        path, name = re.findall(r"`([^`]+)`", where)
+        assert name in names_in(ROOT / "shrinkfx" / path), word
+
+
+def names_in(module: Path) -> set[str]:
+    """List what a module defines, and what its classes do: ``Class.method``."""
+    found = set()
+    for node in ast.parse(module.read_text()).body:
+        found |= {*_defined(node)}
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{n}" for each in node.body for n in _defined(each)}
+    return found
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        yield node.name
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+    yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+# --- the drawing of the house
+
+
+def drawn() -> dict[str, list[str]]:
+    """Read the words in each part of the drawing, by class; parts go by their ids."""
+    svg = ElementTree.parse(ROOT / "docs" / "house.svg").getroot()
+    found: dict[str, list[str]] = {}
+    for part in svg.iter("{http://www.w3.org/2000/svg}g"):
+        for text in part.iter("{http://www.w3.org/2000/svg}text"):
+            key = f"{part.get('id')} {text.get('class')}"
+            found.setdefault(key, []).append(" ".join(text.itertext()))
+    return found
+
+
+def test_rooms_are_drawn_with_what_they_may_import() -> None:
+    words = {key: set(" ".join(texts).split()) for key, texts in drawn().items()}
+    ground = words["ground floor"]
+    boxes = {key.removesuffix(" name") for key in words if key.endswith(" name")}
+    names = [name for box in boxes for name in words[f"{box} name"]]
+    assert sorted([*names, *ground]) == sorted(ALLOWED)
+    for box in boxes:  # of one room, or of small ones side by side
+        rooms = words[f"{box} name"]
+        allowed = set().union(*(ALLOWED[room] for room in rooms))
+        assert words[f"{box} imports"] == allowed - ground - rooms, box
+
+
+def test_floors_of_the_worker_are_drawn() -> None:
+    floors = [set(text.split()) for text in drawn()["room-worker floor"]]
+    assert floors[::-1] == [floor - {"__init__"} for floor in IN_THE_WORKER]
