@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "shrinkfx"
 
 ALLOWED = {
     "errors": set(),
+    "version": set(),
     "scratch": set(),
     "cgroups": set(),
     "processes": {"cgroups"},
@@ -32,7 +33,7 @@ ALLOWED = {
         "protocol",
         "failure",
     },
-    "report": {"errors", "program", "protocol", "failure"},
+    "report": {"errors", "version", "program", "protocol", "failure"},
     "worker": {"errors", "processes", "own_time", "program", "protocol", "failure"},
     "strategies": {"errors", "program"},
     "testing": {"errors", "program", "failure", "search"},
@@ -70,7 +71,7 @@ ALLOWED = {
         "check",
         "run",
     },
-    "arguments": {"options", "protocol", "failure"},
+    "arguments": {"version", "options", "protocol", "failure"},
     "parsed": {"errors", "options", "arguments"},
     "cli": {"errors", "streams", "search", "api", "arguments", "parsed", "progress"},
 }

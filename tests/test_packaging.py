@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+import shrinkfx
+
 ROOT = Path(__file__).resolve().parents[1]
 
 _BUILD = """
 import sys
 from setuptools import build_meta
+sys.modules["shrinkfx"] = None  # pip builds where none of what it imports is
 getattr(build_meta, "build_" + sys.argv[1])(sys.argv[2])
 """
 
@@ -69,9 +72,23 @@ def test_wheel_holds_every_file_of_the_package(unpacked: Path) -> None:
     assert files(unpacked / "shrinkfx") == expected
 
 
-def test_wheel_works_where_it_is_unpacked(unpacked: Path, tmp_path: Path) -> None:
-    listed = subprocess.run(
-        [sys.executable, "-m", "shrinkfx", "--list-strategies"],
+def test_wheel_is_of_the_version_that_the_package_says(unpacked: Path) -> None:
+    (about,) = unpacked.glob("*.dist-info/METADATA")
+    assert f"\nVersion: {shrinkfx.__version__}\n" in about.read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "answer"),
+    [
+        ("--list-strategies", "drop_nodes"),
+        ("--version", f"shrinkfx {shrinkfx.__version__}\n"),
+    ],
+)
+def test_wheel_works_where_it_is_unpacked(
+    unpacked: Path, tmp_path: Path, option: str, answer: str
+) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "shrinkfx", option],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(unpacked)},
         capture_output=True,
@@ -79,4 +96,4 @@ def test_wheel_works_where_it_is_unpacked(unpacked: Path, tmp_path: Path) -> Non
         text=True,
         timeout=600,
     )
-    assert "drop_nodes" in listed.stdout, listed.stderr
+    assert answer in said.stdout, said.stderr
