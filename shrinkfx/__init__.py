@@ -6,7 +6,6 @@
 
 from shrinkfx.api import Reduction, minify
 from shrinkfx.errors import ShrinkfxError
-
-__version__ = "0.1.0"
+from shrinkfx.version import __version__
 
 __all__ = ["Reduction", "ShrinkfxError", "__version__", "minify"]

@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from planting import Field
 
+pytest_plugins = ["support.without_torch"]
+
 # A busy machine is slow, and what is red here must be red everywhere.
 settings.register_profile(
     "shrinkfx",

@@ -12,7 +12,7 @@ from typing import Any
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, Task
@@ -43,17 +43,36 @@ def request_of(
     return Request(task, options, timeout_s=timeout_s)
 
 
-class FakeServer:
-    """Answers as it is told; keeps what it was asked."""
+Told = Ending | Callable[[Arguments], Ending]
+"""An ending, or what makes one of what is asked."""
 
-    def __init__(self, answer: Callable[[Arguments], Ending]) -> None:
-        self._answer = answer
-        self.asked: list[Arguments] = []
+
+class FakeServer:
+    """Gives one ending after the other, then those of ``then``, or the last for ever.
+
+    Attributes:
+        asked: every request, in order.
+    """
+
+    ready = Ready()
+
+    def __init__(self, *told: Told, then: Iterable[Told] = ()) -> None:
+        for_ever = itertools.cycle(told[-1:])
+        self._told = itertools.chain(told, then, for_ever)
+        self.asked: list[Request] = []
+
+    @property
+    def arguments(self) -> list[Arguments]:
+        """Name of each request what is no default."""
+        return [asked_of(request) for request in self.asked]
 
     def ask(self, request: Request) -> Ending:
-        asked = asked_of(request)
-        self.asked.append(asked)
-        return self._answer(asked)
+        self.asked.append(request)
+        return self._reply(request)
+
+    def _reply(self, request: Request) -> Ending:
+        told = next(self._told)
+        return told(asked_of(request)) if callable(told) else told
 
 
 class Minutes:
@@ -78,32 +97,30 @@ class Minutes:
         self.kept = max(self.kept, check_s)
 
 
-class TimedServer:
-    """Answers with one ending after the other, the last one for ever.
+class TimedServer(FakeServer):
+    """Takes its time as a real one does.
 
-    Takes ``compile_s`` for what it compiles, ``run_s`` for a run of that and
+    It takes ``compile_s`` for what it compiles, ``run_s`` for a run of that and
     ``guarded_s`` for one with guard pages, and as ``LastingServer`` ends a check that
     goes beyond its limit by the clock, or beyond the minutes.
     """
 
     def __init__(
         self,
-        *endings: Ending,
+        *told: Told,
         compile_s: float,
         run_s: float,
         minutes: Minutes | None = None,
-        then: Iterable[Ending] = (),
+        then: Iterable[Told] = (),
     ) -> None:
-        self._endings = itertools.chain(endings, then, itertools.repeat(endings[-1]))
+        super().__init__(*told, then=then)
         self.compile_s, self.run_s = compile_s, run_s
         self.guarded_s: float | None = None
         self.minutes = minutes or Minutes()
         self.seconds = 0.0
-        self.asked: list[Request] = []
         self._packages: set[object] = set()
 
-    def ask(self, request: Request) -> Ending:
-        self.asked.append(request)
+    def _reply(self, request: Request) -> Ending:
         package = request.options.package
         is_compiled = package in self._packages
         self._packages |= {package} if package else set()
@@ -118,7 +135,7 @@ class TimedServer:
         self.seconds += min(seconds, limit)
         if seconds > limit:
             return Ending("late", stage="run", seconds=limit)
-        return replace(next(self._endings), seconds=seconds)
+        return replace(super()._reply(request), seconds=seconds)
 
 
 _INPUT = {"seeded": "torch.randn(9)", "exact": ""}

@@ -284,6 +284,7 @@ def test_folder_that_cannot_be_made_is_named(
     assert "name a folder that can be written to" in said
 
 
+@pytest.mark.torch
 def test_file_that_is_no_program_is_told_and_leaves_no_folder(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
 ) -> None:
@@ -295,6 +296,7 @@ def test_file_that_is_no_program_is_told_and_leaves_no_folder(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.torch
 def test_preload_that_raises_is_told(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "shrinkfx"
 
 ALLOWED = {
     "errors": set(),
+    "version": set(),
     "scratch": set(),
     "cgroups": set(),
     "host_memory": {"cgroups"},
@@ -36,7 +37,7 @@ ALLOWED = {
         "protocol",
         "failure",
     },
-    "report": {"errors", "program", "protocol", "failure"},
+    "report": {"errors", "version", "program", "protocol", "failure"},
     "worker": {"errors", "processes", "own_time", "program", "protocol", "failure"},
     "strategies": {"errors", "program"},
     "testing": {"errors", "program", "failure", "search"},
@@ -74,7 +75,16 @@ ALLOWED = {
         "check",
         "run",
     },
-    "cli": {"errors", "events", "options", "protocol", "failure", "search", "api"},
+    "cli": {
+        "errors",
+        "version",
+        "events",
+        "options",
+        "protocol",
+        "failure",
+        "search",
+        "api",
+    },
 }
 """What each room may import besides itself."""
 

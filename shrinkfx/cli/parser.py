@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from importlib import metadata
 from typing import NoReturn
 
 from shrinkfx.failure.signature import ANY, MEANING
 from shrinkfx.options import GUARD_PAGES
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, Probe
+from shrinkfx.version import __version__
 
 EXIT_CODES = {
     0: "reduced and verified",
@@ -61,8 +61,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES + "\n" + _tables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    version = f"shrinkfx {metadata.version('shrinkfx')}" if _installed() else "shrinkfx"
     parser.add_argument("model", nargs="?", metavar="MODEL.pt2", help="the program")
+    version = f"shrinkfx {__version__}"
     parser.add_argument("--version", action="version", version=version)
     _add_failure_options(parser)
     _add_program_options(parser)
@@ -295,11 +295,3 @@ def _tables() -> str:
     lines += ["", "exit codes:"]
     lines += [f"  {code}  {text}" for code, text in EXIT_CODES.items()]
     return "\n".join(lines)
-
-
-def _installed() -> bool:
-    try:
-        metadata.version("shrinkfx")
-    except metadata.PackageNotFoundError:
-        return False
-    return True

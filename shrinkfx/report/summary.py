@@ -14,6 +14,7 @@ from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.atomic_files import write_json
 from shrinkfx.report.output import Written
+from shrinkfx.version import __version__
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def summarise(
             "set": dict(written.environment),
             "not_needed": list(written.not_needed),
         },
-        "versions": dict(versions),
+        "versions": {"shrinkfx": __version__, **versions},
     }
 
 

@@ -7,10 +7,10 @@ import itertools
 import math
 import random
 import signal
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from doubles import FakeServer
 
 from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.oracle import (
@@ -58,18 +58,6 @@ HANGS = Ending("timeout", stage="run")
 LATE = Ending("late", stage="run", seconds=600.0, waited_s=590.0)
 KILLED = Ending("signal", signal.SIGKILL, "run")
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
-
-
-class FakeServer:
-    """Answers with one ending after the other; the last one for ever."""
-
-    def __init__(self, *endings: Ending, then: Iterable[Ending] = ()) -> None:
-        self._endings = itertools.chain(endings, then, itertools.repeat(endings[-1]))
-        self.asked: list[Request] = []
-
-    def ask(self, request: Request) -> Ending:
-        self.asked.append(request)
-        return next(self._endings)
 
 
 def compiler(server: FakeServer) -> Compiler:

@@ -94,7 +94,7 @@ def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
 def test_death_without_a_word_is_run_once_with_launches_printed() -> None:
     server = FakeServer(lambda _: PRINTED)
     assert blamed(server, FAULT, inductor={"inplace_buffers": False}) == ["tanh", "cos"]
-    (asked,) = server.asked
+    (asked,) = server.arguments
     assert asked["inductor"] == {
         "inplace_buffers": False,
         "aot_inductor.debug_intermediate_value_printer": "3",
@@ -118,7 +118,7 @@ def test_run_that_dies_otherwise_blames_nobody() -> None:
 def test_wrong_result_is_traced_with_one_compilation() -> None:
     server = FakeServer(differ(["cos", "sin", "exp"]))
     assert blamed(server, WRONG) == ["cos"]
-    (asked,) = server.asked
+    (asked,) = server.arguments
     assert asked["taps"] == ("relu", "tanh", "cos", "sin", "exp")
 
 
@@ -126,14 +126,14 @@ def test_wrong_result_that_hides_is_traced_with_fewer_values() -> None:
     # Returned, tanh is no longer fused with cos.
     server = FakeServer(differ(["cos", "sin", "exp"], unless=["tanh"]))
     assert blamed(server, WRONG) == ["tanh", "cos"]
-    assert server.asked[1]["taps"] == ("relu", "cos", "exp")
+    assert server.arguments[1]["taps"] == ("relu", "cos", "exp")
 
 
 def test_value_amid_the_operators_at_fault_is_not_asked_for_twice() -> None:
     # A pattern that is fused as a whole: each of its inner values hides it.
     server = FakeServer(differ(["sin", "exp"], unless=["cos"]))
     assert blamed(server, WRONG) == ["cos", "sin"]
-    assert server.asked[2]["taps"] == ("tanh", "sin")
+    assert server.arguments[2]["taps"] == ("tanh", "sin")
 
 
 def test_output_that_agrees_clears_what_it_needs() -> None:
@@ -150,7 +150,7 @@ def test_output_that_agrees_clears_what_it_needs() -> None:
     wrong = ["cos", "sin", "exp", "erf", "atan", "log"]
     server = FakeServer(differ(wrong, ["tanh"], "log"))
     assert blamed(server, WRONG, program=whole(program)) == ["cos"]
-    assert server.asked[1]["taps"] == ("relu", "cos", "erf")
+    assert server.arguments[1]["taps"] == ("relu", "cos", "erf")
 
 
 def test_result_that_is_wrong_otherwise_blames_nobody() -> None:
@@ -181,7 +181,7 @@ def test_values_that_would_not_fit_are_not_returned() -> None:
         )
     server = FakeServer(lambda _: Ending("exit", stage="done"))
     blamed(server, WRONG, program=whole(skeleton(nodes)))
-    assert [asked["taps"] for asked in server.asked] == [
+    assert [asked["taps"] for asked in server.arguments] == [
         ("relu_0", "relu_3", "relu_6"),
         ("relu_1", "relu_4", "relu_7"),
     ]

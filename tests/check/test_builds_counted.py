@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from doubles import FakeServer
+
 from shrinkfx.check.fast_builds import PATIENCE, Builds
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Step
-from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckOriginal
 from shrinkfx.testing import chain, whole
 
@@ -26,16 +28,6 @@ STOCK = Ending("exit", stage="done")
 def fell_back(reason: str) -> Ending:
     built = {"build": "fast", "step": "link", "fallback": reason}
     return Ending("exit", stage="done", built=built)
-
-
-class FakeServer:
-    def __init__(self, *endings: Ending) -> None:
-        self._endings = iter(endings)
-        self.asked: list[CheckOptions] = []
-
-    def ask(self, request: Request) -> Ending:
-        self.asked.append(request.options)
-        return next(self._endings)
 
 
 def asked(*endings: Ending) -> tuple[FakeServer, Builds]:
@@ -70,10 +62,10 @@ def test_fast_builds_are_given_up_after_some_in_a_row_that_fell_back() -> None:
     failures = [fell_back("x")] * (PATIENCE - 1)
     server, builds = asked(*failures, FAST, *failures, LOWERED, STOPPED)
     assert builds.pay
-    assert {options.build for options in server.asked} == {Build.FAST}
+    assert {request.options.build for request in server.asked} == {Build.FAST}
     server, builds = asked(*failures, fell_back("x"), STOCK, STOCK)
     assert not builds.pay
-    words = [options.build for options in server.asked]
+    words = [request.options.build for request in server.asked]
     assert words == [Build.FAST] * PATIENCE + [Build.STOCK] * 2
 
 
@@ -82,5 +74,5 @@ def test_stock_build_is_never_asked_for_one_step_only() -> None:
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL, calls=2)
     compiler = Compiler(server, Limits(10.0, 1 << 30), options)
     compiler.built_stock().candidate(CANDIDATE)
-    (asked,) = server.asked
+    asked = server.asked[0].options
     assert (asked.build, asked.calls, asked.only) == (Build.STOCK, 2, None)

@@ -139,6 +139,7 @@ def test_command_line_that_cannot_work_is_refused(text: str) -> None:
         Command.parse(text)
 
 
+@pytest.mark.torch
 def test_what_a_command_leaves_that_is_killed_goes_with_its_check(
     tmp_path: Path,
 ) -> None:

@@ -71,9 +71,9 @@ def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
     assert guarding == Guarding(plain=guarding.plain)
     assert guarding.plain.startswith("passes")
     assert "going on without" in notes[-1]
-    packages = {("inductor" in asked): asked["package"] for asked in server.asked}
+    packages = {("inductor" in asked): asked["package"] for asked in server.arguments}
     assert len(set(packages.values())) == 2
-    assert all(a["package"] == packages["inductor" in a] for a in server.asked)
+    assert all(a["package"] == packages["inductor" in a] for a in server.arguments)
 
 
 def test_program_that_fails_without_them_keeps_its_code() -> None:
@@ -85,7 +85,7 @@ def test_program_that_fails_without_them_keeps_its_code() -> None:
     plainly = FakeServer(lambda asked: WRONG if "guard_pages" in asked else FAULT)
     guarding, notes = found(plainly)
     assert guarding == Guarding(plain=guarding.plain)
-    assert not any("inductor" in asked for asked in plainly.asked)
+    assert not any("inductor" in asked for asked in plainly.arguments)
     assert "going on without" in notes[-1]
 
 
@@ -115,9 +115,9 @@ def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
     candidate = whole(chain("x", "relu", "tanh"))
     seen = list(plain_runs(compiler.with_options(inductor={"a": 1}), candidate))
     assert len(seen) == len(server.asked) == ENOUGH
-    assert len({asked["package"] for asked in server.asked}) == 1
-    assert not any("guard_pages" in asked for asked in server.asked)
-    assert all(asked["inductor"] == {"a": 1} for asked in server.asked)
+    assert len({asked["package"] for asked in server.arguments}) == 1
+    assert not any("guard_pages" in asked for asked in server.arguments)
+    assert all(asked["inductor"] == {"a": 1} for asked in server.arguments)
 
 
 def timed(

@@ -8,7 +8,7 @@ import signal
 import site
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +63,7 @@ def _files(tmp_path: Path) -> list[Path]:
     return [script, helper]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_script_finds_what_lies_beside_it(
     runner: ScriptRunner, files: list[Path], how: str
@@ -71,6 +72,7 @@ def test_script_finds_what_lies_beside_it(
     assert ASSERTION.admits(seen.signature), seen.log
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_script_sees_no_settings_of_its_makers_but_folders(
     runner: ScriptRunner, files: list[Path], how: str
@@ -79,6 +81,7 @@ def test_script_sees_no_settings_of_its_makers_but_folders(
     assert "saw ['TORCH_TEST_FOLDER']" in seen.log
 
 
+@pytest.mark.torch
 def test_script_that_passes_is_counted_as_such(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
@@ -87,6 +90,7 @@ def test_script_that_passes_is_counted_as_such(
     assert not runner.fails(files, ASSERTION)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_script_that_came_to_its_end_unchecked_has_passed(
     runner: ScriptRunner, files: list[Path], how: str
@@ -97,6 +101,7 @@ def test_script_that_came_to_its_end_unchecked_has_passed(
     assert (seen.signature, seen.invalid, seen.unresolved) == (None, "", "")
 
 
+@pytest.mark.torch
 def test_script_that_fails_every_time_is_verified(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
@@ -117,6 +122,7 @@ actual = compiled()
 """
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_script_whose_threads_lost_their_words_is_run_in_one(
     runner: ScriptRunner, files: list[Path], how: str
@@ -138,6 +144,7 @@ print("no longer fails")
 """
 
 
+@pytest.mark.torch
 def test_variable_that_is_read_at_import_matters_in_every_run(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
@@ -146,6 +153,7 @@ def test_variable_that_is_read_at_import_matters_in_every_run(
     assert runner.again(files, ASSERTION) == [True, True]
 
 
+@pytest.mark.torch
 def test_script_has_guard_pages_only_where_it_needs_them(files: list[Path]) -> None:
     files[0].write_text(GUARDED)
     with Server(environment=None, command=GUARDED_WORKER) as server:
@@ -158,6 +166,7 @@ def test_script_has_guard_pages_only_where_it_needs_them(files: list[Path]) -> N
                 assert f"against a page: {guard is Guard.AFTER}" in log, log
 
 
+@pytest.mark.torch
 def test_server_without_guard_pages_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -204,6 +213,7 @@ def _makers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
             yield ScriptRunner(bare, Limits(120.0, 8 << 30), Meter())
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_script_finds_no_module_of_its_makers(
     makers: ScriptRunner, tmp_path: Path, how: str
@@ -261,16 +271,11 @@ KILLED = Ending("signal", signal.SIGKILL, seconds=2.0)
 SERVER = Ending("server", log="the worker died with SIGKILL")
 
 
-def in_turn(endings: Sequence[Ending]) -> FakeServer:
-    told = iter(endings)
-    return FakeServer(lambda _: next(told))
-
-
 def answered(
     folder: Path, *endings: Ending, left: float = math.inf
 ) -> tuple[list[bool | None], int, list[str]]:
     """Run a repro again that ends so, and then always as it did last."""
-    notes, server = list[str](), in_turn((*endings, *[endings[-1]] * 9))
+    notes, server = list[str](), FakeServer(*endings)
     runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), note=notes.append)
     script = folder / "repro.py"
     script.write_text("def compiled(): ...\nactual = compiled()\n")
@@ -318,7 +323,7 @@ def test_first_run_without_an_answer_is_made_once_more(tmp_path: Path) -> None:
         ([LATE, PASSES], False),
         ([LATE, LATE], None),
     ):
-        server = in_turn(endings)
+        server = FakeServer(*endings)
         runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter())
         assert runner.fails([script], ASSERTION) is fails
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from planting import Field, Plant, target
+
+pytestmark = pytest.mark.torch
 
 
 def test_wrong_result_is_blamed_on_the_operator_that_gives_it(field: Field) -> None:

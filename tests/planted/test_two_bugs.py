@@ -13,6 +13,8 @@ from planting import Field, Plant, kept
 
 from shrinkfx.failure.verdict import Outcome
 
+pytestmark = pytest.mark.torch
+
 ASSERTION = "Expected planted_size to be True"
 HEAP = "double free or corruption (out)"
 THROWN = "terminate called\n  what():  "

@@ -67,7 +67,7 @@ def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
     subject, _, _ = chosen(worker)
     assert subject is not None
     assert subject.compiler.options.only == step
-    assert [arguments.get("only") for arguments in worker.asked] == [None, step]
+    assert [asked.get("only") for asked in worker.arguments] == [None, step]
 
 
 def test_file_is_not_asked_about_alone_where_minutes_are_short() -> None:

@@ -33,6 +33,7 @@ from shrinkfx.run.context import Job
 from shrinkfx.run.folder import resumed
 from shrinkfx.run.pipeline import run
 from shrinkfx.testing import chain, needs, whole
+from shrinkfx.version import __version__
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
 TORN = {"error": {"type": "RuntimeError", "message": "torn"}}
@@ -228,6 +229,11 @@ def test_minutes_that_are_many_change_nothing(model: Made) -> None:
         assert reduction.verified == (3, 3)
         asked.append([(task, a.get("candidate")) for task, a in world.asked])
     assert asked[0] == asked[1]
+
+
+def test_summary_says_with_which_versions(model: Made) -> None:
+    versions = model(1.0).reduced(30.0).summary["versions"]
+    assert versions == {"shrinkfx": __version__, "torch": "2"}
 
 
 def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(

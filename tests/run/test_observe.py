@@ -67,7 +67,7 @@ def test_each_comparison_is_told_how_close_is_close(
     worker = Worker(tmp_path)
     subject = find_subject(Job(options, tmp_path, ignore), cast(Server, worker))
     names = ("rtol", "atol", "strict")
-    _, *compared = worker.asked  # the first only describes
+    _, *compared = worker.arguments  # the first only describes
     assert len(compared) > 10
     for asked in (*compared, asdict(subject.compiler.options)):
         said = {name: asked.get(name) for name in names}

@@ -181,6 +181,7 @@ lowerings[torch.ops.aten.cosh.default] = plant(lowerings[torch.ops.aten.cosh.def
 """
 
 
+@pytest.mark.torch
 def test_worker_tells_what_matters_to_a_program_from_what_does_not(
     tmp_path: Path,
 ) -> None:
@@ -305,6 +306,7 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
     assert ask("mylib.mix.default", "mylib.other.default")
 
 
+@pytest.mark.torch
 def test_operators_are_registered_where_scripts_find_their_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +332,7 @@ def test_operators_are_registered_where_scripts_find_their_packages(
     assert effect.elsewhere <= {str(program)}
 
 
+@pytest.mark.torch
 def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,7 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.repro import DATA
@@ -61,10 +61,6 @@ def printed(asked: Arguments) -> Ending:
     return Ending("exit", answer=answer)
 
 
-class Bare(FakeServer):
-    ready = Ready()
-
-
 def verified(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -86,14 +82,14 @@ def verified(
         return LATE if found is None else DIES if found else PASSES
 
     @contextlib.contextmanager
-    def bare(_: Job, backend: str, worker: Sequence[str]) -> Iterator[Bare]:
-        server = Bare(answer)
+    def bare(_: Job, backend: str, worker: Sequence[str]) -> Iterator[FakeServer]:
+        server = FakeServer(answer)
         yield server
-        sides = {asked.get("guard_pages", Guard.OFF) for asked in server.asked}
+        sides = {asked.get("guard_pages", Guard.OFF) for asked in server.arguments}
         assert sides == {Guard.OFF} or worker == GUARDED_WORKER
 
     monkeypatch.setattr(Job, "bare_server", bare)
-    server: Any = Bare(printed)
+    server: Any = FakeServer(printed)
 
     def listen(event: Event) -> None:
         if isinstance(event, Noted):

@@ -51,6 +51,7 @@ def test_header_states_the_failure(tmp_path: Path) -> None:
     assert read_failure("print('a script')") == (None, Guard.OFF)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("failure", "text", "code", "words"),
     [
@@ -77,6 +78,7 @@ def test_script_is_run_and_its_failure_compared(
     assert words in capsys.readouterr().out
 
 
+@pytest.mark.torch
 def test_script_that_passes_does_not_fail_as_stated(tmp_path: Path) -> None:
     path = script(tmp_path, BOUNDS, "")
     path.write_text(path.read_text().replace("actual = compiled()", ""))
@@ -92,6 +94,7 @@ raise SystemExit(125)
 """
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("checked", [True, False])
 def test_script_that_cannot_tell_passes_only_where_it_was_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: bool
@@ -121,6 +124,7 @@ def test_script_that_an_interpreter_saw_fail_is_checked_where_there_is_a_gpu() -
     assert chosen(BOUNDS, seen) == "auto"
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("summary", "code"),
     [
@@ -147,6 +151,7 @@ pathlib.Path({told!r}).write_text("\\n".join([str(folder), *linked]))
 """
 
 
+@pytest.mark.torch
 def test_what_a_script_unpacks_goes_with_it_and_precompiled_headers_stay(
     tmp_path: Path,
 ) -> None:

@@ -24,7 +24,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
@@ -98,10 +98,10 @@ class World:
 
     @contextlib.contextmanager
     def bare(self, job: Job, backend: str, worker: Sequence[str]) -> Iterator[Any]:
-        yield Served(self.run)
+        yield FakeServer(self.run)
 
     def verified(self, path: Path | None = None, **about: Any) -> tuple[Verified, Kept]:
-        server: Any = Served(self.answer)
+        server: Any = FakeServer(self.answer)
         options = Options(Path("model.pt2"), max_checks=about.pop("max_checks", None))
         with closing(Journal(path or ":memory:")) as journal:
             job = Job(options, self.folder, self.events.append, journal)
@@ -117,10 +117,6 @@ class World:
     @property
     def notes(self) -> str:
         return "\n".join(e.text for e in self.events if isinstance(e, Noted))
-
-
-class Served(FakeServer):
-    ready = Ready()
 
 
 @pytest.fixture(name="world")

@@ -47,10 +47,13 @@ HEALTHY = [
 
 Ask = Callable[..., dict[str, Any]]
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("numpy") is None,
-    reason="Triton's interpreter needs numpy",
-)
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(
+        importlib.util.find_spec("numpy") is None,
+        reason="Triton's interpreter needs numpy",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
