@@ -56,6 +56,8 @@ FLOATS = TensorType("float32", ("2", "3"))
 HALVES = TensorType("float16", ("2", "3"))
 """Another type, for what must not be mixed up with ``FLOATS``."""
 
+ROW = TensorType("float32", ("1", "3"))
+"""A type that an ``expand`` makes one of ``FLOATS``."""
 
 DYNAMIC = TensorType("float32", ("s", "2*t + 1"))
 """A type whose sizes are not fixed: what they are is in ``FREE``."""
@@ -88,6 +90,7 @@ def operator(
     scope: str = "",
     storage: int | None = None,
     impure: bool = False,
+    pointwise: bool = False,
 ) -> Node:
     """Describe an operator that reads ``operands``, names with blanks between.
 
@@ -106,6 +109,7 @@ def operator(
         scope=scope,
         storage=storage,
         impure=impure,
+        pointwise=pointwise,
     )
 
 
@@ -281,6 +285,7 @@ def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
     nodes: dict[str, str | Node] = {"x": "", "h": feed(value=HALVES)}
     nodes["d"] = feed(value=DYNAMIC)
     nodes |= {"w": feed(Role.PARAMETER), "held": feed(Role.BUFFER)}
+    nodes["row"] = replace(feed(value=ROW), storage=0)
     count = draw(st.integers(1, max_operators))
     for number in range(count):
         values = [n for n in nodes if _is_value(nodes[n])]
@@ -303,6 +308,14 @@ def _single(name: str, operands: str) -> dict[str, Node]:
 
 def _halved(name: str, operands: str) -> dict[str, Node]:
     return {name: operator(operands, value=HALVES)}
+
+
+def _pointwise(name: str, operands: str) -> dict[str, Node]:
+    return {name: operator(operands, pointwise=True)}
+
+
+def _repeated(name: str, operands: str) -> dict[str, Node]:
+    return {name: operator("row", storage=0)}
 
 
 def _grown(name: str, operands: str) -> dict[str, Node]:
@@ -331,7 +344,10 @@ def _looped(name: str, operands: str) -> dict[str, Node]:
     }
 
 
-_SHAPES = (_single, _single, _halved, _grown, _pair, _sized, _looped)
+_SHAPES = (
+    *(_single, _single, _halved, _grown, _pair, _sized, _looped),
+    *(_pointwise, _repeated),
+)
 
 
 def _is_tensor(node: str | Node) -> bool:

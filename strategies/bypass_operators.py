@@ -2,6 +2,7 @@
 
     a -> relu -> b             becomes        a -> b
     a -> to -> to -> b         becomes        a -> b
+    a -> expand -> add         becomes        a -> add
 
 The edit that frees what a cut would hide: the graph stays connected, so a bug
 that needs a producer and a distant user survives, and no input is invented.
@@ -19,7 +20,8 @@ class BypassOperators:
     """Propose to hand on an operand that has the type of the operator's value.
 
     Where none has, the nearest values above that do: a cast goes with the cast back,
-    a layer between two of its width as a whole. Last operators come first: an early
+    a layer between two of its width as a whole. Where all users broadcast, what the
+    operator only repeats will do as well. Last operators come first: an early
     success shortens the longest chain. Suspects come after all others.
     Where several of a node's bypasses are bundled, the earliest value is taken.
     """
@@ -35,11 +37,11 @@ class BypassOperators:
 
 
 def _nearest(view: View, node: str) -> list[str]:
-    """List the values of an operator's type that are the fewest steps above it."""
+    """List the values that its users could get which are the fewest steps above it."""
     kept, seen = frozenset(view.operators), frozenset[str]()
     values = dict.fromkeys(view.operands(node))
     while values:
-        if found := [v for v in values if view.same_value_type(node, v)]:
+        if found := [v for v in values if view.can_bypass(node, v)]:
             return found
         seen |= values.keys()
         above = (o for v in values if v in kept for o in view.operands(v))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 
 import networkx as nx
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.broadcasting import misfits, repeats
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace, Specialise
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.subgraphs import graph_of, returns_an_input
+
+_ValuesFor = Callable[[Skeleton, str, str], list[str]]
+"""Lists an operator's values in whose place another value may stand."""
 
 
 def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
@@ -35,7 +39,7 @@ def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
                 keep -= nodes
             case Bypass(node, operand):
                 keep.discard(node)
-                for value in program.values_like(node, operand):
+                for value in _bypassed(program, node, operand):
                     bypass[value] = _first(program, operand, bypass.get(value))
             case Replace(node, operand):
                 plain[node] = _first(program, operand, plain.get(node))
@@ -45,9 +49,18 @@ def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
                 sizes[size] = how
     for value, first in _joined(candidate, groups).items():
         (plain if value in candidate.keep else bypass)[value] = first
-    return dataclasses.replace(
+    edited = dataclasses.replace(
         candidate, keep=frozenset(keep), bypass=bypass, replace=plain, sizes=sizes
     ).normalised()
+    if readers := misfits(edited):
+        raise InvalidEdit(f"not of the type that they yield: {', '.join(readers)}")
+    return edited
+
+
+def _bypassed(program: Skeleton, node: str, operand: str) -> list[str]:
+    """List an operator's values in whose place a bypass hands ``operand`` on."""
+    repeated = [node] if repeats(program, node, operand) else []
+    return program.values_like(node, operand) or repeated
 
 
 def _first(program: Skeleton, value: str, rival: str | None) -> str:
@@ -96,9 +109,11 @@ def _require_kept(candidate: Candidate, nodes: Iterable[str]) -> None:
         raise InvalidEdit(f"not in the candidate: {', '.join(missing)}")
 
 
-def _require_same_type(candidate: Candidate, node: str, operand: str) -> None:
+def _require_value_for(
+    candidate: Candidate, node: str, operand: str, fitting: _ValuesFor
+) -> None:
     skeleton = candidate.skeleton
-    if operand not in skeleton or not skeleton.values_like(node, operand):
+    if operand not in skeleton or not fitting(skeleton, node, operand):
         raise InvalidEdit(f"{operand} is no value of the type of {node}")
     if graph_of(operand) != graph_of(node):
         raise InvalidEdit(f"{operand} is not of the same graph as {node}")
@@ -129,7 +144,7 @@ def _require_fit(candidate: Candidate, edit: Edit) -> None:
         case Bypass(node, operand):
             if node not in candidate.inside:
                 _require_kept(candidate, {node})
-            _require_same_type(candidate, node, operand)
+            _require_value_for(candidate, node, operand, _bypassed)
             if returns_an_input(candidate.skeleton, candidate.resolve, node, operand):
                 raise InvalidEdit(f"without {node} an input is returned as it is")
         case Replace(node, operand):
@@ -137,7 +152,7 @@ def _require_fit(candidate: Candidate, edit: Edit) -> None:
             if not candidate.is_replaceable(node):
                 raise InvalidEdit(f"{node} is plain, or yields no single tensor")
             if operand != node:
-                _require_same_type(candidate, node, operand)
+                _require_value_for(candidate, node, operand, Skeleton.values_like)
         case Merge(inputs):
             _require_inputs(candidate, inputs)
         case Specialise(size, how):

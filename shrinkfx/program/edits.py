@@ -17,7 +17,8 @@ class Drop:
 class Bypass:
     """Remove an operator and hand its users ``operand``, of the same type.
 
-    Values of the operator that have another type are fed from outside.
+    It may be of another shape where the operator only repeats it and all users
+    broadcast. Values that have another type are fed from outside.
     """
 
     node: str

@@ -60,6 +60,7 @@ class Node:
         scope: path of the module that called it, such as ``blocks.3.attn``.
         source: ``file.py:41`` of the user's code, or ''.
         storage: nodes with the same number share memory.
+        pointwise: it works element by element, and broadcasts what it reads.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Node:
     source: str = ""
     storage: int | None = None
     impure: bool = False
+    pointwise: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from shrinkfx.program.broadcasting import can_read, repeats
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Sizing
 from shrinkfx.program.skeleton import Skeleton
@@ -71,6 +72,17 @@ class View:
     def same_value_type(self, operator: str, operand: str) -> bool:
         """Tell whether one of the operator's values has the type of ``operand``."""
         return bool(self.skeleton.values_like(operator, operand))
+
+    def can_bypass(self, operator: str, operand: str) -> bool:
+        """Tell whether an operator's users could get ``operand`` in its place.
+
+        It has the operator's type, or is what the operator only repeats, as an
+        ``expand`` does, and all users broadcast.
+        """
+        if self.same_value_type(operator, operand):
+            return True
+        is_repeated = repeats(self.skeleton, operator, operand)
+        return is_repeated and can_read(self._candidate, operator, operand)
 
     def slices(self) -> list[frozenset[str]]:
         """For each sink, the kept operators that have no use without it, in order."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from shrinkfx.program.apply import apply
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Bypass, Drop
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_operators import BypassOperators
 from shrinkfx.testing import (
     HALVES,
+    ROW,
+    FakeOracle,
     Nodes,
     chain,
     feed,
@@ -61,6 +66,44 @@ def test_bypass_ends_at_what_comes_from_outside() -> None:
     nodes: Nodes = {"x": "", "half": operator("x", value=HALVES), "back": "half"}
     cut = apply(whole(skeleton(nodes)), [Drop(frozenset({"half"}))])
     assert list(BypassOperators().propose(View(cut))) == []
+
+
+def test_bypass_hands_on_what_is_only_repeated_where_all_users_broadcast() -> None:
+    nodes: Nodes = {
+        "x": "",
+        "norm": operator("x", value=ROW, storage=0),
+        "expand": operator("norm", storage=0),
+        "div": operator("x expand", pointwise=True),
+    }
+    without = [Bypass("div", "x"), Bypass("div", "expand")]
+    view = View(whole(skeleton(nodes)))
+    assert list(BypassOperators().propose(view)) == [*without, Bypass("expand", "norm")]
+    view = View(whole(skeleton({**nodes, "mm": "x expand"})))
+    assert Bypass("expand", "norm") not in set(BypassOperators().propose(view))
+
+
+def test_search_leaves_what_a_view_repeats_and_who_reads_it() -> None:
+    nodes: Nodes = {
+        "x": "",
+        "sum": operator("x", value=ROW),
+        "norm": operator("sum", value=ROW, storage=0),
+        "expand": operator("norm", storage=0),
+        "div": operator("x expand", pointwise=True),
+    }
+
+    def fails(candidate: Candidate) -> bool:
+        return "div" in candidate.keep and "norm" in flowing(candidate)
+
+    def flowing(candidate: Candidate) -> set[str]:
+        read, stack = set[str](), ["div"]
+        while stack:
+            new = candidate.producers(stack.pop()) - read
+            read |= new
+            stack += new
+        return read
+
+    reducer = Reducer(whole(skeleton(nodes)), FakeOracle(fails), choose(None))
+    assert reducer.run().operators == ("norm", "div")
 
 
 def test_bypass_offers_every_operand_that_fits_and_each_once() -> None:

@@ -25,6 +25,7 @@ from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.view import View
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.strategies.bypass_operators import BypassOperators
 from shrinkfx.strategies.merge_inputs import MergeInputs
 from shrinkfx.strategies.replace_operators import ReplaceOperators
 from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, call, run_eager
@@ -447,8 +448,11 @@ class Loop(torch.nn.Module):
 
 
 def loop_of(folder: Path) -> Loaded:
-    x = torch.randn(3, 4)
-    torch.export.save(torch.export.export(Loop(), (x,)), folder / "model.pt2")
+    return saved(torch.export.export(Loop(), (torch.randn(3, 4),)), folder)
+
+
+def saved(exported: ExportedProgram, folder: Path) -> Loaded:
+    torch.export.save(exported, folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
     values = Values(folder / "values", program)
     assert values.record(program) == Recorded()
@@ -511,3 +515,34 @@ def test_branch_that_no_export_takes_is_refused(tmp_path: Path) -> None:
     built = rebuild(program, apply(whole, [Bypass(cos, turned)]), values)
     with pytest.raises(CannotRebuild, match="a branch or a body is none"):
         run_source(print_program(built), built)
+
+
+class Normed(torch.nn.Module):
+    """Views that only repeat, and readers that would repeat on their own."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        length = n.clamp_min(1e-3)
+        y = x.sin() / length.expand_as(x)
+        return torch.where(y > length.mean(0).unsqueeze(0), y, y.mT.cos().mT)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_views_that_repeat_can_be_bypassed(dynamic: bool, tmp_path: Path) -> None:
+    inputs = torch.randn(6, 4, 3), torch.rand(6, 4, 1)
+    batch = {0: torch.export.Dim("batch")} if dynamic else None
+    shapes = (batch, batch) if dynamic else None
+    exported = torch.export.export(Normed(), inputs, dynamic_shapes=shapes)
+    program, skeleton, values = saved(exported, tmp_path)
+    whole = Candidate.whole(skeleton)
+    edits = [Bypass("expand", "clamp_min"), Bypass("unsqueeze", "mean")]
+    assert {e for e in BypassOperators().propose(View(whole))} >= {*edits}
+    shorter = apply(whole, edits)
+    assert shorter.cost[0] == whole.cost[0] - 2
+    built = real(program, shorter, values)
+    assert count_operators(built.exported.graph_module) == shorter.cost[0]
+    found = eager(built.exported, built.failing)
+    torch.testing.assert_close(found, eager(program.graph, program.failing))
+    # What is cut from it has the types that the program said.
+    only = apply(shorter, [Drop(frozenset(shorter.operators) - {"div"})])
+    assert only.operators == ("div",)
+    check_types((program, skeleton, values), only)

@@ -156,6 +156,7 @@ def _describe(
         source=_source(node),
         storage=storages.get(node.name),
         impure=role is Role.OPERATOR and node.is_impure(),
+        pointwise=torch.Tag.pointwise in getattr(node.target, "tags", ()),
     )
 
 

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.errors import ShrinkfxError
+from shrinkfx.program.broadcasting import reshaped
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Scalar, Values
@@ -53,7 +54,7 @@ class Symbols:
         self._binders: dict[sympy.Expr, tuple[fx.Node, int]] = {}
         self.literals: dict[str, Scalar] = {}
         self._settled = settled
-        self.stale = bool(candidate.sizes)
+        self.stale = bool(candidate.sizes or reshaped(candidate))
 
     def bind(self, node: fx.Node) -> None:
         """Take an input of the new graph as one to read sizes off."""

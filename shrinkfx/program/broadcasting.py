@@ -1,0 +1,92 @@
+"""Bypasses to a value of another shape, where all that read it broadcast it.
+
+    norm -> expand -> div          becomes        norm -> div
+
+That fits where the value which is gone only repeated the other, and each reader works
+element by element and still yields what it did: another operand has the full shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role, Skeleton
+
+
+def repeats(skeleton: Skeleton, value: str, base: str) -> bool:
+    """Tell whether a value is a view of ``base`` that repeats it or adds dims of 1."""
+    node, source = skeleton.node(value), skeleton.node(base)
+    if node.value is None or source.value is None or node.storage is None:
+        return False
+    shape, whole = source.value.shape, node.value.shape
+    return (
+        node.storage == source.storage
+        and node.value.dtype == source.value.dtype
+        # Without dims it would have no say in the dtype of a result.
+        and bool(shape)
+        and shape != whole
+        and _broadcast([shape, whole]) == whole
+    )
+
+
+def can_read(candidate: Candidate, value: str, base: str) -> bool:
+    """Tell whether all readers of a value would yield their own type from ``base``."""
+    names = {value, *(v for v in candidate.bypass if candidate.resolve(v) == value)}
+    readers = _readers(candidate, names)
+    return all(_fits(candidate, reader, {value: base}) for reader in readers)
+
+
+def reshaped(candidate: Candidate) -> set[str]:
+    """Collect the values in whose place others of another type are read."""
+    node = candidate.skeleton.node
+    return {
+        v for v in candidate.bypass if node(v).value != node(candidate.resolve(v)).value
+    }
+
+
+def misfits(candidate: Candidate) -> list[str]:
+    """List the nodes that read a value of another shape and would yield another."""
+    read = [*_readers(candidate, reshaped(candidate)), *candidate.replace]
+    found = (reader for reader in read if not _fits(candidate, reader, {}))
+    return candidate.skeleton.in_order(found)
+
+
+def _readers(candidate: Candidate, values: Iterable[str]) -> Iterator[str]:
+    """Yield what reads values: kept operators, and sizes whether used or not."""
+    skeleton, replaced = candidate.skeleton, candidate.replace
+    for value in values:
+        for user in skeleton.graph.successors(value):
+            is_size = skeleton.node(user).role is Role.SIZE
+            if is_size or (user in candidate.keep and user not in replaced):
+                yield user
+        yield from (user for user, operand in replaced.items() if operand == value)
+
+
+def _fits(candidate: Candidate, reader: str, handed_on: Mapping[str, str]) -> bool:
+    node = candidate.skeleton.node(reader)
+    read = (handed_on.get(v, v) for v in candidate.operands(reader))
+    types = [t for v in read if (t := candidate.skeleton.node(v).value)]
+    if reader in candidate.replace:
+        return types == [node.value]
+    if node.value is None or not node.pointwise:
+        return False
+    return _broadcast([t.shape for t in types]) == node.value.shape
+
+
+def _broadcast(shapes: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """Compute the shape that tensors have together; None if it is not certain.
+
+    >>> _broadcast([("s", "1"), ("8",)])
+    ('s', '8')
+    >>> _broadcast([("s",), ("8",)])
+    """
+    dims: list[set[str]] = []
+    for shape in shapes:
+        dims += [set() for _ in range(len(shape) - len(dims))]
+        for sizes, size in zip(dims, reversed(shape), strict=False):
+            sizes.add(size)
+    wide = [sizes - {"1"} for sizes in dims]
+    if any(len(sizes) > 1 for sizes in wide):
+        return None
+    return tuple(next(iter(sizes), "1") for sizes in reversed(wide))
