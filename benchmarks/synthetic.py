@@ -36,6 +36,7 @@ from itertools import accumulate
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Node, Role, Skeleton
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, feed, operator, skeleton, whole
@@ -241,7 +242,7 @@ def search(case: Case) -> Run:
     oracle = FakeOracle(case.answer)
     start = whole(case.program)
     began = time.process_time()
-    reducer = Reducer(start, oracle, choose(DELETING), suspects=case.suspects)
+    reducer = Reducer(start, Asker(oracle), choose(DELETING), suspects=case.suspects)
     best = reducer.run()
     spent = time.process_time() - began
     failing = (len(c.keep) if case.answer(c) else len(start.keep) for c in oracle.asked)

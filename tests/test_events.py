@@ -31,6 +31,7 @@ from shrinkfx.events import (
 )
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.report.summary import ByCatch
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, calls, chain, whole
@@ -91,7 +92,7 @@ def test_search_is_told_check_by_check() -> None:
     stream = Stream()
     candidate = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
     oracle = FakeOracle(calls("aten.cos.default"))
-    Reducer(candidate, oracle, choose(None), listener=Json(stream)).run()
+    Reducer(candidate, Asker(oracle), choose(None), listener=Json(stream)).run()
     lines = objects(stream.getvalue())
     checks = [line for line in lines if line["event"] == "check"]
     steps = [line for line in lines if line["event"] == "step"]

@@ -14,6 +14,7 @@ from hypothesis import given
 
 from shrinkfx.cli.main import main
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import DEFAULT_ORDER, Strategy, available, choose
 from shrinkfx.testing import FakeOracle, candidates, chain, check_strategy, whole
@@ -57,7 +58,7 @@ def test_installed_strategy_is_used(
     monkeypatch.syspath_prepend(installed)
     program = chain("x", "relu", "relu_1", "relu_2", "tanh", "tanh_1")
     oracle = FakeOracle(lambda candidate: True)
-    reducer = Reducer(whole(program), oracle, choose(["drop_doubles"]))
+    reducer = Reducer(whole(program), Asker(oracle), choose(["drop_doubles"]))
     assert reducer.run().keep == {"relu", "tanh"}
     named = [strategy.name for strategy in choose(None)]
     assert named[-1] == "drop_doubles"

@@ -32,7 +32,8 @@ from shrinkfx.run.result import (
     write,
 )
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.judges import Judge, steps_back
+from shrinkfx.search.asker import Asker, Judge
+from shrinkfx.search.staged import steps_back
 
 
 class Verification:
@@ -166,11 +167,13 @@ class Verification:
         """Make a judge that writes the first one's repro where all will look for it."""
         reducer = self._found.reducer
         pages = " without guard pages" if self._found.plainly else ""
-        build = f"{reducer.build}, repro{pages}"
-        check, journal = self._check, self._job.journal
-        return Judge("verification", reducer.form, build, check, _REFUSAL, journal)
+        build = f"{reducer.asker.build}, repro{pages}"
+        journal, form = self._job.journal, reducer.asker.form
+        asker = Asker(self, journal=journal, form=form, build=build, again=True)
+        return Judge("verification", asker, _REFUSAL)
 
-    def _check(self, candidate: Candidate) -> Verdict:
+    def check(self, candidate: Candidate) -> Verdict:
+        """Answer, as an oracle does, whether a candidate's repro fails in every run."""
         kept: Kept | None
         if candidate is self._first and not self._asked:
             kept = self._made_in_place(candidate)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shrinkfx.check.baseline.with_guard_pages import in_words, seen_plainly
-from shrinkfx.failure.signature import Stage
+from shrinkfx.check.oracle import Compiler
+from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Verdict, judge
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.judges import Judge
+from shrinkfx.search.asker import Asker, Judge
 
 
 def goes_plainly(subject: Subject) -> bool:
@@ -21,13 +22,32 @@ def goes_plainly(subject: Subject) -> bool:
     return bool(subject.guarding.name) and subject.guarding.steady and at_run_time
 
 
-def plain_judge(job: Job, subject: Subject, search: BuildSearch) -> Judge:
-    """Confirm what fails without guard pages in every run, in the stock build."""
-    form = search.reducer.form
-    compiler = subject.compiler.built_stock().with_options(form=CandidateForm(form))
+def plain_judge(job: Job, subject: Subject, asker: Asker) -> Judge:
+    """Confirm what fails without guard pages in every run, in the stock build.
 
-    def check(candidate: Candidate) -> Verdict:
-        runs = seen_plainly(compiler, subject.target, candidate)
+    Args:
+        asker: whose answers are confirmed.
+    """
+    form = asker.form
+    compiler = subject.compiler.built_stock().with_options(form=CandidateForm(form))
+    oracle = _PlainRuns(job.journal, compiler, subject.target, form)
+    build = f"{Build.STOCK}, no guard pages"
+    plain = Asker(oracle, journal=job.journal, form=form, build=build, again=True)
+    refusal = "without guard pages it does not fail so in every run"
+    return Judge("plain runs", plain, refusal)
+
+
+@dataclass(frozen=True)
+class _PlainRuns:
+    """Answers whether a candidate fails without guard pages in every run."""
+
+    journal: Journal
+    compiler: Compiler
+    target: Signature
+    form: str
+
+    def check(self, candidate: Candidate) -> Verdict:
+        runs = seen_plainly(self.compiler, self.target, candidate)
         total = replace(
             runs[-1],
             runs=len(runs),
@@ -35,14 +55,10 @@ def plain_judge(job: Job, subject: Subject, search: BuildSearch) -> Judge:
             cpu_seconds=sum(seen.cpu_seconds for seen in runs),
             waited_s=sum(seen.waited_s for seen in runs),
         )
-        verdict = Verdict(judge(total, subject.target), total)
+        verdict = Verdict(judge(total, self.target), total)
         if verdict.reproduced:
-            job.journal.note(_name(candidate, form), in_words(runs))
+            self.journal.note(_name(candidate, self.form), in_words(runs))
         return verdict
-
-    refusal = "without guard pages it does not fail so in every run"
-    build = f"{Build.STOCK}, no guard pages"
-    return Judge("plain runs", form, build, check, refusal, job.journal)
 
 
 def seen_to_fail_plainly(job: Job, candidate: Candidate, form: str) -> str:

@@ -62,9 +62,9 @@ def result_of(
     of_result = candidate is reducer.best
     return Result(
         candidate=candidate,
-        form=reducer.form,
-        seen=reducer.shown_by(candidate) or subject.target,
-        printable=found.search.printable or not of_result,
+        form=reducer.asker.form,
+        seen=reducer.asker.shown_by(candidate) or subject.target,
+        printable=found.printable or not of_result,
         rate=rate,
         stopped=found.stopped,
     )

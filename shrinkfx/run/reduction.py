@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shrinkfx.errors import (
@@ -24,10 +24,10 @@ from shrinkfx.report.summary import DIGITS, ByCatch, gather
 from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.forms import FormSearch
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.strategy import choose
+from shrinkfx.search.staged import SOURCE, StagedSearch, in_each_build, in_each_form
+from shrinkfx.search.strategy import Strategy, choose
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Found:
         stopped: what ended the search early, or ''.
     """
 
-    search: BuildSearch
+    search: StagedSearch
     rate: float
     calls: int = 1
     rest: str = ""
@@ -59,6 +59,11 @@ class Found:
         """The search that holds the result."""
         return self.search.reducer
 
+    @property
+    def printable(self) -> bool:
+        """Tell whether the result is not known to pass as printed source."""
+        return SOURCE not in self.search.unconfirmed
+
     def forget(self, subject: Subject) -> None:
         """Forget what was settled of a result that is none any more."""
         self.calls, self.rate = subject.calls, subject.rate
@@ -71,28 +76,7 @@ class Found:
 
 def reduce(job: Job, subject: Subject) -> Found:
     """Reduce until nothing more can go, or something ends it before that."""
-    strategies = choose(job.options.strategies)
-
-    def make(build: Build) -> FormSearch:
-        asked = subject if build is subject.build else subject.built_stock()
-
-        def reducer(start: Candidate, oracle: Oracle, form: str) -> Reducer:
-            return Reducer(
-                start,
-                oracle,
-                strategies,
-                budget=job.budget,
-                journal=job.journal,
-                listener=job.listener,
-                form=form,
-                build=build,
-                suspects={s.node: s.weight for s in subject.suspects},
-            )
-
-        program, source = asked.oracle(), asked.oracle(form=CandidateForm.SOURCE)
-        return FormSearch(subject.whole, program, source, reducer)
-
-    search = BuildSearch(subject.build, make, job.note)
+    search = staged(job, subject, choose(job.options.strategies))
     found = Found(search, subject.rate, subject.calls, plainly=goes_plainly(subject))
     before, cut = subject.before.operators, subject.whole.cost[0]
     if before != cut:
@@ -106,6 +90,34 @@ def reduce(job: Job, subject: Subject) -> Found:
             confirm_plainly(job, subject, found)
         settle(job, subject, found)
     return found
+
+
+def staged(job: Job, subject: Subject, strategies: Sequence[Strategy]) -> StagedSearch:
+    """Make the search in all its stages: by form, and by build."""
+    suspects = {s.node: s.weight for s in subject.suspects}
+
+    def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
+        asker = Asker(
+            oracle,
+            budget=job.budget,
+            journal=job.journal,
+            form=form,
+            build=asked.build,
+        )
+        return Reducer(
+            subject.whole, asker, strategies, suspects=suspects, listener=job.listener
+        )
+
+    def built_as(asked: Subject) -> StagedSearch:
+        source = asked.oracle(form=CandidateForm.SOURCE)
+        return in_each_form(
+            reducer(asked, CandidateForm.PROGRAM, asked.oracle()),
+            reducer(asked, CandidateForm.SOURCE, source),
+        )
+
+    if subject.build is Build.STOCK:
+        return built_as(subject)
+    return in_each_build(built_as(subject), built_as(subject.built_stock()), job.note)
 
 
 @contextlib.contextmanager
@@ -128,7 +140,7 @@ def stopping(job: Job, found: Found) -> Iterator[None]:
 def confirm_plainly(job: Job, subject: Subject, found: Found) -> None:
     """Have the result fail without guard pages, as the original does."""
     best = found.reducer.best
-    found.plainly = found.search.confirm(plain_judge(job, subject, found.search))
+    found.plainly = found.search.confirm(plain_judge(job, subject, found.reducer.asker))
     if not found.plainly:
         job.note("without guard pages not even the original fails so for sure")
     elif found.reducer.best is not best:
@@ -157,13 +169,13 @@ def settled(
 
     Where the search was stopped, what is not known of it is taken from the original.
     """
-    form = found.reducer.form
+    form = found.reducer.asker.form
     name = f"rate of {candidate.digest} as {form}"
     if name in found.known:
         return found.known[name]
     if found.stopped:
         return subject.calls, subject.rate
-    if found.search.build is not subject.build:
+    if found.reducer.asker.build != subject.build:
         subject = subject.built_stock()
     calls = _fewest_calls(job, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=CandidateForm(form))

@@ -1,27 +1,28 @@
-"""The main loop: take edits from strategies, ask the oracle, keep what fails.
+"""The main loop: take edits from strategies, have them answered, keep what fails.
 
-Everything that costs something happens here and only here. What is asked about
-next is up to ``odds``, and what need not be asked to ``refusals``.
+Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
+Input", IEEE TSE 28(2), 2002), whose deltas are the edits that strategies propose. What
+is asked about next is up to ``odds``, what need not be asked to ``rejections``, and
+what an answer is and costs to ``asker``.
+
+What a search that came to its end has found is 1-minimal in their sense for dropping
+operators: without any one of those that can be dropped it fails no more, unless there
+was no answer. ``minimal`` tells; it says nothing of the other edits.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.events import Checked, Listener, Stepped, ignore
-from shrinkfx.failure.signature import Signature
-from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
-from shrinkfx.journal.journal import Journal
+from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.apply import apply, left_of
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import NOBODY
-from shrinkfx.protocol.choices import Build
-from shrinkfx.search.budget import Budget
-from shrinkfx.search.judges import Judge
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.odds import Odds
 from shrinkfx.search.rejections import Refusals
 from shrinkfx.search.strategy import Strategy, proposals
@@ -30,53 +31,36 @@ logger = logging.getLogger(__name__)
 
 
 class Reducer:
-    """Shrink ``best`` while the oracle answers REPRODUCED.
+    """Shrink ``best`` while the answer is REPRODUCED.
 
-    Invariants: ``best`` has always reproduced the failure; ``best.cost`` only
-    falls; no digest is asked twice.
+    Invariants: ``best`` has always reproduced the failure; ``best.cost`` only falls.
 
     Attributes:
         best: the smallest candidate so far.
         history: every accepted candidate, the starting one first.
-        cached: questions that were answered without asking.
-        by_catch: candidates that fail, but differently.
-        form: the form its candidates are asked about in, for the journal.
-        build: how they are built, for the journal.
+        asker: answers its questions.
     """
 
     def __init__(
         self,
         best: Candidate,
-        oracle: Oracle,
+        asker: Asker,
         strategies: Sequence[Strategy],
         *,
         suspects: Mapping[str, float] = NOBODY,
-        budget: Budget | None = None,
-        journal: Journal | None = None,
         listener: Listener = ignore,
-        form: str = "program",
-        build: str = Build.STOCK,
     ) -> None:
-        self._oracle = oracle
+        self.asker = asker
         self._strategies = strategies
         self._suspects = suspects
-        self._budget = budget or Budget()
-        self._journal = journal or Journal()
         self._listener = listener
-        self.form = form
-        self.build = build
-        self._answers: dict[str, Verdict] = {}
-        self._taken_back: dict[str, Verdict] = {}
-        self.cached = 0
-        self.by_catch: list[tuple[Candidate, Verdict]] = []
-        self._judges: list[Judge] = []
         self.restart(best)
 
     def restart(self, best: Candidate) -> None:
         """Go on from another candidate that is known to fail; keep all answers."""
         self.best = best
         self.history = [best]
-        self._answers_at_step = len(self._answers)
+        self._answers_at_step = self.asker.known_candidates
         self._refusals = Refusals()
         self._odds = Odds(self._suspects, best.cost[0])
         self._steps = self._steps_down()
@@ -95,10 +79,6 @@ class Reducer:
             if next(self._steps, None) is None:
                 break
         return self.best
-
-    def confirm_by(self, judge: Judge) -> None:
-        """From now on, have what fails confirmed before it is a step."""
-        self._judges.append(judge)
 
     def _policies(self) -> tuple[Outputs, Outputs]:
         """Return fewer values first, unless that alone hides the failure.
@@ -178,93 +158,46 @@ class Reducer:
     def ask(
         self, strategy: str, candidate: Candidate, *, judged: bool = True
     ) -> Verdict:
-        """Fetch the verdict on a candidate, from memory if it is known.
-
-        Args:
-            strategy: who wants to know; for the journal.
-            judged: let the judges take back that it fails.
+        """Have the asker answer, and tell of it if it was not known.
 
         Raises:
             BudgetExhausted: it is not known and may not be asked.
         """
-        known = self._answers.get(candidate.digest)
-        if known is not None:
-            self.cached += 1
-            return self._judged(candidate, known) if judged else known
-        verdict = self._recalled(candidate) or self._asked(strategy, candidate)
-        # Half a megabyte of a log, thousands of times, is more than the journal's.
-        verdict = replace(verdict, observation=replace(verdict.observation, log=""))
-        self._answers[candidate.digest] = verdict
-        verdict = self._judged(candidate, verdict) if judged else verdict
-        if verdict.outcome is Outcome.DIFFERENT:
-            self.by_catch.append((candidate, verdict))
+        before = self.asker.known_candidates
+        verdict = self.asker.ask(strategy, candidate, judged=judged)
+        if self.asker.known_candidates > before:
+            self._tell(strategy, candidate, verdict)
+        return verdict
+
+    def _tell(self, strategy: str, candidate: Candidate, verdict: Verdict) -> None:
+        budget = self.asker.budget
         self._listener(
             Checked(
-                self._budget.checks,
+                budget.checks,
                 verdict.outcome,
                 self.best.cost[0],
-                self._budget.seconds,
-                self._budget.seconds_left,
+                budget.seconds,
+                budget.seconds_left,
                 strategy,
                 candidate.cost[0],
                 str(verdict.observation.signature or ""),
-                self._budget.time_for(self._questions_left(candidate, verdict)),
+                budget.time_for(self._questions_left(candidate, verdict)),
             )
         )
-        return verdict
-
-    def _judged(self, candidate: Candidate, verdict: Verdict) -> Verdict:
-        """Take back that a candidate fails where a judge does not confirm it."""
-        if not verdict.reproduced:
-            return verdict
-        for judge in self._judges:
-            if not judge.confirms(candidate):
-                seen = replace(verdict.observation, signature=None)
-                verdict = Verdict(Outcome.PASSED, replace(seen, stopped=judge.refusal))
-                self._taken_back[candidate.digest] = verdict
-                break
-        return verdict
 
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
         """Estimate how many questions the search still has after this one."""
         if verdict.reproduced:  # it goes on from there
             return max(1.0, self._odds.outlook(candidate.operators))
-        since = len(self._answers) - self._answers_at_step
+        since = self.asker.known_candidates - self._answers_at_step
         return max(1.0, self._odds.outlook(self.best.operators) - since)
-
-    def _recalled(self, candidate: Candidate) -> Verdict | None:
-        """Fetch the answer that an earlier session was given, and paid for."""
-        verdict = self._journal.recall(candidate, self.form, self.build)
-        if verdict is not None:
-            self._budget.count()
-            if isinstance(self._oracle, Learner):
-                self._oracle.learn(candidate, verdict)
-        return verdict
-
-    def _asked(self, strategy: str, candidate: Candidate) -> Verdict:
-        """Ask the oracle, with the question written down before the answer."""
-        self._budget.spend()
-        began, check = self._budget.seconds, self._oracle.check
-        asked = strategy, self.form, candidate, self.build
-        verdict = self._journal.ask(*asked, check)
-        self._budget.took(self._budget.seconds - began)
-        return verdict
-
-    def has_reproduced(self, candidate: Candidate) -> bool:
-        """Tell whether a candidate was asked about and fails."""
-        known = self._known(candidate)
-        return known is not None and known.reproduced
-
-    def _known(self, candidate: Candidate) -> Verdict | None:
-        answer = self._answers.get(candidate.digest)
-        return self._taken_back.get(candidate.digest, answer)
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
         self.best = candidate
         self.history.append(candidate)
-        self._answers_at_step = len(self._answers)
-        check, seconds = self._budget.checks, self._budget.seconds
+        self._answers_at_step = self.asker.known_candidates
+        check, seconds = self.asker.budget.checks, self.asker.budget.seconds
         logger.info(
             "%d -> %d operators  %s  check %d  %.0f s",
             *(before, after, strategy, check, seconds),
@@ -273,29 +206,17 @@ class Reducer:
 
     @property
     def minimal(self) -> bool:
-        """Tell whether dropping any one operator was answered, and never by
-        REPRODUCED or UNRESOLVED."""
+        """Tell whether the best candidate is 1-minimal for dropping operators.
+
+        Dropping any one was answered, and never by REPRODUCED or UNRESOLVED.
+        """
         final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
         for node in self.best.operators:
             try:
                 smaller = apply(self.best, [Drop(frozenset({node}))])
             except InvalidEdit:
                 continue
-            verdict = self._known(smaller)
+            verdict = self.asker.known(smaller)
             if verdict is None or verdict.outcome not in final:
                 return False
         return True
-
-    @property
-    def seen(self) -> Signature | None:
-        """The failure that the best candidate showed, in its own words."""
-        return self.shown_by(self.best)
-
-    def shown_by(self, candidate: Candidate) -> Signature | None:
-        """Return the failure of a candidate that was asked about."""
-        verdict = self._known(candidate)
-        return verdict.observation.signature if verdict else None
-
-    def verdicts(self) -> list[Verdict]:
-        """List every answer that was paid for, in order."""
-        return list((self._answers | self._taken_back).values())

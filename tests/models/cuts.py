@@ -41,7 +41,7 @@ from shrinkfx.worker.loading.load import load, preload  # noqa: E402
 from shrinkfx.worker.printing.module import export_source  # noqa: E402
 
 LONGEST_SOURCE = 50
-"""Operators up to which a run of shrinkfx asks for source: ``search/forms.py``."""
+"""Operators up to which a run of shrinkfx asks for source: ``search/staged.py``."""
 
 
 @dataclass

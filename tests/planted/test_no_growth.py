@@ -22,6 +22,7 @@ from shrinkfx.run.context import Job
 from shrinkfx.run.folder import at_work
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.subject import Subject
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 
 CHECKS = 2000
@@ -96,10 +97,8 @@ def check_all(job: Job, subject: Subject) -> None:
     """Ask about candidates at random, each another one."""
     reducer = Reducer(
         subject.whole,
-        subject.oracle(),
+        Asker(subject.oracle(), budget=job.budget, journal=job.journal),
         [],
-        budget=job.budget,
-        journal=job.journal,
         listener=job.listener,
     )
     draw, names = random.Random(0), subject.whole.operators

@@ -98,7 +98,9 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     (rest,) = found.by_catch()
     assert (rest.kind, rest.text, rest.checks) == ("mismatch", "wrong", 1)
     assert (rest.operators, len(found.second)) == (4, 1)
-    assert found.reducer.has_reproduced(apply(WHOLE, [Drop(found.reducer.best.keep)]))
+    assert found.reducer.asker.has_reproduced(
+        apply(WHOLE, [Drop(found.reducer.best.keep)])
+    )
 
 
 def test_original_is_not_run_without_the_result_where_minutes_are_short(
@@ -157,7 +159,7 @@ def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     subject = Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0)
     found = reduce(job, subject)
     assert found.reducer.best.keep == {"cos", "tanh"}
-    assert found.search.build is Build.STOCK
+    assert found.reducer.asker.build == Build.STOCK
     asked = [(c.digest, o.build, o.only is not None) for c, o in worker.asked]
     first = [build for _, build, _ in asked].index(Build.STOCK)
     assert first > 2

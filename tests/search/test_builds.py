@@ -8,10 +8,10 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.forms import FormSearch
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.staged import StagedSearch, in_each_build, in_each_form
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
@@ -41,22 +41,24 @@ class Searched:
         self.notes: list[str] = []
         self._strategies = [DropsOneByOne()] if slowly else choose(None)
         self._budget = Budget(checks)
-        self.search = BuildSearch(Build.FAST, self.form_search, self.notes.append)
+        self.search = in_each_build(
+            self.built_as(Build.FAST), self.built_as(Build.STOCK), self.notes.append
+        )
 
-    def form_search(self, build: Build) -> FormSearch:
-        def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
-            return Reducer(
-                start,
-                oracle,
-                self._strategies,
-                budget=self._budget,
-                form=form,
-                build=build,
-            )
+    def built_as(self, build: Build) -> StagedSearch:
+        def made(oracle: Oracle, form: str) -> Reducer:
+            asker = Asker(oracle, budget=self._budget, form=form, build=build)
+            return Reducer(START, asker, self._strategies)
 
-        return FormSearch(START, *self.oracles[build], make)
+        program, source = self.oracles[build]
+        return in_each_form(made(program, "program"), made(source, "source"))
 
-    def run(self) -> BuildSearch:
+    @property
+    def build(self) -> str:
+        """How the search that holds the result builds."""
+        return self.search.reducer.asker.build
+
+    def run(self) -> StagedSearch:
         self.search.run()
         asked = sum(len(o.asked) for pair in self.oracles.values() for o in pair)
         assert len(self.search.verdicts()) == asked
@@ -69,7 +71,7 @@ class Searched:
 def test_result_of_the_fast_build_is_asked_about_once_more() -> None:
     searched = Searched(needs("n7"), needs("n7"))
     search = searched.run()
-    assert search.build is Build.FAST
+    assert searched.build == Build.FAST
     assert search.reducer.best.operators == ("n7",)
     assert search.reducer.minimal
     assert searched.asked(Build.STOCK) == [search.reducer.best]
@@ -79,8 +81,7 @@ def test_result_of_the_fast_build_is_asked_about_once_more() -> None:
 def test_search_goes_on_with_the_stock_build_where_that_passes() -> None:
     searched = Searched(needs("n7"), needs("n7", "n9"))
     search = searched.run()
-    assert search.build is Build.STOCK
-    assert search.reducer.build is Build.STOCK
+    assert searched.build == Build.STOCK
     assert search.reducer.best.operators == ("n7", "n9")
     assert search.reducer.minimal
     (note,) = searched.notes
@@ -109,7 +110,7 @@ def test_search_goes_back_to_the_original() -> None:
 def test_result_is_kept_with_a_warning_if_only_the_fast_build_fails() -> None:
     searched = Searched(needs("n7"), lambda candidate: False)
     search = searched.run()
-    assert search.build is Build.FAST
+    assert searched.build == Build.FAST
     assert search.reducer.best.operators == ("n7",)
     (note,) = searched.notes
     assert note.startswith("careful")
@@ -127,7 +128,7 @@ def test_budget_ends_either_search() -> None:
 
 def test_stock_build_alone_confirms_nothing() -> None:
     searched = Searched(needs("n7"), needs("n7"))
-    search = BuildSearch(Build.STOCK, searched.form_search, searched.notes.append)
+    search = searched.built_as(Build.STOCK)
     search.run()
     assert searched.asked(Build.FAST) == []
     assert search.reducer.best.operators == ("n7",)

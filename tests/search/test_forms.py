@@ -8,9 +8,11 @@ import pytest
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Checked, Event, Listener, Stepped, ignore
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.forms import READABLE, FormSearch, MakeReducer
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.staged import READABLE, SOURCE, StagedSearch, in_each_form
 from shrinkfx.search.strategy import Strategy, choose
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
@@ -23,19 +25,32 @@ class DropsOneByOne(DropNodes):
     combines = False
 
 
-def makes(
-    strategies: Sequence[Strategy], budget: Budget, listener: Listener = ignore
-) -> MakeReducer:
-    return lambda start, oracle, form: Reducer(
-        start, oracle, strategies, budget=budget, form=form, listener=listener
+def made(
+    oracles: Sequence[FakeOracle],
+    budget: Budget,
+    *,
+    start: Candidate = START,
+    strategies: Sequence[Strategy] = BUILT_IN,
+    listener: Listener = ignore,
+) -> StagedSearch:
+    askers = [
+        Asker(oracle, budget=budget, form=form)
+        for oracle, form in zip(oracles, ("program", "source"), strict=True)
+    ]
+    return in_each_form(
+        *(Reducer(start, asker, strategies, listener=listener) for asker in askers)
     )
+
+
+def printable(search: StagedSearch) -> bool:
+    return SOURCE not in search.unconfirmed
 
 
 def searched(
     program: Answer, source: Answer, strategies: Sequence[Strategy] = BUILT_IN
-) -> tuple[FormSearch, tuple[FakeOracle, FakeOracle]]:
+) -> tuple[StagedSearch, tuple[FakeOracle, FakeOracle]]:
     oracles = (FakeOracle(program), FakeOracle(source))
-    search = FormSearch(START, *oracles, makes(strategies, Budget()))
+    search = made(oracles, Budget(), strategies=strategies)
     search.run()
     assert len(search.verdicts()) == sum(len(oracle.asked) for oracle in oracles)
     return search, oracles
@@ -43,7 +58,7 @@ def searched(
 
 def test_forms_ask_about_source_early_and_at_the_end() -> None:
     search, (_, source) = searched(needs("n7"), needs("n7"))
-    assert search.printable
+    assert printable(search)
     assert search.reducer.best.operators == ("n7",)
     early, late = source.asked
     assert 1 < early.cost[0] < READABLE
@@ -52,9 +67,8 @@ def test_forms_ask_about_source_early_and_at_the_end() -> None:
 
 def test_forms_tell_the_smallest_program_so_far_beside_each_question() -> None:
     told: list[Event] = []
-    make = makes(BUILT_IN, Budget(), told.append)
     oracles = FakeOracle(needs("n7")), FakeOracle(needs("n7"))
-    FormSearch(START, *oracles, make).run()
+    made(oracles, Budget(), listener=told.append).run()
     best = START.cost[0]
     for event in told:
         match event:
@@ -76,7 +90,7 @@ def test_forms_ask_once_where_early_is_the_end() -> None:
 
 def test_forms_go_on_as_source_from_the_last_step_that_fails() -> None:
     search, (program, _) = searched(needs("n7"), needs("n7", "n9"))
-    assert search.printable
+    assert printable(search)
     assert search.reducer.best.operators == ("n7", "n9")
     assert search.reducer.minimal
     steps = [candidate for candidate in program.asked if needs("n7")(candidate)]
@@ -98,14 +112,14 @@ def test_forms_go_back_to_the_early_candidate_however_far() -> None:
 
 def test_forms_start_over_as_source_if_no_step_fails_so() -> None:
     search, (_, source) = searched(needs("n7"), lambda c: c.cost[0] >= 79)
-    assert search.printable
+    assert printable(search)
     assert START in source.asked
     assert search.reducer.best.cost[0] == 79
 
 
 def test_forms_give_up_on_source_if_the_original_does_not_fail_so() -> None:
     search, (_, source) = searched(needs("n7"), lambda candidate: False)
-    assert not search.printable
+    assert not printable(search)
     assert search.reducer.best.operators == ("n7",)
     assert START in source.asked
 
@@ -113,7 +127,7 @@ def test_forms_give_up_on_source_if_the_original_does_not_fail_so() -> None:
 def test_forms_spend_one_budget_on_all_questions() -> None:
     for checks in range(1, 30, 4):
         oracles = (FakeOracle(needs("n7")), FakeOracle(needs("n7", "n9")))
-        search = FormSearch(START, *oracles, makes(BUILT_IN, Budget(checks)))
+        search = made(oracles, Budget(checks))
         try:
             search.run()
         except BudgetExhausted:
@@ -123,7 +137,7 @@ def test_forms_spend_one_budget_on_all_questions() -> None:
 
 def test_forms_stop_where_the_budget_ends() -> None:
     oracles = (FakeOracle(needs("n7")), FakeOracle(needs("n7")))
-    search = FormSearch(START, *oracles, makes(BUILT_IN, Budget(3)))
+    search = made(oracles, Budget(3))
     with pytest.raises(BudgetExhausted):
         search.run()
     assert search.reducer.best.cost[0] <= 80
@@ -134,7 +148,7 @@ def test_forms_ask_about_the_result_where_the_whole_is_no_source() -> None:
     small = whole(chain("x", *(f"n{i}" for i in range(9))))
     source = FakeOracle(lambda candidate: len(candidate.keep) == 1)
     program = FakeOracle(needs("n7"))
-    search = FormSearch(small, program, source, makes(BUILT_IN, Budget()))
+    search = made([program, source], Budget(), start=small)
     search.run()
     assert source.asked == [small, search.reducer.best]
-    assert search.printable
+    assert printable(search)

@@ -15,6 +15,7 @@ from shrinkfx.journal.journal import Asked, Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import PLANTED, FakeOracle, chain, needs, whole
@@ -99,7 +100,9 @@ def test_reducer_journals_what_it_asks_in_order(tmp_path: Path) -> None:
     oracle = FakeOracle(needs("c"))
     start = whole(chain("x", "a", "b", "c", "d"))
     with closing(Journal(path)) as journal:
-        Reducer(start, oracle, choose(None), journal=journal, form="source").run()
+        Reducer(
+            start, Asker(oracle, journal=journal, form="source"), choose(None)
+        ).run()
     written = rows(path)
     assert [row["digest"] for row in written] == oracle.digests
     assert {row["form"] for row in written} == {"source"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,10 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.protocol.choices import Build
+from shrinkfx.search.asker import Asker, Judge
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.builds import BuildSearch
-from shrinkfx.search.forms import FormSearch
-from shrinkfx.search.judges import Judge, steps_back
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.staged import in_each_form, steps_back
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
@@ -32,6 +31,19 @@ Fails = Callable[[Candidate], bool]
 
 class DropsOneByOne(DropNodes):
     combines = False
+
+
+@dataclass(frozen=True)
+class Strict:
+    """An oracle whose questions are those of a judge."""
+
+    fails: Fails
+    asked: list[Candidate]
+
+    def check(self, candidate: Candidate) -> Verdict:
+        self.asked.append(candidate)
+        outcome = Outcome.REPRODUCED if self.fails(candidate) else Outcome.PASSED
+        return Verdict(outcome)
 
 
 class Searched:
@@ -52,30 +64,18 @@ class Searched:
         budget = Budget(checks)
         strategies = [DropsOneByOne()] if one_by_one else choose(None)
 
-        def make(start: Candidate, oracle: Oracle, form: str) -> Reducer:
-            return Reducer(
-                start,
-                oracle,
-                strategies,
-                budget=budget,
-                form=form,
-                journal=self.journal,
-                listener=self.events.append,
-            )
+        def made(oracle: Oracle, form: str) -> Reducer:
+            asker = Asker(oracle, budget=budget, journal=self.journal, form=form)
+            return Reducer(START, asker, strategies, listener=self.events.append)
 
-        def form_search(build: Build) -> FormSearch:
-            return FormSearch(START, self.program, self.source, make)
-
-        self.search = BuildSearch(Build.STOCK, form_search, lambda _: None)
+        program, source = made(self.program, "program"), made(self.source, "source")
+        self.search = in_each_form(program, source)
         self.search.run()
 
     def judge(self, fails: Fails, name: str = "repro") -> Judge:
-        def check(candidate: Candidate) -> Verdict:
-            self.judged.append(candidate)
-            outcome = Outcome.REPRODUCED if fails(candidate) else Outcome.PASSED
-            return Verdict(outcome)
-
-        return Judge(name, "program", name, check, f"no {name}", self.journal)
+        oracle = Strict(fails, self.judged)
+        asker = Asker(oracle, journal=self.journal, build=name, again=True)
+        return Judge(name, asker, f"no {name}")
 
     def go_on(self, fails: Fails) -> None:
         self.search.confirm(self.judge(fails))
@@ -252,4 +252,4 @@ def test_oracle_is_asked_apart_from_judges_on_demand() -> None:
     assert not reducer.ask("ablation", without).reproduced
     assert searched.judged == [*judged, without]
     assert reducer.ask("ablation", without, judged=False).reproduced
-    assert not reducer.has_reproduced(without)
+    assert not reducer.asker.has_reproduced(without)

@@ -9,6 +9,7 @@ import pytest
 from synthetic import Blame, Needles, make_case
 
 from shrinkfx.events import Checked, Event
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
@@ -31,9 +32,8 @@ def errors(blame: Blame, operators: int, needed: int, number: int) -> list[float
     start = whole(case.program)
     Reducer(
         start,
-        oracle,
+        Asker(oracle, budget=budget),
         choose(None),
-        budget=budget,
         listener=listen,
         suspects=case.suspects,
     ).run()

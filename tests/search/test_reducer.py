@@ -12,6 +12,7 @@ from shrinkfx.events import Checked, Event, Stepped
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
@@ -48,7 +49,7 @@ def reduce(
     start: Candidate, answer: Answer, strategies: Sequence[str] | None = None
 ) -> tuple[Reducer, FakeOracle]:
     oracle = FakeOracle(answer)
-    reducer = Reducer(start, oracle, choose(strategies))
+    reducer = Reducer(start, Asker(oracle), choose(strategies))
     reducer.run()
     return reducer, oracle
 
@@ -165,7 +166,7 @@ def test_reducer_asks_of_a_single_operator_whether_a_plain_one_will_do() -> None
 def test_reducer_asks_about_suspects_first() -> None:
     oracle = FakeOracle(needs("n50"))
     suspects = {"n50": 1.0, "gone": 1.0}
-    reducer = Reducer(long_chain(100), oracle, choose(None), suspects=suspects)
+    reducer = Reducer(long_chain(100), Asker(oracle), choose(None), suspects=suspects)
     assert reducer.run().operators == ("n50",)
     assert oracle.asked[0].operators == ("n50",)
     assert len(oracle.asked) <= 2
@@ -174,7 +175,7 @@ def test_reducer_asks_about_suspects_first() -> None:
 def test_reducer_finds_what_it_should_where_suspects_are_innocent() -> None:
     oracle = FakeOracle(needs("n20", "n80"))
     suspects = {f"n{i}": 0.5 for i in range(40, 44)}
-    reducer = Reducer(long_chain(100), oracle, choose(None), suspects=suspects)
+    reducer = Reducer(long_chain(100), Asker(oracle), choose(None), suspects=suspects)
     assert reducer.run().operators == ("n20", "n80")
     assert reducer.minimal
     assert len(oracle.asked) <= 45
@@ -307,7 +308,7 @@ def test_reducer_is_minimal_unless_an_answer_is_open(
 
 
 def test_reducer_is_not_minimal_before_it_has_asked() -> None:
-    reducer = Reducer(long_chain(5), FakeOracle(needs("n1")), choose(None))
+    reducer = Reducer(long_chain(5), Asker(FakeOracle(needs("n1"))), choose(None))
     assert not reducer.minimal
     reducer.run(pause=lambda best: best.cost[0] < 5)
     assert not reducer.minimal
@@ -320,7 +321,7 @@ def test_reducer_goes_on_after_a_pause_as_if_there_were_none() -> None:
     start, answer = long_chain(60), needs("n7", "n40")
     _, straight = reduce(start, answer)
     oracle = FakeOracle(answer)
-    reducer = Reducer(start, oracle, choose(None))
+    reducer = Reducer(start, Asker(oracle), choose(None))
     paused = [reducer.run(pause=lambda b, n=n: b.cost[0] < n) for n in (50, 20, 3)]  # type: ignore[misc]
     assert all(c.cost[0] < n for c, n in zip(paused, (50, 20, 3), strict=True))
     reducer.run()
@@ -329,7 +330,7 @@ def test_reducer_goes_on_after_a_pause_as_if_there_were_none() -> None:
 
 def test_reducer_pauses_at_once_where_the_start_is_small_enough() -> None:
     oracle = FakeOracle(needs("n7"))
-    reducer = Reducer(long_chain(60), oracle, choose(None))
+    reducer = Reducer(long_chain(60), Asker(oracle), choose(None))
     assert reducer.run(pause=lambda best: True) == long_chain(60)
     assert oracle.asked == []
 
@@ -353,7 +354,7 @@ def test_reducer_goes_on_from_another_candidate_and_keeps_its_answers() -> None:
 def test_reducer_keeps_its_best_when_the_budget_is_spent(checks: int) -> None:
     oracle = FakeOracle(needs("n50"))
     budget = Budget(max_checks=checks)
-    reducer = Reducer(long_chain(100), oracle, choose(None), budget=budget)
+    reducer = Reducer(long_chain(100), Asker(oracle, budget=budget), choose(None))
     with pytest.raises(BudgetExhausted):
         reducer.run()
     assert len(oracle.asked) == checks
@@ -367,7 +368,7 @@ def test_reducer_keeps_its_best_when_the_oracle_breaks_down() -> None:
             raise KeyboardInterrupt
         return True
 
-    reducer = Reducer(long_chain(100), FakeOracle(interrupted), choose(None))
+    reducer = Reducer(long_chain(100), Asker(FakeOracle(interrupted)), choose(None))
     with pytest.raises(KeyboardInterrupt):
         reducer.run()
     assert 10 <= reducer.best.cost[0] < 100
@@ -375,8 +376,8 @@ def test_reducer_keeps_its_best_when_the_oracle_breaks_down() -> None:
 
 def test_reducer_answers_from_memory_what_it_knows() -> None:
     reducer, oracle = reduce(long_chain(30), needs("n3", "n20"))
-    assert reducer.cached > 0
-    assert len(reducer.verdicts()) == len(oracle.asked)
+    assert reducer.asker.cached > 0
+    assert len(reducer.asker.verdicts()) == len(oracle.asked)
     asked = len(oracle.asked)
     assert reducer.ask("test", reducer.best).reproduced
     assert len(oracle.asked) == asked
@@ -394,7 +395,9 @@ def test_reducer_asks_the_same_questions_every_time() -> None:
 def test_reducer_tells_of_every_check_and_step() -> None:
     events: list[Event] = []
     oracle = FakeOracle(needs("n5"))
-    reducer = Reducer(long_chain(20), oracle, choose(None), listener=events.append)
+    reducer = Reducer(
+        long_chain(20), Asker(oracle), choose(None), listener=events.append
+    )
     reducer.run()
     checks = [event for event in events if isinstance(event, Checked)]
     steps = [event for event in events if isinstance(event, Stepped)]
@@ -429,7 +432,7 @@ def test_reducer_turns_to_original_outputs_when_fewer_hide_the_failure() -> None
         return inner and {"n50", "n51"} <= candidate.keep
 
     oracle = FakeOracle(fails)
-    reducer = Reducer(start, oracle, choose(None))
+    reducer = Reducer(start, Asker(oracle), choose(None))
     reducer.run()
     assert reducer.best.keep == {"n50", "n51"}
     assert len(oracle.asked) <= 27

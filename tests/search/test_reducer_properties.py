@@ -12,6 +12,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, candidates, needs, skeletons, whole
@@ -20,7 +21,7 @@ STRATEGIES = choose(None)
 
 
 def reduce(start: Candidate, answer: Callable[[Candidate], bool]) -> Reducer:
-    reducer = Reducer(start, FakeOracle(answer), STRATEGIES)
+    reducer = Reducer(start, Asker(FakeOracle(answer)), STRATEGIES)
     reducer.run()
     return reducer
 

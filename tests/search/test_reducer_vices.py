@@ -14,6 +14,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.view import View
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import Strategy, choose
 from shrinkfx.strategies.drop_nodes import DropNodes
@@ -104,27 +105,29 @@ def test_reducer_stops_at_a_strategy_that_breaks_the_laws(strategy: Strategy) ->
     oracle = FakeOracle(needs("n5"))
     start = Candidate.from_json(START.skeleton, START.to_json())
     with pytest.raises(StrategyError, match="strategy 'vice'"):
-        Reducer(start, oracle, [strategy]).run()
+        Reducer(start, Asker(oracle), [strategy]).run()
     assert oracle.asked == []
 
 
 @pytest.mark.parametrize("strategy", [ProposesNothing(), ProposesWhatDoesNotFit()])
 def test_reducer_passes_over_a_strategy_of_no_use(strategy: Strategy) -> None:
     oracle = FakeOracle(needs("n5"))
-    assert Reducer(START, oracle, [strategy]).run() == START
+    assert Reducer(START, Asker(oracle), [strategy]).run() == START
     assert oracle.asked == []
-    assert Reducer(START, oracle, [strategy, DropNodes()]).run().operators == ("n5",)
+    assert Reducer(START, Asker(oracle), [strategy, DropNodes()]).run().operators == (
+        "n5",
+    )
 
 
 def test_reducer_asks_once_what_is_proposed_often() -> None:
     oracle = FakeOracle(lambda candidate: False)
-    Reducer(START, oracle, [RepeatsItself()]).run()
+    Reducer(START, Asker(oracle), [RepeatsItself()]).run()
     assert len(oracle.asked) == 1
 
 
 def test_reducer_replaces_an_operator_once() -> None:
     oracle = FakeOracle(lambda candidate: True)
-    best = Reducer(START, oracle, [ReplacesForever()]).run()
+    best = Reducer(START, Asker(oracle), [ReplacesForever()]).run()
     assert best.cost == (20, 0, 1, 0)
     assert set(best.replace.values()) == {"x"}
     assert len(oracle.asked) <= 20
@@ -132,7 +135,7 @@ def test_reducer_replaces_an_operator_once() -> None:
 
 def test_reducer_tries_alternatives_one_by_one() -> None:
     oracle = FakeOracle(needs("n5"))
-    Reducer(START, oracle, [HasAlternatives()]).run()
+    Reducer(START, Asker(oracle), [HasAlternatives()]).run()
     sizes = [candidate.cost[0] for candidate in oracle.asked]
     assert sizes[0] == 19
     assert all(one - other <= 1 for one, other in pairwise(sizes))
@@ -143,15 +146,17 @@ def test_reducer_ends_on_a_failure_that_was_seen_when_answers_flicker(
     seed: int,
 ) -> None:
     oracle = FlakyOracle(seed)
-    reducer = Reducer(START, oracle, choose(None))
+    reducer = Reducer(START, Asker(oracle), choose(None))
     best = reducer.run()
     assert needs("n5", "n11")(best)
-    assert best == START or reducer.has_reproduced(best)
+    assert best == START or reducer.asker.has_reproduced(best)
 
 
 def test_reducer_never_accepts_a_different_failure() -> None:
     oracle = DifferentFailureOracle()
-    reducer = Reducer(START, oracle, choose(None))
+    reducer = Reducer(START, Asker(oracle), choose(None))
     assert reducer.run() == START
     assert reducer.minimal
-    assert {verdict.outcome for verdict in reducer.verdicts()} == {Outcome.DIFFERENT}
+    assert {verdict.outcome for verdict in reducer.asker.verdicts()} == {
+        Outcome.DIFFERENT
+    }

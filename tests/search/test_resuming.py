@@ -20,6 +20,7 @@ from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
@@ -57,7 +58,7 @@ class MortalOracle(FakeOracle):
 
 
 def reduce(journal: Journal, start: Candidate, oracle: FakeOracle) -> Reducer:
-    reducer = Reducer(start, oracle, STRATEGIES, journal=journal)
+    reducer = Reducer(start, Asker(oracle, journal=journal), STRATEGIES)
     reducer.run()
     return reducer
 
@@ -95,7 +96,7 @@ def check_killed_at(
         assert journal.recalled == moment
     assert resumed.best == unbroken.best
     assert resumed.history == unbroken.history
-    assert resumed.verdicts() == unbroken.verdicts()
+    assert resumed.asker.verdicts() == unbroken.asker.verdicts()
     finished, unfinished = first.digests[:moment], first.digests[moment]
     assert not set(finished) & set(again.digests)
     assert again.digests[0] == unfinished
@@ -120,7 +121,9 @@ def test_question_that_did_not_end_twice_is_not_asked_a_third_time(
     with closing(Journal(path)) as journal:
         reducer = reduce(journal, CHAIN, oracle)
     assert digest not in oracle.digests
-    (verdict,) = [v for v in reducer.verdicts() if v.outcome is Outcome.UNRESOLVED]
+    (verdict,) = [
+        v for v in reducer.asker.verdicts() if v.outcome is Outcome.UNRESOLVED
+    ]
     assert verdict.observation.unresolved == "did not end 2 times"
 
 
@@ -134,8 +137,10 @@ def test_question_that_went_down_with_the_machine_is_not_asked_again(
     with closing(Journal(path)) as journal:
         reducer = reduce(journal, CHAIN, oracle)
     assert digest not in oracle.digests
-    assert len(oracle.asked) == len(reducer.verdicts()) - 3
-    (verdict,) = [v for v in reducer.verdicts() if v.outcome is Outcome.UNRESOLVED]
+    assert len(oracle.asked) == len(reducer.asker.verdicts()) - 3
+    (verdict,) = [
+        v for v in reducer.asker.verdicts() if v.outcome is Outcome.UNRESOLVED
+    ]
     assert "machine went down" in verdict.observation.unresolved
 
 
@@ -214,7 +219,9 @@ def test_checks_of_earlier_sessions_count_and_may_be_topped_up(path: Path) -> No
     for allowed, asked in ((2, 2), (2, 0), (3, 1)):
         oracle, budget = FakeOracle(needs("c")), Budget(max_checks=allowed)
         with closing(Journal(path)) as journal:
-            reducer = Reducer(CHAIN, oracle, STRATEGIES, journal=journal, budget=budget)
+            reducer = Reducer(
+                CHAIN, Asker(oracle, budget=budget, journal=journal), STRATEGIES
+            )
             with pytest.raises(BudgetExhausted, match=f"{allowed} checks are spent"):
                 reducer.run()
         assert (len(oracle.asked), budget.checks) == (asked, allowed)
@@ -237,6 +244,7 @@ def test_time_of_earlier_sessions_counts(path: Path) -> None:
 
 
 _SEARCH = """
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, feed, needs, operator, skeleton, whole
@@ -248,7 +256,7 @@ for n in range(40):
 start = whole(skeleton(nodes))
 oracle = FakeOracle(needs("a7", "b23", "a31"))
 suspects = {f"a{n}": n / 40 for n in range(20, 40)}
-Reducer(start, oracle, choose(None), suspects=suspects).run()
+Reducer(start, Asker(oracle), choose(None), suspects=suspects).run()
 print(*oracle.digests)
 """
 

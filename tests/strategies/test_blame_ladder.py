@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.strategies.blame_ladder import BlameLadder
 from shrinkfx.testing import FakeOracle, chain, needs, skeleton, whole
@@ -51,14 +52,14 @@ def test_ladder_leaves_alone_what_is_mostly_suspect() -> None:
 
 def test_ladder_stops_at_the_smallest_rung_that_fails() -> None:
     oracle = FakeOracle(needs("n18", "n20"))
-    reducer = Reducer(LINE, oracle, [BlameLadder()], suspects={"n20": 1.0})
+    reducer = Reducer(LINE, Asker(oracle), [BlameLadder()], suspects={"n20": 1.0})
     assert reducer.run().keep == {"n18", "n19", "n20"}
     assert len(oracle.asked) == 3
 
 
 def test_ladder_asks_about_each_rung_once_if_blame_is_wrong() -> None:
     oracle = FakeOracle(needs("n39"))
-    reducer = Reducer(LINE, oracle, [BlameLadder()], suspects={"n10": 1.0})
+    reducer = Reducer(LINE, Asker(oracle), [BlameLadder()], suspects={"n10": 1.0})
     assert reducer.run() == LINE
     assert len(oracle.asked) == len(kept(LINE, {"n10": 1.0})) == 8
 

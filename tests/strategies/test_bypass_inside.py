@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shrinkfx.program.edits import Bypass
 from shrinkfx.program.view import View
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.strategies.bypass_inside import BypassInside
 from shrinkfx.testing import (
@@ -62,7 +63,7 @@ def test_search_leaves_what_matters_in_a_body() -> None:
         }
     )
     oracle = FakeOracle(lambda c: "body.n17" in c.inside)
-    reducer = Reducer(whole(program), oracle, [BypassInside()])
+    reducer = Reducer(whole(program), Asker(oracle), [BypassInside()])
     assert reducer.run().inside == ("body.n0", "body.n17")
     assert reducer.best.cost[0] == 2
     assert len(oracle.asked) < 20

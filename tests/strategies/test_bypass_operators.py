@@ -7,6 +7,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Bypass, Drop
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_operators import BypassOperators
@@ -102,7 +103,8 @@ def test_search_leaves_what_a_view_repeats_and_who_reads_it() -> None:
             stack += new
         return read
 
-    reducer = Reducer(whole(skeleton(nodes)), FakeOracle(fails), choose(None))
+    asker = Asker(FakeOracle(fails))
+    reducer = Reducer(whole(skeleton(nodes)), asker, choose(None))
     assert reducer.run().operators == ("norm", "div")
 
 

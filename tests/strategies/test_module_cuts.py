@@ -8,6 +8,7 @@ import pytest
 
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import NOBODY, View
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.strategies.module_cuts import ModuleCuts
 from shrinkfx.testing import (
@@ -73,7 +74,7 @@ def test_one_module_of_twelve_is_left_after_as_many_questions() -> None:
     names = [f"b{chr(97 + i)}" for i in range(12)]
     start = whole(skeleton(model(**dict.fromkeys(names, 8))))
     oracle = FakeOracle(needs("bf3"))
-    reducer = Reducer(start, oracle, [ModuleCuts()])
+    reducer = Reducer(start, Asker(oracle), [ModuleCuts()])
     assert len(reducer.run().operators) == 8
     assert len(oracle.asked) <= 13
 
@@ -125,13 +126,13 @@ def test_module_cuts_leaves_two_suspect_layers_alone() -> None:
 
 def test_layers_are_asked_about_once_where_any_one_will_do() -> None:
     oracle = FakeOracle(calls("aten.op2.default"))
-    reducer = Reducer(whole(skeleton(layers(40))), oracle, [ModuleCuts()])
+    reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [ModuleCuts()])
     assert len(reducer.run(lambda best: len(best.keep) <= 8).keep) == 8
     assert len(oracle.asked) == 1
 
 
 def test_one_certain_layer_of_forty_is_found_by_halving() -> None:
     oracle = FakeOracle(needs("op2_13"))
-    reducer = Reducer(whole(skeleton(layers(40))), oracle, [ModuleCuts()])
+    reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [ModuleCuts()])
     assert {n.split("_")[1] for n in reducer.run().keep} == {"13"}
     assert len(oracle.asked) <= 16

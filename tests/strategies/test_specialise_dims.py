@@ -9,6 +9,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Sizing, Specialise
 from shrinkfx.program.skeleton import FreeSize, Skeleton, TensorType
 from shrinkfx.program.view import View
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.specialise_dims import SpecialiseDims
@@ -28,7 +29,7 @@ def reduced(
 ) -> Candidate:
     """Reduce a failure of ``tanh`` that needs sizes to be as ``open_as`` says."""
     oracle = FakeOracle(lambda c: "tanh" in c.keep and open_as(c))
-    return Reducer(whole(program(sizes)), oracle, choose(None)).run()
+    return Reducer(whole(program(sizes)), Asker(oracle), choose(None)).run()
 
 
 ONLY_ONE_MATTERS = {"b": FreeSize(("b",), 1, 1), "t": FreeSize(("t",), 32, 33)}
@@ -73,11 +74,15 @@ def test_derived_dim_becomes_plain_where_it_can() -> None:
         "add": operator("cos coarse", value=value),
     }
     start = whole(skeleton(nodes, sizes=sizes))
-    alone = Reducer(start, FakeOracle(lambda c: "cos" in c.keep), choose(None)).run()
+    alone = Reducer(
+        start, Asker(FakeOracle(lambda c: "cos" in c.keep)), choose(None)
+    ).run()
     assert alone.inputs == ("fine",)
     assert alone.sizes == {"3*t + 1": Sizing.PLAIN}
 
     related = FakeOracle(
         lambda c: "cos" in c.keep and Sizing.PLAIN not in {*c.sizes.values()}
     )
-    assert Reducer(start, related, choose(None)).run().sizes == {"t": Sizing.NARROW}
+    assert Reducer(start, Asker(related), choose(None)).run().sizes == {
+        "t": Sizing.NARROW
+    }

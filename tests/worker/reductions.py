@@ -24,6 +24,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.view import View
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_inside import BypassInside
@@ -307,7 +308,7 @@ def reduce(
     target = loaded.skeleton.node(producer).target if producer else ""
     needed = [culprit, *([producer] if producer else [])]
     oracle = RealOracle(loaded, made.culprit, target)
-    reducer = Reducer(whole, oracle, choose(None))
+    reducer = Reducer(whole, Asker(oracle), choose(None))
     verdict = oracle.check(whole)
     assert verdict.reproduced, (made.culprit, target, verdict.observation.invalid)
     reducer.run()

@@ -1,0 +1,164 @@
+"""Answers: each question is put once, and paid for, written down and remembered.
+
+What other reducers call the interestingness test. Nothing here decides what is asked
+about: that is the reducer's, or whoever else holds an ``Asker``.
+
+A question that the memory does not answer goes to the journal, which knows what an
+earlier session was told; then to the oracle, if the budget has a check left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
+from shrinkfx.journal.journal import Journal
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import Build
+from shrinkfx.search.budget import Budget
+
+
+class Asker:
+    """Answers for candidates in one form and build. No digest is asked about twice.
+
+    Args:
+        again: put a question to the oracle once more where it was killed, whatever
+            killed it.
+
+    Attributes:
+        budget: what questions are paid from; answers from memory are free.
+        form: the form candidates are asked about in, for the journal.
+        build: how they are built, for the journal.
+        cached: questions that were answered from memory.
+        by_catch: candidates that fail, but differently.
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        *,
+        budget: Budget | None = None,
+        journal: Journal | None = None,
+        form: str = "program",
+        build: str = Build.STOCK,
+        again: bool = False,
+    ) -> None:
+        self._oracle = oracle
+        self.budget = budget or Budget()
+        self._journal = journal or Journal()
+        self.form = form
+        self.build = build
+        self._again = again
+        self._answers: dict[str, Verdict] = {}
+        self._taken_back: dict[str, Verdict] = {}
+        self._judges: list[Judge] = []
+        self.cached = 0
+        self.by_catch: list[tuple[Candidate, Verdict]] = []
+
+    def ask(
+        self, strategy: str, candidate: Candidate, *, judged: bool = True
+    ) -> Verdict:
+        """Fetch the verdict on a candidate, from memory if it is known.
+
+        Args:
+            strategy: who wants to know; for the journal.
+            judged: let the judges take back that it fails.
+
+        Raises:
+            BudgetExhausted: it is not known and may not be asked.
+        """
+        verdict = self._answers.get(candidate.digest)
+        if verdict is not None:
+            self.cached += 1
+            return self._judged(candidate, verdict) if judged else verdict
+        verdict = self._recalled(candidate) or self._asked(strategy, candidate)
+        # Half a megabyte of a log, thousands of times, is more than the journal's.
+        verdict = replace(verdict, observation=replace(verdict.observation, log=""))
+        self._answers[candidate.digest] = verdict
+        verdict = self._judged(candidate, verdict) if judged else verdict
+        if verdict.outcome is Outcome.DIFFERENT:
+            self.by_catch.append((candidate, verdict))
+        return verdict
+
+    def confirm_by(self, judge: Judge) -> None:
+        """From now on, take back that a candidate fails unless a judge confirms it."""
+        self._judges.append(judge)
+
+    def known(self, candidate: Candidate) -> Verdict | None:
+        """Return the last answer about a candidate, or None if it was not asked."""
+        answer = self._answers.get(candidate.digest)
+        return self._taken_back.get(candidate.digest, answer)
+
+    def has_reproduced(self, candidate: Candidate) -> bool:
+        """Tell whether a candidate was asked about and fails."""
+        known = self.known(candidate)
+        return known is not None and known.reproduced
+
+    def shown_by(self, candidate: Candidate) -> Signature | None:
+        """Return the failure of a candidate that was asked about, in its own words."""
+        verdict = self.known(candidate)
+        return verdict.observation.signature if verdict else None
+
+    def verdicts(self) -> list[Verdict]:
+        """List every answer that was paid for, in order."""
+        return list((self._answers | self._taken_back).values())
+
+    @property
+    def known_candidates(self) -> int:
+        """Count the candidates that were asked about."""
+        return len(self._answers)
+
+    def _judged(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        """Take back that a candidate fails where a judge does not confirm it."""
+        if not verdict.reproduced:
+            return verdict
+        for judge in self._judges:
+            if not judge.confirms(candidate):
+                seen = replace(verdict.observation, signature=None)
+                verdict = Verdict(Outcome.PASSED, replace(seen, stopped=judge.refusal))
+                self._taken_back[candidate.digest] = verdict
+                break
+        return verdict
+
+    def _recalled(self, candidate: Candidate) -> Verdict | None:
+        """Fetch the answer that an earlier session was given, and paid for."""
+        about = candidate, self.form, self.build
+        verdict = self._journal.recall(*about, again=self._again)
+        if verdict is not None:
+            self.budget.count()
+            if isinstance(self._oracle, Learner):
+                self._oracle.learn(candidate, verdict)
+        return verdict
+
+    def _asked(self, strategy: str, candidate: Candidate) -> Verdict:
+        """Ask the oracle, with the question written down before the answer."""
+        self.budget.spend()
+        began, check = self.budget.seconds, self._oracle.check
+        asked = strategy, self.form, candidate, self.build
+        verdict = self._journal.ask(*asked, check)
+        self.budget.took(self.budget.seconds - began)
+        return verdict
+
+
+@dataclass(frozen=True)
+class Judge:
+    """An expensive question, put only about what fails by a cheap one.
+
+    Whether it fails without guard pages, say, or whether its repro does. What a search
+    has found is confirmed by it, and from then on each step.
+
+    Attributes:
+        name: what the journal calls it.
+        asker: REPRODUCED confirms. Its budget is its own, and what was killed has
+            refused nothing (``again``): the candidate is not to blame.
+        refusal: what is said of a candidate that is not confirmed.
+    """
+
+    name: str
+    asker: Asker
+    refusal: str
+
+    def confirms(self, candidate: Candidate) -> bool:
+        """Tell whether a candidate fails by this question too."""
+        return self.asker.ask(self.name, candidate).reproduced

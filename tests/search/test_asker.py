@@ -1,0 +1,130 @@
+"""What an answer costs, and where it is from: no reducer needed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.journal.journal import Journal
+from shrinkfx.program.apply import apply
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.search.asker import Asker, Judge
+from shrinkfx.search.budget import Budget
+from shrinkfx.testing import OTHER, PLANTED, FakeOracle, chain, needs, whole
+
+WHOLE = whole(chain("x", "a", "b", "c"))
+WITHOUT_A, WITHOUT_B, WITHOUT_C = (
+    apply(WHOLE, [Drop(frozenset({name}))]) for name in "abc"
+)
+
+
+def test_answer_is_remembered_and_paid_for_once() -> None:
+    oracle, budget = FakeOracle(needs("b")), Budget()
+    asker = Asker(oracle, budget=budget)
+    for _ in range(3):
+        assert asker.ask("drop_nodes", WITHOUT_A).reproduced
+    assert not asker.ask("drop_nodes", WITHOUT_B).reproduced
+    assert oracle.asked == [WITHOUT_A, WITHOUT_B]
+    assert (budget.checks, asker.cached, asker.known_candidates) == (2, 2, 2)
+    assert [v.outcome for v in asker.verdicts()] == ["reproduced", "passed"]
+
+
+def test_what_was_not_asked_is_not_known() -> None:
+    asker = Asker(FakeOracle(needs("b")))
+    assert asker.known(WITHOUT_A) is None
+    assert asker.shown_by(WITHOUT_A) is None
+    assert not asker.has_reproduced(WITHOUT_A)
+    asker.ask("drop_nodes", WITHOUT_A)
+    assert asker.has_reproduced(WITHOUT_A)
+    assert asker.shown_by(WITHOUT_A) == PLANTED
+
+
+def test_spent_budget_leaves_what_is_known_free() -> None:
+    oracle = FakeOracle(needs("b"))
+    asker = Asker(oracle, budget=Budget(max_checks=1))
+    asker.ask("drop_nodes", WITHOUT_A)
+    with pytest.raises(BudgetExhausted):
+        asker.ask("drop_nodes", WITHOUT_B)
+    assert asker.known(WITHOUT_B) is None
+    assert asker.ask("drop_nodes", WITHOUT_A).reproduced
+    assert oracle.asked == [WITHOUT_A]
+
+
+def test_other_failures_are_kept() -> None:
+    asker = Asker(FakeOracle(lambda c: needs("b")(c) or Outcome.DIFFERENT))
+    for _ in range(2):
+        asker.ask("drop_nodes", WITHOUT_B)
+    ((candidate, verdict),) = asker.by_catch
+    assert (candidate, verdict.observation.signature) == (WITHOUT_B, OTHER)
+
+
+def test_log_is_not_kept_in_memory() -> None:
+    class Talks(FakeOracle):
+        def check(self, candidate: Candidate) -> Verdict:
+            return Verdict(Outcome.PASSED, Observation(log="x" * 9))
+
+    asker = Asker(Talks(needs("b")))
+    assert asker.ask("drop_nodes", WITHOUT_A).observation.log == ""
+
+
+def test_journal_answers_before_the_oracle_and_the_check_counts(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    for asked in ([WITHOUT_A], []):
+        oracle, budget = FakeOracle(needs("b")), Budget(max_checks=1)
+        with closing(Journal(path)) as journal:
+            asker = Asker(oracle, budget=budget, journal=journal, form="source")
+            assert asker.ask("drop_nodes", WITHOUT_A).reproduced
+        assert (oracle.asked, budget.checks, asker.cached) == (asked, 1, 0)
+
+
+class Killed(BaseException):
+    """Nobody survives this."""
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_question_that_is_killed_each_time_is_put_again_on_demand(
+    tmp_path: Path, again: bool
+) -> None:
+    path = tmp_path / "journal.sqlite"
+
+    def dies(candidate: Candidate) -> bool:
+        raise Killed
+
+    for _ in range(2):
+        with closing(Journal(path)) as journal, pytest.raises(Killed):
+            Asker(FakeOracle(dies), journal=journal).ask("drop_nodes", WITHOUT_A)
+    oracle = FakeOracle(needs("b"))
+    with closing(Journal(path)) as journal:
+        asker = Asker(oracle, journal=journal, again=again)
+        verdict = asker.ask("drop_nodes", WITHOUT_A)
+    assert verdict.outcome is (Outcome.REPRODUCED if again else Outcome.UNRESOLVED)
+    assert oracle.asked == [WITHOUT_A] * again
+
+
+def test_judge_takes_back_what_it_does_not_confirm() -> None:
+    asker, strict = Asker(FakeOracle(needs("b"))), FakeOracle(needs("a", "b"))
+    assert asker.ask("drop_nodes", WITHOUT_A).reproduced
+    asker.confirm_by(Judge("repro", Asker(strict), "its repro passes"))
+    verdict = asker.ask("drop_nodes", WITHOUT_A)
+    assert (verdict.outcome, verdict.observation.stopped) == (
+        Outcome.PASSED,
+        "its repro passes",
+    )
+    assert asker.ask("drop_nodes", WITHOUT_C).reproduced
+    assert not asker.ask("drop_nodes", WITHOUT_B).reproduced
+    assert strict.asked == [WITHOUT_A, WITHOUT_C]  # WITHOUT_B passes as it is
+    assert asker.ask("ablation", WITHOUT_A, judged=False).reproduced
+    assert not asker.has_reproduced(WITHOUT_A)
+
+
+def test_judgement_is_no_check_of_the_search() -> None:
+    budget = Budget(max_checks=1)
+    asker = Asker(FakeOracle(needs("b")), budget=budget)
+    asker.confirm_by(Judge("repro", Asker(FakeOracle(needs("b"))), "passes"))
+    assert asker.ask("drop_nodes", WITHOUT_A).reproduced
+    assert budget.checks == 1

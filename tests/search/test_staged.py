@@ -1,0 +1,100 @@
+"""Stages of a search, whatever they are: each confirms the one before, or goes on."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from shrinkfx.search.asker import Asker
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.staged import Stage, StagedSearch, near_or_known
+from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
+
+START = whole(chain("x", *(f"n{i}" for i in range(20))))
+
+
+class DropsOneByOne(DropNodes):
+    combines = False
+
+
+def reducer(answer: Answer) -> Reducer:
+    return Reducer(START, Asker(FakeOracle(answer)), [DropsOneByOne()])
+
+
+def asked(search: Reducer) -> int:
+    return search.asker.known_candidates
+
+
+def test_each_stage_confirms_the_result_with_one_question() -> None:
+    first, *others = (reducer(needs("n7")) for _ in range(3))
+    search = StagedSearch(first, *(Stage("stage", other) for other in others))
+    search.run()
+    assert search.reducer is first
+    assert first.best.operators == ("n7",)
+    assert [asked(other) for other in others] == [1, 1]
+    assert search.unconfirmed == set()
+
+
+def test_the_strictest_stage_has_the_last_word() -> None:
+    demands = [["n7"], ["n7", "n9"], ["n7", "n9", "n11"]]
+    first, second, third = (reducer(needs(*names)) for names in demands)
+    notes: list[str] = []
+    stages = [
+        Stage("second", second, going_on="on to the second"),
+        Stage("third", third, going_on="on to the third"),
+    ]
+    search = StagedSearch(first, *stages, note=notes.append)
+    search.run()
+    assert search.reducer is third
+    assert search.reducer.best.operators == ("n7", "n9", "n11")
+    assert notes == ["on to the second", "on to the third"]
+    assert search.history == [*first.history, *second.history, *third.history]
+
+
+def test_stage_that_denies_all_is_named_and_passed_over() -> None:
+    first, never, last = map(
+        reducer, (needs("n7"), lambda candidate: False, needs("n7", "n9"))
+    )
+    notes: list[str] = []
+    search = StagedSearch(
+        first,
+        Stage("never", never, giving_up="it never fails so"),
+        Stage("last", last),
+        note=notes.append,
+    )
+    search.run()
+    assert search.unconfirmed == {"never"}
+    assert notes == ["it never fails so"]
+    assert search.reducer is last
+    assert search.reducer.best.operators == ("n7", "n9")
+
+
+def test_stage_is_asked_early_and_what_it_denied_then_may_hold_in_the_end() -> None:
+    first, strict = reducer(needs("n7")), reducer(lambda c: len(c.keep) <= 5)
+    early = partial(first.run, lambda best: best.cost[0] < 15)
+    search = StagedSearch(first, Stage("strict", strict, early=early))
+    search.run()
+    assert search.reducer is first
+    assert first.best.operators == ("n7",)
+    assert search.unconfirmed == set()
+
+
+def test_staged_search_may_be_a_stage() -> None:
+    loose, strict = (
+        StagedSearch(reducer(needs(*names)), Stage("inner", reducer(needs("n7"))))
+        for names in (["n7"], ["n7", "n9"])
+    )
+    search = StagedSearch(loose, Stage("outer", strict))
+    search.run()
+    assert search.reducer is strict.reducer
+    assert search.reducer.best.operators == ("n7", "n9")
+    assert len(search.reducers) == 4
+    assert len(search.verdicts()) == sum(map(asked, search.reducers))
+
+
+def test_near_steps_come_first_then_the_known_then_the_original() -> None:
+    steps = [whole(chain("x", *(f"n{i}" for i in range(n)))) for n in range(12, 0, -1)]
+    known = {steps[2].digest, steps[9].digest}
+    back = near_or_known(steps, lambda candidate: candidate.digest in known)
+    assert [len(c.keep) for c in back] == [2, 3, 4, 5, 6, 10, 12]
+    assert near_or_known(steps[:1], lambda _: False) == steps[:1]
