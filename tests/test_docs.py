@@ -15,7 +15,7 @@ from shrinkfx.cli.parser import EXIT_CODES, make_parser
 from shrinkfx.cli.progress import NAMES
 from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.report.sweep import table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,7 +7,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.header import About
+from shrinkfx.report.record import Written
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 
 _EMBED_BYTES = 256 * 1024
@@ -31,25 +32,6 @@ class Runner(Protocol):
     """
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool | None: ...
-
-
-@dataclass(frozen=True)
-class Written:
-    """A repro and all that must lie beside it, the script first.
-
-    Attributes:
-        fails: it was run once, and failed as it should; None if that had no answer.
-        carried: what it holds of the preloads.
-        environment: the variables that it sets.
-        not_needed: names of others, without which it fails alike.
-    """
-
-    files: tuple[Path, ...]
-    how: str
-    fails: bool | None = False
-    carried: Carried = field(default_factory=Carried)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    not_needed: tuple[str, ...] = ()
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:

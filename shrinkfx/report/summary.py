@@ -4,48 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from shrinkfx.failure.blame import Suspect, ties
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.atomic_files import write_json
-from shrinkfx.report.output import Written
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large a program is, as far as it was looked at."""
-
-    operators: int
-    nodes: int | None = None
-    inputs: int | None = None
-    dynamic_dims: int | None = None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(*(int(data[name]) for name in cls.__dataclass_fields__))
-
-
-@dataclass(frozen=True)
-class ByCatch:
-    """Another failure that the search has met.
-
-    Attributes:
-        checks: how many showed it.
-        operators: of the smallest candidate that did.
-        candidate: that one's digest, for ``--candidate``.
-    """
-
-    kind: str
-    stage: str
-    text: str
-    checks: int
-    operators: int
-    candidate: str
+from shrinkfx.report.record import ByCatch, Sizes, Spent, Written
 
 
 def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
@@ -82,24 +50,6 @@ SUMMARY = "summary.json"
 
 DIGITS = 12
 """How much of a digest is shown; any unique beginning will do."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What a run has cost.
-
-    Attributes:
-        outcomes: of every check that was paid for.
-        by_catch: failures other than the target, each once.
-        cached: questions answered without one.
-        cpu_seconds: by part of the run, all processes together.
-    """
-
-    outcomes: Sequence[str]
-    by_catch: Sequence[ByCatch]
-    cached: int
-    seconds: float
-    cpu_seconds: Mapping[str, float]
 
 
 def summarise(

@@ -16,7 +16,8 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.protocol.choices import Backend, CandidateForm
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
-from shrinkfx.report.output import Written, write_smallest_repro
+from shrinkfx.report.output import write_smallest_repro
+from shrinkfx.report.record import Written
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.context import Job
 from shrinkfx.run.preloading import ways_to_carry

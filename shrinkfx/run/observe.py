@@ -14,7 +14,7 @@ from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.build import can_build_fast, place_of_weights
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program

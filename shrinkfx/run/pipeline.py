@@ -14,8 +14,7 @@ from shrinkfx.errors import ShrinkfxError
 from shrinkfx.events import Caught, Listener, Seen
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options import Options, Reduction
-from shrinkfx.report.output import Written
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes, Written
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, Job, server_for
 from shrinkfx.run.folder import at_work, finish, how_to_go_on

@@ -20,7 +20,8 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.report.summary import DIGITS, ByCatch, gather
+from shrinkfx.report.record import ByCatch
+from shrinkfx.report.summary import DIGITS, gather
 from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
 from shrinkfx.run.subject import Subject

@@ -18,16 +18,11 @@ from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.header import About
-from shrinkfx.report.output import Written, write_smallest_repro
+from shrinkfx.report.output import write_smallest_repro
+from shrinkfx.report.record import Memory, Sizes, Spent, Written
 from shrinkfx.report.repro import DATA
-from shrinkfx.report.summary import (
-    Sizes,
-    Spent,
-    summarise,
-    write_summary,
-)
+from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.run.context import Job
-from shrinkfx.run.memory_error import Memory
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.settings import inherited, to_ask_about

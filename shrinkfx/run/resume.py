@@ -17,7 +17,7 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.observe import find_subject

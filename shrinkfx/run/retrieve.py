@@ -21,7 +21,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import DIGITS, Sizes
+from shrinkfx.report.record import Sizes
+from shrinkfx.report.summary import DIGITS
 from shrinkfx.run.context import Job, server_for
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.folder import JOURNAL

@@ -12,7 +12,7 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import MANY_BYTES, Build, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.build import choose_build, place_of_weights
 from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject

@@ -17,8 +17,8 @@ from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteCandidate
+from shrinkfx.report.record import Sizes
 from shrinkfx.report.running import SAVED
-from shrinkfx.report.summary import Sizes
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import Job
 from shrinkfx.run.result import Result, Verified, write

@@ -19,7 +19,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, GraphForm
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.form import in_a_form_that_fails

@@ -19,10 +19,9 @@ from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.record import Memory, Sizes
 from shrinkfx.report.repro import DATA
-from shrinkfx.report.summary import Sizes
 from shrinkfx.run.context import Job
-from shrinkfx.run.memory_error import Memory
 from shrinkfx.run.result import Result, Verified, verify, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole

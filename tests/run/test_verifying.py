@@ -28,7 +28,7 @@ from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import Job
 from shrinkfx.run.kept import Kept, moved
