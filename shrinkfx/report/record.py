@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,6 +60,45 @@ class Spent:
     cached: int
     seconds: float
     cpu_seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class OtherCauses:
+    """What else than the compiler may be the cause of a failure.
+
+    Attributes:
+        mismatches: operators whose results are not what their fake kernels say, in the
+            form of the program that is cut.
+        examined: custom operators that do what their schemas and fake kernels do not
+            say, seen in a run of their own.
+        warnings: of anything but an operator.
+    """
+
+    mismatches: tuple[str, ...] = ()
+    examined: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def with_warning(self, text: str) -> Self:
+        """Add a warning, unless it is ''."""
+        return replace(self, warnings=(*self.warnings, text)) if text else self
+
+    def of_operators(self) -> tuple[str, ...]:
+        """List those that are about an operator."""
+        lying = (f"lying operator: {told}" for told in self.mismatches)
+        return (*lying, *self.examined)
+
+    def all(self) -> tuple[str, ...]:
+        """List all, those about an operator first."""
+        return (*self.of_operators(), *self.warnings)
+
+    def left_in(self, targets: Sequence[str]) -> tuple[str, ...]:
+        """List those that concern a program which calls no more than ``targets``."""
+        left = (
+            text
+            for text in self.of_operators()
+            if any(f"({target})" in text for target in targets)
+        )
+        return (*left, *self.warnings)
 
 
 @dataclass(frozen=True)

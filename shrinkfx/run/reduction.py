@@ -24,6 +24,7 @@ from shrinkfx.report.record import ByCatch
 from shrinkfx.report.summary import DIGITS, gather
 from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
+from shrinkfx.run.oracles import oracle_for, rate_of
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.builds import BuildSearch
 from shrinkfx.search.forms import FormSearch
@@ -90,7 +91,8 @@ def reduce(job: Job, subject: Subject) -> Found:
                 suspects={s.node: s.weight for s in subject.suspects},
             )
 
-        program, source = asked.oracle(), asked.oracle(form=CandidateForm.SOURCE)
+        program = oracle_for(asked)
+        source = oracle_for(asked, form=CandidateForm.SOURCE)
         return FormSearch(subject.whole, program, source, reducer)
 
     search = BuildSearch(subject.build, make, job.note)
@@ -168,7 +170,7 @@ def settled(
         subject = subject.built_stock()
     calls = _fewest_calls(job, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=CandidateForm(form))
-    rate = job.journal.once(name, lambda: subject.rate_of(candidate))
+    rate = job.journal.once(name, lambda: rate_of(subject, candidate))
     found.known[name] = calls, rate
     return calls, rate
 
@@ -176,7 +178,7 @@ def settled(
 def _fewest_calls(job: Job, subject: Subject, best: Candidate, form: str) -> int:
     """Find how often a result must be called; the original needed them all."""
     for calls in range(1, subject.calls):
-        fewer = subject.oracle(calls=calls, form=CandidateForm(form))
+        fewer = oracle_for(subject, calls=calls, form=CandidateForm(form))
         build = f"{subject.build}, called {calls} times"
         verdict = job.journal.recall(best, form, build)
         if verdict is None:

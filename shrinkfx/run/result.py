@@ -209,10 +209,7 @@ def about(
         calls=subject.calls,
         passes=printed["passes"],
         # What an operator does is of no concern where that is gone.
-        warnings=(
-            *(text for text in _of_operators(job) if _is_left(text, printed)),
-            *job.warnings,
-        ),
+        warnings=subject.other_causes.left_in(printed["targets"]),
         interpreted_for=(
             options.arch if server.ready.backend == Backend.INTERPRETER else ""
         ),
@@ -221,15 +218,6 @@ def about(
         memory=result.memory.report,
         stopped=result.stopped,
     )
-
-
-def _of_operators(job: Job) -> list[str]:
-    """List the warnings that are about an operator."""
-    return [*(f"lying operator: {lie}" for lie in job.lies), *job.examined]
-
-
-def _is_left(text: str, printed: Mapping[str, Any]) -> bool:
-    return any(f"({target})" in text for target in printed["targets"])
 
 
 def _memory(guarding: Guarding, memory: Memory) -> dict[str, Any]:
@@ -279,7 +267,7 @@ def sum_up(
         calls=subject.calls,
         builds=subject.compiler.builds.to_json(),
         memory=_memory(subject.guarding, verified.memory),
-        warnings=[*_of_operators(job), *job.warnings],
+        warnings=subject.other_causes.all(),
         suspects=subject.suspects,
         verified=(verified.runs, verified.failed),
         written=verified.written,

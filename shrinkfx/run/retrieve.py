@@ -75,12 +75,21 @@ def retrieve(
         limits = job.limits(BASELINE_TIMEOUT_S)
         compiler = Compiler(server, limits, checked, meter)
         compiler, described = describe_program(job, compiler)
-        candidate = _remade(asked, described.skeleton, folder)
+        skeleton = described.skeleton
+        candidate = _remade(asked, skeleton, folder)
         out.mkdir(exist_ok=True)
         compiler = compiler.built_stock().with_options(form=CandidateForm(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
         seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
-        return _write(job, server, compiler, candidate, seen, rate)
+        subject = Subject(
+            whole=Candidate.whole(skeleton),
+            before=Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0),
+            compiler=compiler,
+            target=seen.signature or wanted,
+            rate=rate,
+            other_causes=described.other_causes,
+        )
+        return _write(job, server, subject, candidate, seen)
 
 
 def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
@@ -115,23 +124,19 @@ def see_again(
 def _write(
     job: Job,
     server: Server,
-    compiler: Compiler,
+    subject: Subject,
     candidate: Candidate,
     seen: Observation,
-    rate: float,
 ) -> Retrieved:
     """Write a candidate, and verify the repro of its failure."""
+    compiler = subject.compiler
     form = str(compiler.options.form)
-    result = Result(candidate, form, seen.signature, rate=rate)
+    result = Result(candidate, form, seen.signature, rate=subject.rate)
     printed = write(job, compiler, result)
     verified = None
     if seen.signature is not None:
         memory = examine(job, compiler, seen.signature, candidate, form)
         result = dataclasses.replace(result, memory=memory)
-        skeleton = candidate.skeleton
-        before = Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0)
-        whole = Candidate.whole(skeleton)
-        subject = Subject(whole, before, compiler, seen.signature, rate)
         verified = verify(job, server, subject, result, printed)
     program = job.out / "minimal.pt2"
     return Retrieved(describe(seen), printed["operators"], program, verified)
