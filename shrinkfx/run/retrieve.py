@@ -23,12 +23,14 @@ from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Sizes
 from shrinkfx.report.summary import DIGITS
+from shrinkfx.report.written import Verified
 from shrinkfx.run.context import Job, server_for
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.memory_error import examine
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.result import Result, Verified, verify, write
+from shrinkfx.run.record import Result
+from shrinkfx.run.result import verify, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
 
@@ -137,7 +139,7 @@ def _write(
     if seen.signature is not None:
         memory = examine(job, compiler, seen.signature, candidate, form)
         result = dataclasses.replace(result, memory=memory)
-        verified = verify(job, server, subject, result, printed)
+        verified = verify(job, server, subject, result, printed).verified
     program = job.out / "minimal.pt2"
     return Retrieved(describe(seen), printed["operators"], program, verified)
 
