@@ -60,7 +60,8 @@ DIGITS = 12
 
 
 SCHEMA = 1
-"""Of ``summary.json``: one more with each change that a reader of it has to know of."""
+"""Of ``summary.json``: one more where a key that was there is gone, or means something
+else; not for a new key."""
 
 
 def summarise(record: RunRecord) -> dict[str, Any]:
