@@ -93,8 +93,6 @@ class Conditions:
     """What must be set and done for the failure to show.
 
     Attributes:
-        environment: variables.
-        inductor: options of Inductor.
         reference: eager runs as well, and results are compared.
         random: an operator draws random numbers, so both runs need the seed.
         runs: how often the compiled program is run; above 1 for a flaky failure.
@@ -109,7 +107,7 @@ class Conditions:
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
-    inductor: Mapping[str, Any] = field(default_factory=dict)
+    inductor: Mapping[str, object] = field(default_factory=dict)
     reference: bool = True
     random: bool = False
     runs: int = 1
@@ -209,6 +207,21 @@ class Search:
 
 
 @dataclass(frozen=True)
+class BuildCounts:
+    """How often programs were built, in which way.
+
+    Attributes:
+        fast: by the fast build, to the end.
+        stopped: by the fast build, to the step that was asked about.
+        fallbacks: by the stock build after all, by reason, the most frequent first.
+    """
+
+    fast: int = 0
+    stopped: int = 0
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Spent:
     """What a run has cost.
 
@@ -216,25 +229,23 @@ class Spent:
         outcomes: of every check that was paid for.
         cached: questions answered without one.
         cpu_seconds: by part of the run, all processes together.
-        builds: how programs were built, and how often.
     """
 
     outcomes: Sequence[str] = ()
     cached: int = 0
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
-    builds: Mapping[str, Any] = field(default_factory=dict)
+    builds: BuildCounts = field(default_factory=BuildCounts)
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that is told of a run: each phase fills its part.
+    """All that is told of a run; each of its phases fills a part (``run/record.py``).
 
     Attributes:
         command: the command line that began it, without paths of this machine.
         versions: of what the failure was seen with.
         suspects: operators that it may come from, the surest first.
-        memory: what is known of the memory error that the result shows.
     """
 
     failure: Failure

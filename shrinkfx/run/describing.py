@@ -65,16 +65,21 @@ def describe_program(
     if "skeleton" not in answer:
         subject = job.options.inputs or job.options.model
         raise LoadError(str(subject), *_why_undescribed(ending))
-    with open(answer["skeleton"], encoding="utf-8") as file:
-        skeleton = Skeleton.from_json(json.load(file))
-    for mismatch in answer["lies"]:
+    described = _read(answer)
+    for mismatch in described.mismatches:
         if mismatch not in told:
             job.note(f"lying operator: {mismatch}")
-    eager_error = answer["eager_error"] and first_line(answer["eager_error"])
-    if eager_error:
-        job.note(f"eager fails too ({eager_error}): going on without comparing")
+    if line := described.eager_error:
+        job.note(f"eager fails too ({line}): going on without comparing")
         compiler = compiler.with_options(reference=False)
-    return compiler, Described(
+    return compiler, described
+
+
+def _read(answer: Mapping[str, Any]) -> Described:
+    with open(answer["skeleton"], encoding="utf-8") as file:
+        skeleton = Skeleton.from_json(json.load(file))
+    error = answer["eager_error"]
+    return Described(
         skeleton,
         inputs=answer["inputs"],
         dynamic_dims=answer["dynamic_dims"],
@@ -83,7 +88,7 @@ def describe_program(
         stopped=answer["stopped"],
         custom=tuple(answer.get("custom", ())),
         mismatches=tuple(answer["lies"]),
-        eager_error=eager_error,
+        eager_error=first_line(error) if error else "",
     )
 
 

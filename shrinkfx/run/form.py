@@ -79,5 +79,5 @@ def _in_form(job: Job, subject: Subject, form: GraphForm) -> tuple[Subject, Desc
     warnings = dict.fromkeys([*here.warnings, *known.warnings])  # mostly the same
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
     whole = Candidate.whole(described.skeleton)
-    changes = replace(subject, compiler=compiler, whole=whole, other_causes=causes)
-    return changes, described
+    taken = replace(subject, compiler=compiler, whole=whole, other_causes=causes)
+    return taken, described

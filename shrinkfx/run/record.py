@@ -14,6 +14,7 @@ from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.report.record import (
+    BuildCounts,
     Conditions,
     Failure,
     GuardPages,
@@ -145,7 +146,7 @@ def with_end(record: RunRecord, job: Job, found: Found, builds: Builds) -> RunRe
             cached=found.search.cached,
             seconds=job.budget.seconds,
             cpu_seconds=cpu_seconds,
-            builds=builds.to_json(),
+            builds=BuildCounts(**builds.to_json()),
         ),
     )
 

@@ -25,7 +25,7 @@ from shrinkfx.report.record import Sizes
 from shrinkfx.report.summary import DIGITS
 from shrinkfx.report.written import Verified
 from shrinkfx.run.context import Job, server_for
-from shrinkfx.run.describing import describe_program
+from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.memory_error import examine
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
@@ -77,21 +77,28 @@ def retrieve(
         limits = job.limits(BASELINE_TIMEOUT_S)
         compiler = Compiler(server, limits, checked, meter)
         compiler, described = describe_program(job, compiler)
-        skeleton = described.skeleton
-        candidate = _remade(asked, skeleton, folder)
+        candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
         compiler = compiler.built_stock().with_options(form=CandidateForm(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
         seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
-        subject = Subject(
-            whole=Candidate.whole(skeleton),
-            before=Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0),
-            compiler=compiler,
-            target=seen.signature or wanted,
-            rate=rate,
-            other_causes=described.other_causes,
-        )
+        subject = _subject(compiler, described, seen.signature or wanted, rate)
         return _write(job, server, subject, candidate, seen)
+
+
+def _subject(
+    compiler: Compiler, described: Described, target: Signature, rate: float
+) -> Subject:
+    """Take the original for a program that fails as a candidate of it does."""
+    skeleton = described.skeleton
+    return Subject(
+        whole=Candidate.whole(skeleton),
+        before=Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0),
+        compiler=compiler,
+        target=target,
+        rate=rate,
+        other_causes=described.other_causes,
+    )
 
 
 def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:

@@ -18,6 +18,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.record import (
+    BuildCounts,
     ByCatch,
     Failure,
     GuardPages,
@@ -44,6 +45,7 @@ CAUSES = OtherCauses(
     ("minutes were short",),
 )
 CAUGHT = ByCatch("nan", "compare", "output 0", 2, 3, "1a2b")
+BUILDS = BuildCounts(2, 1, {"-O1": 3})
 REPRO = Written((Path("out/repro.py"), Path("out/repro_inputs.pt")), "source, exact")
 RECORD = RunRecord(
     Failure(TARGET, replace(TARGET, text="SIGSEGV of 1"), "ima", 0.5, 0.12345, 2),
@@ -54,7 +56,7 @@ RECORD = RunRecord(
     guard_pages=GuardPages("after each tensor", "passes (3 of 3 runs)"),
     memory=Memory(Guard.AFTER, "passes (1 of 1 runs)", ASAN),
     search=Search("", True, "passed", (CAUGHT,)),
-    spent=Spent(["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, {}),
+    spent=Spent(["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, BUILDS),
     verified=Verified(REPRO, 3, 3),
 )
 
@@ -99,7 +101,7 @@ WRITTEN: Mapping[str, Any] = {
     "minimal": True,
     "without_it": "passed",
     "calls": 2,
-    "builds": {},
+    "builds": {"fast": 2, "stopped": 1, "fallbacks": {"-O1": 3}},
     "guard_pages": {
         "are": "after each tensor",
         "original_without_them": "passes (3 of 3 runs)",
