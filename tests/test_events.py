@@ -30,7 +30,7 @@ from shrinkfx.events import (
     Tried,
 )
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.report.summary import ByCatch
+from shrinkfx.report.record import ByCatch
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose

@@ -7,7 +7,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,8 +15,9 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
-from shrinkfx.report.header import About
+from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
+from shrinkfx.report.written import Written
 
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
@@ -31,25 +32,6 @@ class Runner(Protocol):
     """
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool | None: ...
-
-
-@dataclass(frozen=True)
-class Written:
-    """A repro and all that must lie beside it, the script first.
-
-    Attributes:
-        fails: it was run once, and failed as it should; None if that had no answer.
-        carried: what it holds of the preloads.
-        environment: the variables that it sets.
-        not_needed: names of others, without which it fails alike.
-    """
-
-    files: tuple[Path, ...]
-    how: str
-    fails: bool | None = False
-    carried: Carried = field(default_factory=Carried)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    not_needed: tuple[str, ...] = ()
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
@@ -89,7 +71,7 @@ def remove_if_empty(folder: Path) -> None:
 def write_smallest_repro(
     folder: Path,
     printed: Mapping[str, Any],
-    about: About,
+    record: RunRecord,
     choices: Sequence[Carried],
     runner: Runner,
     optional: Sequence[str] = (),
@@ -108,12 +90,12 @@ def write_smallest_repro(
     written = None
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
-        for attempt in _attempts(path, folder, printed, about, choices):
-            fails = runner.fails(attempt.files, about.signature)
+        for attempt in _attempts(path, folder, printed, record, choices):
+            fails = runner.fails(attempt.files, record.signature)
             written = replace(attempt, fails=fails)
             if fails:
                 found = _Form(path, folder, printed, written)
-                written = found.with_fewest_settings(about, runner, optional)
+                written = found.with_fewest_settings(record, runner, optional)
                 break
         assert written is not None
         # Nobody shall find a script there that has not been seen to fail.
@@ -128,16 +110,16 @@ def _attempts(
     path: Path,
     folder: Path,
     printed: Mapping[str, Any],
-    about: About,
+    record: RunRecord,
     choices: Sequence[Carried],
 ) -> Iterator[Written]:
-    seen, settings = set(), about.environment
+    seen, settings = set(), record.conditions.environment
     for parts, data in itertools.product(choices, Data):
         if printed["unprintable"]:
             break
         script = write_repro(
             printed["source"],
-            about,
+            record,
             parts.definitions,
             data,
             unpacking=parts.unpacking,
@@ -155,13 +137,13 @@ def _attempts(
         small = program.stat().st_size <= _EMBED_BYTES
         carried = program.read_bytes() if small else program.name
         values = [folder / DATA] if printed["two_sets"] else []
-        names = ("passing", "failing") if about.passes else ("failing",)
+        names = ("passing", "failing") if record.conditions.passes else ("failing",)
         runs = {name: _FROM_FILE.format(name) for name in names}
         if not values:
             runs = {"failing": "exported.example_inputs[0]"}
         text = write_embedded(
             carried,
-            about,
+            record,
             parts.definitions,
             runs,
             unpacking=parts.unpacking,
@@ -182,23 +164,25 @@ class _Form:
     written: Written
 
     def with_fewest_settings(
-        self, about: About, runner: Runner, optional: Sequence[str]
+        self, record: RunRecord, runner: Runner, optional: Sequence[str]
     ) -> Written:
         """Leave out what was set where it was made and changes nothing here.
 
         All at once, since mostly nothing is needed; else one after the other.
         """
-        names = [name for name in optional if name in about.environment]
+        conditions = record.conditions
+        names = [name for name in optional if name in conditions.environment]
         best, text, gone = self.written, self.path.read_text(), set[str]()
         tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
         for some in tries if names else ():
             rest = {
                 name: value
-                for name, value in about.environment.items()
+                for name, value in conditions.environment.items()
                 if name not in gone.union(some)
             }
-            trial = self._again(replace(about, environment=rest))
-            if runner.fails(trial.files, about.signature):
+            fewer = replace(conditions, environment=rest)
+            trial = self._again(replace(record, conditions=fewer))
+            if runner.fails(trial.files, record.signature):
                 gone.update(some)
                 best, text = replace(trial, fails=True), self.path.read_text()
             if gone == set(names):
@@ -206,9 +190,9 @@ class _Form:
         self.path.write_text(text)
         return replace(best, not_needed=tuple(sorted(gone)))
 
-    def _again(self, about: About) -> Written:
+    def _again(self, record: RunRecord) -> Written:
         carried = [self.written.carried]
-        attempts = _attempts(self.path, self.folder, self.printed, about, carried)
+        attempts = _attempts(self.path, self.folder, self.printed, record, carried)
         return next(each for each in attempts if each.how == self.written.how)
 
 

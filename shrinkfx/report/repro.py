@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.header import About, header
+from shrinkfx.report.header import header
+from shrinkfx.report.record import RunRecord
 from shrinkfx.report.running import run_program
 
 DATA = "repro_inputs.pt"
@@ -36,7 +37,7 @@ class Script:
 
 def write_repro(
     printed: Mapping[str, Any],
-    about: About,
+    record: RunRecord,
     definitions: Sequence[Definitions],
     data: Data,
     *,
@@ -53,23 +54,23 @@ def write_repro(
     """
     values = _Values(data)
     module = _module(printed, values)
-    inputs = _inputs(printed, values, about)
+    inputs = _inputs(printed, values, record)
     parts = [
-        header(about, *remarks),
-        _imports(about, definitions, *_modules(printed)),
+        header(record, *remarks),
+        _imports(record, definitions, *_modules(printed)),
         unpacking,
         *_registrations(definitions),
         *values.helpers(),
         module,
         inputs,
-        _run(printed, about),
+        _run(printed, record),
     ]
     return Script(_join(parts), values.needs_data)
 
 
 def write_embedded(
     program: bytes | str,
-    about: About,
+    record: RunRecord,
     definitions: Sequence[Definitions],
     runs: Mapping[str, str],
     *,
@@ -98,12 +99,12 @@ def write_embedded(
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
     parts = [
-        header(about, *remarks, _AS_IT_IS),
-        _imports(about, definitions, "base64", "io"),
+        header(record, *remarks, _AS_IT_IS),
+        _imports(record, definitions, "base64", "io"),
         unpacking,
         *_registrations(definitions),
         "\n".join(load),
-        run_program(about, "program = exported", "failing"),
+        run_program(record, "program = exported", "failing"),
     ]
     return _join(parts)
 
@@ -112,10 +113,10 @@ _AS_IT_IS = "Printed as source it does not fail: this is the program itself."
 
 
 def write_registrations(
-    about: About, definitions: Sequence[Definitions], unpacking: str
+    record: RunRecord, definitions: Sequence[Definitions], unpacking: str
 ) -> str:
     """Write the part of a repro that registers operators, alone."""
-    parts = [_imports(about, definitions), unpacking, *_registrations(definitions)]
+    parts = [_imports(record, definitions), unpacking, *_registrations(definitions)]
     return _join(parts)
 
 
@@ -130,15 +131,18 @@ def _join(parts: Sequence[str]) -> str:
     return text + "\n"
 
 
-def _imports(about: About, definitions: Sequence[Definitions], *modules: str) -> str:
+def _imports(
+    record: RunRecord, definitions: Sequence[Definitions], *modules: str
+) -> str:
     future = sorted({f for d in definitions for f in d.future})
     lines = [f"from __future__ import {', '.join(future)}", ""] if future else []
-    if about.environment:
-        variables = about.environment.items()
+    conditions = record.conditions
+    if conditions.environment:
+        variables = conditions.environment.items()
         settings = [f'os.environ["{name}"] = {value!r}' for name, value in variables]
         lines += ["import os", "", *settings, ""]
-    modules = (*modules, *(["copy"] if about.keeps_state else []))
-    if about.guarded and not about.environment:  # else it is there already
+    modules = (*modules, *(["copy"] if conditions.keeps_state else []))
+    if record.guarded and not conditions.environment:  # else it is there already
         modules = (*modules, "os")
     lines += [f"import {module}" for module in sorted(modules)]
     return "\n".join([*lines, "import torch"])
@@ -252,9 +256,9 @@ def _weight_line(weight: Mapping[str, Any], values: _Values) -> str:
     return f"self.{name} = {text}"
 
 
-def _inputs(printed: Mapping[str, Any], values: _Values, about: About) -> str:
+def _inputs(printed: Mapping[str, Any], values: _Values, record: RunRecord) -> str:
     inputs = printed["inputs"]
-    example = _example(printed, about)
+    example = _example(printed, record)
     only_exports = example == "args" and any(_has(printed, run) for run in _RUNS)
     take = values.example if only_exports else values.input
     texts = [take(f"example_{i['name']}", i["example"]) for i in inputs]
@@ -274,9 +278,9 @@ def _has(printed: Mapping[str, Any], run: str) -> bool:
     return any(i.get(run) for i in printed["inputs"])
 
 
-def _example(printed: Mapping[str, Any], about: About) -> str:
+def _example(printed: Mapping[str, Any], record: RunRecord) -> str:
     """Name the inputs of the export by the run that has the same ones, if one has."""
-    same = (run for run in _RUNS if about.passes and not _has(printed, run))
+    same = (run for run in _RUNS if record.conditions.passes and not _has(printed, run))
     return next(same, "args")
 
 
@@ -287,10 +291,10 @@ def _tuple(name: str, items: Sequence[str]) -> str:
     return f"{name} = (\n{rows})"
 
 
-def _run(printed: Mapping[str, Any], about: About) -> str:
+def _run(printed: Mapping[str, Any], record: RunRecord) -> str:
     shapes = printed["dynamic_shapes"]
     dynamic = "" if shapes == "None" else f", dynamic_shapes={shapes}"
-    example = _example(printed, about)
+    example = _example(printed, record)
     export = f"program = torch.export.export(model, {example}{dynamic})"
     called_with = "failing" if _has(printed, "failing") else example
-    return "model = Repro().eval()\n" + run_program(about, export, called_with)
+    return "model = Repro().eval()\n" + run_program(record, export, called_with)

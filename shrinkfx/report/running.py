@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shrinkfx.failure.readers.script import AT_ITS_END, CANNOT_TELL
 from shrinkfx.failure.signature import MEMORY, Kind, Stage
-from shrinkfx.report.header import About
+from shrinkfx.report.record import RunRecord
 
 PASSES = 'print("passes at", *(tuple(value.shape) for value in inputs))'
 """Says that a run has passed: without that a failure is another one."""
@@ -16,7 +16,7 @@ SAVED = "repro.pt2"
 """What a repro writes that only a user's own command can judge."""
 
 
-def run_program(about: About, export: str, called_with: str) -> str:
+def run_program(record: RunRecord, export: str, called_with: str) -> str:
     """Write the statements after the model.
 
     Args:
@@ -24,16 +24,17 @@ def run_program(about: About, export: str, called_with: str) -> str:
         called_with: the name of a tuple of inputs; ``passing`` is another one, where
             there is a run that must pass.
     """
-    if about.signature.kind is Kind.CHECK:
+    if record.signature.kind is Kind.CHECK:
         save = f'torch.export.save(program, "{SAVED}")'
         return "\n".join([_without_grad([export]), save])
-    options = f", inductor_configs={dict(about.inductor)!r}" if about.inductor else ""
-    if about.passes:
+    asked, calls = record.conditions, record.failure.calls
+    options = f", inductor_configs={dict(asked.inductor)!r}" if asked.inductor else ""
+    if asked.passes:
         called_with = "inputs"
-    copied = f"copy.deepcopy({called_with})" if about.keeps_state else called_with
+    copied = f"copy.deepcopy({called_with})" if asked.keeps_state else called_with
     inputs = f"*{copied}"
-    seed = ["torch.manual_seed(0)"] if about.random else []
-    expected = [*seed, f"expected = model({inputs})"] if about.reference else []
+    seed = ["torch.manual_seed(0)"] if asked.random else []
+    expected = [*seed, f"expected = model({inputs})"] if asked.reference else []
     build = [
         f"package = torch._inductor.aoti_compile_and_package(program{options})",
         "compiled = torch._inductor.aoti_load_package(package)",
@@ -42,57 +43,60 @@ def run_program(about: About, export: str, called_with: str) -> str:
     # What changes its buffers must be compiled before eager has done so; and on the
     # interpreter eager of a user's kernel excludes generating code afterwards.
     lines = [export, *expected, *build]
-    if about.keeps_state or about.interpreted_for or about.passes:
+    if asked.keeps_state or asked.interpreted_for or asked.passes:
         lines, run = [export, *build], [*expected, *run]
-    if about.calls > 1:
+    if calls > 1:
         run = [
-            f"for call in range({about.calls}):",
+            f"for call in range({calls}):",
             textwrap.indent("\n".join(run), "    "),
         ]
-    compare = _comparison(about) if about.reference else ""
-    if about.passes:
-        return _after_a_pass(about, lines, run, compare)
-    if about.runs > 1:
-        return _loop(about, lines, run, compare)
+    compare = _comparison(record) if asked.reference else ""
+    if asked.passes:
+        return _after_a_pass(record, lines, run, compare)
+    if asked.runs > 1:
+        return _loop(record, lines, run, compare)
     checked = filter(None, [_without_grad(lines + run), compare])
-    return "\n".join([*checked, _claim(about)])
+    return "\n".join([*checked, _claim(record)])
 
 
 def _without_grad(lines: Sequence[str]) -> str:
     return "with torch.no_grad():\n" + textwrap.indent("\n".join(lines), "    ")
 
 
-def _loop(about: About, lines: Sequence[str], run: Sequence[str], compare: str) -> str:
+def _loop(
+    record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
+) -> str:
     """Do often what fails in some runs only."""
-    before, again = _split(about, lines, run, compare)
-    return "\n".join([*before, _often(about, again)])
+    before, again = _split(record, lines, run, compare)
+    return "\n".join([*before, _often(record, again)])
 
 
 def _after_a_pass(
-    about: About, lines: Sequence[str], run: Sequence[str], compare: str
+    record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> str:
     """Compile once, run what must pass, then what fails."""
-    before, again = _split(about, lines, run, compare)
-    if about.runs == 1:
+    before, again = _split(record, lines, run, compare)
+    if record.conditions.runs == 1:
         body = textwrap.indent(f"{again}\n{PASSES}", "    ")
         each = f"for inputs in (passing, failing):\n{body}"
-        return "\n".join([*before, each, _claim(about)])
+        return "\n".join([*before, each, _claim(record)])
     passes = ["inputs = passing", again, PASSES, "inputs = failing"]
-    return "\n".join([*before, *passes, _often(about, again)])
+    return "\n".join([*before, *passes, _often(record, again)])
 
 
 def _split(
-    about: About, lines: Sequence[str], run: Sequence[str], compare: str
+    record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> tuple[list[str], str]:
     """Tell what is done once from what each run does.
 
     A package that is loaded again has its first buffers again, so eager's model gets
     them, too.
     """
-    compiles = about.signature.stage is Stage.COMPILE
-    loads = about.keeps_state or about.signature.stage is Stage.LOAD
+    asked, stage = record.conditions, record.signature.stage
+    compiles = stage is Stage.COMPILE
+    loads = asked.keeps_state or stage is Stage.LOAD
     once = 0 if compiles else len(lines) - loads
-    kept = about.keeps_state and about.reference
+    kept = asked.keeps_state and asked.reference
     fresh = ["model = copy.deepcopy(first_model)"] if kept else []
     again = [_without_grad([*fresh, *lines[once:], *run]), compare]
     before = ["first_model = model"] * kept
@@ -100,58 +104,58 @@ def _split(
     return before, "\n".join(filter(None, again))
 
 
-def _often(about: About, again: str) -> str:
+def _often(record: RunRecord, again: str) -> str:
     """Run it often, and say how often it fails.
 
     Compiling takes long: there the first failure will do.
     """
-    body = textwrap.indent(again, " " * 8)
+    body, runs = textwrap.indent(again, " " * 8), record.conditions.runs
     return (
-        f"failures = []\nfor attempt in range({about.runs}):\n    try:\n{body}\n"
+        f"failures = []\nfor attempt in range({runs}):\n    try:\n{body}\n"
         "    except Exception as error:\n        failures.append(error)\n"
         + "        break\n"
-        * (about.signature.stage is Stage.COMPILE)
+        * (record.signature.stage is Stage.COMPILE)
         + 'print(f"{len(failures)} of {attempt + 1} runs failed")\n'
-        "if failures:\n    raise failures[-1]\n" + _claim(about)
+        "if failures:\n    raise failures[-1]\n" + _claim(record)
     )
 
 
-def _claim(about: About) -> str:
+def _claim(record: RunRecord) -> str:
     """Say that it no longer fails, when that is sure, or else how to tell.
 
     Until what was allocated is freed, nobody may have looked at a heap that is corrupt.
     """
-    failure = about.signature
+    failure = record.signature
     at_run_time = failure.detail == MEMORY and failure.stage is Stage.RUN
     freed = "del actual, compiled  # what is freed shows a corrupt heap\n"
-    return freed * at_run_time + _end(about)
+    return freed * at_run_time + _end(record)
 
 
-def _end(about: About) -> str:
+def _end(record: RunRecord) -> str:
     claim = 'print("no longer fails")'
-    if not about.need_not_show:
+    if not record.need_not_show:
         return claim
     checks = "run it under compute-sanitizer or `shrinkfx --verify`"
-    if about.guarded:
+    if record.guarded:
         checks = "run it under AddressSanitizer, as above, or `shrinkfx --verify`"
-    elif about.signature.kind is not Kind.IMA:
+    elif record.signature.kind is not Kind.IMA:
         checks = "run it under `shrinkfx --verify`"
     untold = (
-        f'print(\n    "{AT_ITS_END}{about.need_not_show} need not show: "\n'
+        f'print(\n    "{AT_ITS_END}{record.need_not_show} need not show: "\n'
         f'    "{checks}"\n)\nraise SystemExit({CANNOT_TELL})'
     )
-    if not about.guarded:
+    if not record.guarded:
         return untold
     shown = 'if "libasan" not in os.environ.get("LD_PRELOAD", ""):\n'
     return f"{shown}{textwrap.indent(untold, '    ')}\n{claim}"
 
 
-def _comparison(about: About) -> str:
+def _comparison(record: RunRecord) -> str:
     """Compare as the search did: what eager gets wrong itself is no bug."""
-    match about.signature.kind:
+    match record.signature.kind:
         case Kind.MISMATCH:
-            strides = [_STRIDES] if about.strict else []
-            return "\n".join([*strides, _closeness(about.limits)])
+            strides = [_STRIDES] if record.conditions.strict else []
+            return "\n".join([*strides, _closeness(record.conditions.limits)])
         case Kind.NAN:
             return (
                 "pairs = zip(actual, expected, strict=True)\n"

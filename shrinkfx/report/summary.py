@@ -4,49 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from shrinkfx.failure.blame import Suspect, ties
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.atomic_files import write_json
-from shrinkfx.report.output import Written
+from shrinkfx.report.record import (
+    ByCatch,
+    Failure,
+    Programs,
+    RunRecord,
+    Spent,
+)
+from shrinkfx.report.written import Verified
 from shrinkfx.version import __version__
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large a program is, as far as it was looked at."""
-
-    operators: int
-    nodes: int | None = None
-    inputs: int | None = None
-    dynamic_dims: int | None = None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(*(int(data[name]) for name in cls.__dataclass_fields__))
-
-
-@dataclass(frozen=True)
-class ByCatch:
-    """Another failure that the search has met.
-
-    Attributes:
-        checks: how many showed it.
-        operators: of the smallest candidate that did.
-        candidate: that one's digest, for ``--candidate``.
-    """
-
-    kind: str
-    stage: str
-    text: str
-    checks: int
-    operators: int
-    candidate: str
 
 
 def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
@@ -85,56 +60,52 @@ DIGITS = 12
 """How much of a digest is shown; any unique beginning will do."""
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What a run has cost.
-
-    Attributes:
-        outcomes: of every check that was paid for.
-        by_catch: failures other than the target, each once.
-        cached: questions answered without one.
-        cpu_seconds: by part of the run, all processes together.
-    """
-
-    outcomes: Sequence[str]
-    by_catch: Sequence[ByCatch]
-    cached: int
-    seconds: float
-    cpu_seconds: Mapping[str, float]
+SCHEMA = 1
+"""Of ``summary.json``: one more where a key that was there is gone, or means something
+else; not for a new key."""
 
 
-def summarise(
-    *,
-    status: str,
-    stopped: str,
-    until: str,
-    signature: Signature,
-    seen: Signature,
-    rates: tuple[float, float],
-    sizes: tuple[Sizes, Sizes],
-    spent: Spent,
-    minimal: bool,
-    rest: str,
-    calls: int,
-    builds: Mapping[str, Any],
-    memory: Mapping[str, Any],
-    warnings: Sequence[str],
-    suspects: Sequence[Suspect],
-    verified: tuple[int, int],
-    written: Written,
-    versions: Mapping[str, str],
-) -> dict[str, Any]:
+def summarise(record: RunRecord) -> dict[str, Any]:
     """Put the facts of a run in the order of the file."""
-    before, after = (asdict(size) for size in sizes)
+    search = record.search
     return {
-        "status": status,
-        "stopped": stopped,
-        "until": until,
-        "kind": signature.kind.value,
-        "signature": asdict(signature),
-        "failure": str(seen),
-        "rate": {"before": round(rates[0], 3), "after": round(rates[1], 3)},
-        **{name: {"before": before[name], "after": after[name]} for name in before},
+        "schema": SCHEMA,
+        "status": record.status,
+        "stopped": search.stopped,
+        **_of_failure(record.failure),
+        **_of_programs(record.programs),
+        **_of_spent(record.spent),
+        "by_catch": [asdict(caught) for caught in search.by_catch],
+        "minimal": search.minimal,
+        "without_it": search.without_it,
+        **_of_memory(record),
+        "warnings": list(record.other_causes.all()),
+        "suspects": ranked(record.suspects),
+        **_of_repro(record.verified),
+        "versions": {"shrinkfx": __version__, **record.versions},
+    }
+
+
+def _of_failure(failure: Failure) -> dict[str, Any]:
+    before, after = round(failure.rate_before, 3), round(failure.rate_after, 3)
+    return {
+        "until": failure.until,
+        "kind": failure.target.kind.value,
+        "signature": asdict(failure.target),
+        "failure": str(failure.seen),
+        "rate": {"before": before, "after": after},
+        "calls": failure.calls,
+    }
+
+
+def _of_programs(programs: Programs) -> dict[str, Any]:
+    before, after = asdict(programs.before), asdict(programs.after)
+    sizes = {name: {"before": before[name], "after": after[name]} for name in before}
+    return {**sizes, "operators_cut": programs.cut}
+
+
+def _of_spent(spent: Spent) -> dict[str, Any]:
+    return {
         "checks": {
             "total": len(spent.outcomes),
             "by_verdict": dict(Counter(spent.outcomes)),
@@ -142,15 +113,29 @@ def summarise(
         },
         "seconds": round(spent.seconds, 1),
         "cpu_seconds": {k: round(v, 1) for k, v in spent.cpu_seconds.items()},
-        "by_catch": [asdict(caught) for caught in spent.by_catch],
-        "minimal": minimal,
-        "without_it": rest,
-        "calls": calls,
-        "builds": dict(builds),
-        **memory,
-        "warnings": list(warnings),
-        "suspects": ranked(suspects),
-        "verified": {"runs": verified[0], "failed": verified[1]},
+        "builds": asdict(spent.builds),
+    }
+
+
+def _of_memory(record: RunRecord) -> dict[str, Any]:
+    """State what guard pages and AddressSanitizer have shown."""
+    pages, memory = record.guard_pages, record.memory
+    if not pages.are:
+        return {"guard_pages": None, "memory_report": None}
+    return {
+        "guard_pages": {
+            **asdict(pages),
+            "result_without_them": memory.plain,
+            "repro_needs_them": record.guarded,
+        },
+        "memory_report": asdict(memory.report) if memory.report else memory.no_report,
+    }
+
+
+def _of_repro(verified: Verified) -> dict[str, Any]:
+    written = verified.written
+    return {
+        "verified": {"runs": verified.runs, "failed": verified.failed},
         "repro": written.files[0].name if written.files else None,
         "repro_form": written.how,
         "files": [file.name for file in written.files],
@@ -160,7 +145,6 @@ def summarise(
             "set": dict(written.environment),
             "not_needed": list(written.not_needed),
         },
-        "versions": {"shrinkfx": __version__, **versions},
     }
 
 

@@ -14,7 +14,9 @@ from shrinkfx.protocol.choices import (
     Step,
     Weights,
 )
+from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.context import Job
+from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 
 
@@ -35,27 +37,25 @@ def place_of_weights(build: Build, program: Skeleton) -> dict[str, Weights]:
     return {"weights": Weights.BESIDE} if many and build is Build.FAST else {}
 
 
-def choose_build(
-    job: Job, subject: Subject, seen: list[Verdict], **options: object
-) -> Subject | None:
-    """Choose the fast build, or else the stock one; None if neither fails.
+def choose_build(job: Job, subject: Subject, **options: object) -> Attempt:
+    """Choose the fast build, or else the stock one, if either fails.
 
     Args:
-        seen: gets what is answered.
         options: for the worker, in these checks alone.
     """
-    seen.append(subject.oracle(**options).check(subject.whole))
-    if seen[-1].reproduced:
-        return _asking_only_what_fails(job, subject, seen[-1])
-    inlined = subject.compiler.options.graph is GraphForm.INLINED_COND
-    if inlined or subject.build is Build.STOCK:
-        return None  # without cond it is only worth one question
+    form = subject.compiler.options.graph
+    first = oracle_for(subject, **options).check(subject.whole)
+    if first.reproduced:
+        chosen = _asking_only_what_fails(job, subject, first)
+        return Attempt(form, chosen, (first,))
+    if form is GraphForm.INLINED_COND or subject.build is Build.STOCK:
+        return Attempt(form, None, (first,))  # without cond it is worth one question
     stock = subject.built_stock()
-    seen.append(stock.oracle(**options).check(stock.whole))
-    if not seen[-1].reproduced:
-        return None
+    second = oracle_for(stock, **options).check(stock.whole)
+    if not second.reproduced:
+        return Attempt(form, None, (first, second))
     job.note("in the fast build it does not fail: going on with --build stock")
-    return stock
+    return Attempt(form, stock, (first, second))
 
 
 def _asking_only_what_fails(job: Job, subject: Subject, whole: Verdict) -> Subject:
@@ -75,4 +75,4 @@ def _asking_only_what_fails(job: Job, subject: Subject, whole: Verdict) -> Subje
         return only
     if whole.observation.seconds > job.budget.share():
         return subject  # to ask might take more than it saves
-    return only if only.oracle().check(subject.whole).reproduced else subject
+    return only if oracle_for(only).check(subject.whole).reproduced else subject

@@ -16,11 +16,14 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.protocol.choices import Backend, CandidateForm
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
-from shrinkfx.report.output import Written, write_smallest_repro
+from shrinkfx.report.output import write_smallest_repro
+from shrinkfx.report.record import RunRecord
 from shrinkfx.report.running import SAVED
+from shrinkfx.report.written import Verified, Written
 from shrinkfx.run.context import Job
 from shrinkfx.run.preloading import ways_to_carry
-from shrinkfx.run.result import Result, Verified, about, counted
+from shrinkfx.run.record import Result, before_verifying
+from shrinkfx.run.result import counted
 from shrinkfx.run.settings import to_ask_about
 from shrinkfx.run.subject import Subject
 
@@ -61,7 +64,7 @@ def verify_by_command(
     subject: Subject,
     result: Result,
     printed: Mapping[str, Any],
-) -> Verified:
+) -> RunRecord:
     """Run the command on ``minimal.pt2``, and write a repro that makes such a program.
 
     A repro for whose program the command says otherwise is not left behind.
@@ -81,11 +84,15 @@ def verify_by_command(
             meter.cpu_seconds += bare.ready.cpu_seconds
             stranger = Compiler(bare, limits, meter=meter)
             runner = CommandRunner(subject.command, stranger, compiler, inputs)
-            told = about(job, server, subject, result, printed)
-            told = replace(told, inputs=INPUTS if takes_inputs else "")
-            ways = ways_to_carry(job, server, bare, limits, printed, told)
+            record = before_verifying(job, server, subject, result, printed)
+            beside = INPUTS if takes_inputs else ""
+            conditions = replace(record.conditions, inputs=beside)
+            record = replace(record, conditions=conditions)
+            ways = ways_to_carry(job, server, bare, limits, printed, record)
             asked = to_ask_about(job.options.environment)
-            written = write_smallest_repro(job.out, printed, told, ways, runner, asked)
+            written = write_smallest_repro(
+                job.out, printed, record, ways, runner, asked
+            )
             if not written.fails:
                 written.files[0].unlink()
                 written = Written((job.out / "minimal.pt2",), "the program itself")
@@ -94,4 +101,5 @@ def verify_by_command(
     if takes_inputs:
         written = replace(written, files=(*written.files, job.out / INPUTS))
     failed = [subject.target.admits(s.signature) if s.tells else None for s in runs]
-    return Verified(written, *counted(job, failed, "--check"))
+    verified = Verified(written, *counted(job, failed, "--check"))
+    return replace(record, verified=verified)

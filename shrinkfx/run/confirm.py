@@ -23,14 +23,9 @@ from shrinkfx.run.context import Job
 from shrinkfx.run.judging import seen_to_fail_plainly
 from shrinkfx.run.kept import Kept, moved, result_of
 from shrinkfx.run.memory_error import examine
+from shrinkfx.run.record import Result
 from shrinkfx.run.reduction import Found, settle, settled, stopping
-from shrinkfx.run.result import (
-    NotWritten,
-    Result,
-    verify,
-    verify_as_is,
-    write,
-)
+from shrinkfx.run.result import NotWritten, verify, verify_as_is, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker, Judge
 from shrinkfx.search.staged import steps_back
@@ -248,12 +243,12 @@ class Verification:
         """Write the repro of a result that is saved and printed, and run that."""
         asked = job, self._server, subject, result, printed
         if subject.command:
-            verified = verify_by_command(*asked)
+            record = verify_by_command(*asked)
         elif self._found.plainly:
-            verified = verify_as_is(*asked)
+            record = verify_as_is(*asked)
         else:
-            verified = verify(*asked)
-        return Kept(subject, result, printed, verified)
+            record = verify(*asked)
+        return Kept(subject, result, record)
 
 
 _CHECKS_TO_RUN, _TO_WRITE_S = 2, 30.0

@@ -31,10 +31,6 @@ class Job:
 
     Attributes:
         meters: CPU-seconds by part of the run: baseline, search, verify.
-        lies: operators whose results are not what their fake kernels say.
-        examined: custom operators that do what their schemas and fake kernels do not
-            say, seen in a run of their own.
-        warnings: what else may be the cause, for the report.
         journal: what is known so far, of earlier sessions too.
         busyness: is told of each check, and says once that the machine is busy.
         out_of_budget: what has ended the search; more of it may be given later.
@@ -50,9 +46,6 @@ class Job:
         self.options = options
         self.out = out
         self.listener = listener
-        self.lies: list[str] = []
-        self.examined: list[str] = []
-        self.warnings: list[str] = []
         minutes = options.max_minutes
         self.journal = journal or Journal()
         self.out_of_budget = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from shrinkfx.failure.readers.script import frames_of_death
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.tasks import Describe
+from shrinkfx.report.record import OtherCauses
 from shrinkfx.run.context import Job
 
 
@@ -26,6 +27,8 @@ class Described:
         liars: operators that yield something else than their fake kernels say.
         stopped: the operator at which eager fails, or ''.
         custom: its operators that are not PyTorch's own.
+        mismatches: in which way the results of ``liars`` are others, in words.
+        eager_error: what eager raises, in a line, or ''.
     """
 
     skeleton: Skeleton
@@ -35,10 +38,24 @@ class Described:
     liars: tuple[str, ...]
     stopped: str
     custom: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
+    eager_error: str = ""
+
+    @property
+    def other_causes(self) -> OtherCauses:
+        """What a run in eager says of other causes of the failure."""
+        fails = f"eager fails on the original too: {self.eager_error}"
+        warnings = (fails,) if self.eager_error else ()
+        return OtherCauses(self.mismatches, warnings=warnings)
 
 
-def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]:
+def describe_program(
+    job: Job, compiler: Compiler, told: Collection[str] = ()
+) -> tuple[Compiler, Described]:
     """Run the original in eager and fetch its graph.
+
+    Args:
+        told: mismatches that the user knows of, since another form has them.
 
     Raises:
         LoadError: eager could not be run far enough to tell.
@@ -48,21 +65,31 @@ def describe_program(job: Job, compiler: Compiler) -> tuple[Compiler, Described]
     if "skeleton" not in answer:
         subject = job.options.inputs or job.options.model
         raise LoadError(str(subject), *_why_undescribed(ending))
+    described = _read(answer)
+    for mismatch in described.mismatches:
+        if mismatch not in told:
+            job.note(f"lying operator: {mismatch}")
+    if line := described.eager_error:
+        job.note(f"eager fails too ({line}): going on without comparing")
+        compiler = compiler.with_options(reference=False)
+    return compiler, described
+
+
+def _read(answer: Mapping[str, Any]) -> Described:
     with open(answer["skeleton"], encoding="utf-8") as file:
         skeleton = Skeleton.from_json(json.load(file))
-    for lie in answer["lies"]:
-        if lie not in job.lies:  # of another form of the program
-            job.note(f"lying operator: {lie}")
-    job.lies[:] = answer["lies"]
-    if eager_error := answer["eager_error"]:
-        line = first_line(eager_error)
-        job.note(f"eager fails too ({line}): going on without comparing")
-        job.warnings[:] = [f"eager fails on the original too: {line}"]
-        compiler = compiler.with_options(reference=False)
-    sizes = (answer["inputs"], answer["dynamic_dims"])
-    state, liars = answer["keeps_state"], tuple(answer["liars"])
-    others = answer["stopped"], tuple(answer.get("custom", ()))
-    return compiler, Described(skeleton, *sizes, state, liars, *others)
+    error = answer["eager_error"]
+    return Described(
+        skeleton,
+        inputs=answer["inputs"],
+        dynamic_dims=answer["dynamic_dims"],
+        keeps_state=answer["keeps_state"],
+        liars=tuple(answer["liars"]),
+        stopped=answer["stopped"],
+        custom=tuple(answer.get("custom", ())),
+        mismatches=tuple(answer["lies"]),
+        eager_error=first_line(error) if error else "",
+    )
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from shrinkfx import scratch
@@ -25,38 +26,52 @@ _CLOCK = 10.0
 """A factor on it by the clock, which a busy machine may make of it."""
 
 
-def examine_operators(job: Job, compiler: Compiler, described: Described) -> None:
+def examine_operators(
+    job: Job, compiler: Compiler, described: Described
+) -> tuple[str, ...]:
     """See whether custom operators do what they declare, and warn where they don't.
 
     It is done in a process of its own: at other sizes than the program's an operator
     may crash, or hang.
+
+    Returns:
+        The warnings, which the user has been told.
     """
     if not described.custom or described.stopped:
-        return
+        return ()
     if job.budget.share() < SECONDS:
         job.note("minutes are short: custom operators are not examined")
-        return
+        return ()
     limits = Limits(SECONDS * _PATIENCE, compiler.limits.max_rss_bytes)
     most_s = min(job.budget.share(), _CLOCK * SECONDS)
     bounded = compiler.with_limits(limits, compiler.meter).within(most_s)
     with scratch.folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Examine(str(path), SECONDS))
-        found = _read(path)
-    # Why a fake kernel is wrong says that it is; and of one that lies in the run that
-    # was described, it has been said.
-    said = [*job.lies, *(text for text, what in found if what == "fixes")]
-    texts = [
+        found = _worth_telling(_read(path), described.mismatches)
+    found += [died] if (died := _how_it_died(ending)) else []
+    warnings = tuple(f"custom operator: {text}" for text in found)
+    for warning in warnings:
+        job.note(warning)
+    if why := _cut_short(ending):
+        job.note(f"custom operators: examined in part only, {why}")
+    return warnings
+
+
+def _worth_telling(
+    found: Sequence[tuple[str, str]], mismatches: Sequence[str]
+) -> list[str]:
+    """Leave out what has been said of an operator in other words.
+
+    Why a fake kernel is wrong says that it is; and of one whose results were others in
+    the run that was described, it has been said.
+    """
+    said = [*mismatches, *(text for text, what in found if what == "fixes")]
+    return [
         text
         for text, what in found
         if what != "fake" or not any(_operator(text) in other for other in said)
     ]
-    texts += [died] if (died := _how_it_died(ending)) else []
-    job.examined[:] = [f"custom operator: {text}" for text in texts]
-    for text in job.examined:
-        job.note(text)
-    if why := _cut_short(ending):
-        job.note(f"custom operators: examined in part only, {why}")
 
 
 def _cut_short(ending: Ending) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.errors import LoadError, NotCuttable
-from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.suspects import with_suspects
+from shrinkfx.run.suspects import attempt
 
 logger = logging.getLogger(__name__)
 
@@ -22,46 +23,61 @@ def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Su
     """Choose the functional form, or else that with in-place operators.
 
     Without ``cond`` if it fails so: what a branch holds is one operator else. The form
-    is what is searched, so the suspects are looked for in it.
+    is what is searched, so the suspects are looked for in it, and what is said of the
+    other forms is forgotten.
+
+    Raises:
+        NotCuttable: it fails in none.
     """
-    known = list(job.lies), list(job.warnings)
-    if found := _without_conds(job, subject, described):
-        job.note("it fails without cond too: going on with the branches that it takes")
-        return found
-    job.lies[:], job.warnings[:] = known  # not what was said of that form
-    seen: list[Verdict] = []
-    if found := with_suspects(job, subject, described, seen):
-        return found
-    job.note("without in-place operators it does not fail so: keeping those")
-    in_place = _in_form(job, subject, GraphForm.IN_PLACE)
-    if found := with_suspects(job, *in_place, seen):
-        return found
+    runs = []
+    for tried in _attempts(job, subject, described):
+        if tried.subject is not None:
+            return tried.subject
+        if tried.form is not GraphForm.INLINED_COND:  # only worth a try
+            runs += [describe(verdict.observation) for verdict in tried.seen]
     fails = f"the program fails ({subject.target})"
-    runs = [describe(v.observation) for v in seen]
     raise NotCuttable(subject.target.kind, fails, runs)
 
 
-def _without_conds(job: Job, subject: Subject, described: Described) -> Subject | None:
+def _attempts(job: Job, subject: Subject, described: Described) -> Iterator[Attempt]:
+    """Try one form after the other, the one that is best to cut first."""
+    yield from _without_conds(job, subject, described)
+    yield attempt(job, subject, described)
+    job.note("without in-place operators it does not fail so: keeping those")
+    yield attempt(job, *_in_form(job, subject, GraphForm.IN_PLACE))
+
+
+def _without_conds(
+    job: Job, subject: Subject, described: Described
+) -> Iterator[Attempt]:
     """Ask about the program with branches that it takes in the place of ``cond``."""
     program = described.skeleton
     if all(program.node(name).target != "cond" for name in program.operators):
-        return None
+        return
     if job.budget.check_s > job.budget.share():
-        return None  # it would be better to cut, and can be cut without that
+        return  # it would be better to cut, and can be cut without that
     try:
-        subject, opened = _in_form(job, subject, GraphForm.INLINED_COND)
+        subject, inlined = _in_form(job, subject, GraphForm.INLINED_COND)
     except LoadError as error:
         # What cannot be written without cond can still be cut with it.
         logger.debug("no form without cond: %s", error)
-        return None
-    if opened.skeleton.operators == program.operators:
-        return None  # its branches differ from run to run
-    return with_suspects(job, subject, opened, [])
+        return
+    if inlined.skeleton.operators == program.operators:
+        return  # its branches differ from run to run
+    tried = attempt(job, subject, inlined)
+    if tried.subject is not None:
+        job.note("it fails without cond too: going on with the branches that it takes")
+    yield tried
 
 
 def _in_form(job: Job, subject: Subject, form: GraphForm) -> tuple[Subject, Described]:
-    """Take another form of the program."""
+    """Take another form of the program, and what is said of that."""
+    known = subject.other_causes
     compiler = subject.compiler.with_options(graph=form)
-    compiler, described = describe_program(job, compiler)
+    compiler, described = describe_program(job, compiler, known.mismatches)
+    here = described.other_causes
+    warnings = dict.fromkeys([*here.warnings, *known.warnings])  # mostly the same
+    causes = replace(here, examined=known.examined, warnings=tuple(warnings))
     whole = Candidate.whole(described.skeleton)
-    return replace(subject, compiler=compiler, whole=whole), described
+    taken = replace(subject, compiler=compiler, whole=whole, other_causes=causes)
+    return taken, described

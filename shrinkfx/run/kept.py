@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.atomic_files import draft_of, publish
+from shrinkfx.report.record import RunRecord
+from shrinkfx.report.written import Verified
+from shrinkfx.run.record import Result
 from shrinkfx.run.reduction import Found
-from shrinkfx.run.result import Result, Verified
 from shrinkfx.run.subject import Subject
 
 
@@ -21,13 +21,17 @@ class Kept:
 
     Attributes:
         subject: the program, called as often as the result has to be.
-        printed: the worker's account of the result.
+        record: what is known of the run, its repro verified.
     """
 
     subject: Subject
     result: Result
-    printed: Mapping[str, Any]
-    verified: Verified
+    record: RunRecord
+
+    @property
+    def verified(self) -> Verified:
+        """The repro, and how its runs went."""
+        return self.record.verified
 
 
 def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
@@ -51,7 +55,8 @@ def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
                 (out / name).unlink(missing_ok=True)
     written = kept.verified.written
     written = replace(written, files=tuple(out / file.name for file in written.files))
-    return replace(kept, verified=replace(kept.verified, written=written))
+    verified = replace(kept.verified, written=written)
+    return replace(kept, record=replace(kept.record, verified=verified))
 
 
 def result_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.baseline.with_guard_pages import (
@@ -21,6 +21,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.report.record import Memory
 from shrinkfx.run.context import Job
 
 _SANITIZE_TIMEOUT_S = 600.0
@@ -29,23 +30,6 @@ _CHECKS = 4
 """Checks' worth of time that there must be left for one that nothing hangs on."""
 
 _SHORT = "not run: minutes were short"
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What is known of the memory error that a result shows.
-
-    Attributes:
-        guard: what the repro needs to fail; OFF where it fails without guard pages.
-        plain: what the result does without them, or ''.
-        report: AddressSanitizer's, or None.
-        no_report: why there is none, or ''.
-    """
-
-    guard: Guard = Guard.OFF
-    plain: str = ""
-    report: MemoryReport | None = None
-    no_report: str = ""
 
 
 def wants_guard_pages(options: Options) -> bool:

@@ -14,14 +14,14 @@ from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import OtherCauses, Sizes
 from shrinkfx.run.build import can_build_fast, place_of_weights
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.form import in_a_form_that_fails
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.unchanged import Original, find_unchanged
+from shrinkfx.run.unchanged import Original, Unchanged, find_unchanged
 
 BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
@@ -34,52 +34,67 @@ def find_subject(job: Job, server: Server) -> Subject:
         LoadError: eager cannot run it.
         NotReproducible: it does not fail as asked.
     """
-    meter = job.meters["baseline"]
-    meter.cpu_seconds += server.ready.cpu_seconds
-    compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S), meter=meter)
+    job.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
     if server.ready.backend != Backend.INTERPRETER:
         _refuse_probes(job.options)
+    with _telling_that_nothing_was_seen():
+        original, causes = _describe_original(job, server)
+        unchanged = find_unchanged(original)
+    subject = _subject(original, unchanged, causes)
+    subject = _in_a_form_that_fails(job, subject, original.described)
+    compiler = subject.compiler
+    compiler = compiler.with_limits(compiler.limits, job.meters["search"])
+    return replace(subject, compiler=compiler)
+
+
+def _describe_original(job: Job, server: Server) -> tuple[Original, OtherCauses]:
+    """Run the program in eager, and list what may be wrong before it is compiled."""
+    limits = job.limits(BASELINE_TIMEOUT_S)
+    compiler = Compiler(server, limits, meter=job.meters["baseline"])
     check, cwd = job.options.check, job.options.cwd
     command = Command.parse(check, cwd) if check else None
     build = Build.FAST if can_build_fast(job, server) else Build.STOCK
-    with _telling_that_nothing_was_seen():
-        compiler, described = describe_program(job, compiler)
-        examine_operators(job, compiler, described)
-        compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
-        if ignored := server.ready.ignored_options:
-            job.warnings.append(_IGNORED.format(", ".join(ignored)))
-            job.note(job.warnings[-1])
-        original = Original(job, server, compiler, described, command, build)
-        unchanged = find_unchanged(original)
-    base = unchanged.base
-    job.warnings += [base.warning] if base.warning else []
+    compiler, described = describe_program(job, compiler)
+    examined = examine_operators(job, compiler, described)
+    causes = replace(described.other_causes, examined=examined)
+    compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
+    if ignored := server.ready.ignored_options:
+        causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
+        job.note(causes.warnings[-1])
+    return Original(job, server, compiler, described, command, build), causes
+
+
+def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> Subject:
+    """Put together the program, what shows its failure, and what else may cause it."""
+    job, base, described = original.job, unchanged.base, original.described
     limits = job.limits(time_limit(base.seconds))
-    compiler = compiler.with_options(**unchanged.options, **job.options.closeness)
-    compiler = compiler.with_limits(limits, meter)
+    asked = {**unchanged.options, **job.options.closeness}
+    compiler = original.compiler.with_options(**asked)
+    if original.build is Build.FAST:
+        compiler = compiler.with_options(build=original.build)
     skeleton = described.skeleton
-    before = Sizes(
-        operators=skeleton.original_operators,
-        nodes=skeleton.original_nodes,
-        inputs=described.inputs,
-        dynamic_dims=described.dynamic_dims,
+    return Subject(
+        whole=Candidate.whole(skeleton),
+        before=Sizes(
+            operators=skeleton.original_operators,
+            nodes=skeleton.original_nodes,
+            inputs=described.inputs,
+            dynamic_dims=described.dynamic_dims,
+        ),
+        compiler=compiler.with_limits(limits, job.meters["baseline"]),
+        target=base.target,
+        rate=base.rate,
+        command=original.command,
+        guarding=unchanged.guarding,
+        other_causes=causes.with_warning(base.warning),
     )
-    if build is Build.FAST:
-        compiler = compiler.with_options(build=build)
-    whole = Candidate.whole(skeleton)
-    found = (base.target, base.rate, command, unchanged.guarding)
-    subject = Subject(whole, before, compiler, *found)
-    subject = _in_a_form_that_fails(job, subject, described)
-    compiler = subject.compiler.with_limits(limits, job.meters["search"])
-    return replace(subject, compiler=compiler)
 
 
 def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
     """Find out which form of the program can be cut, if there is time to ask."""
-    known = list(job.lies), list(job.warnings)
     if job.budget.has(job.budget.check_s * _FAST):
         with contextlib.suppress(BudgetExhausted):
             return in_a_form_that_fails(job, subject, described)
-    job.lies[:], job.warnings[:] = known
     return replace(subject, unasked=_NO_SEARCH.format(job.budget.seconds / 60))
 
 

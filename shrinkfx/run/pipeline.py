@@ -6,7 +6,7 @@ report.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
@@ -14,16 +14,16 @@ from shrinkfx.errors import ShrinkfxError
 from shrinkfx.events import Caught, Listener, Seen
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options import Options, Reduction
-from shrinkfx.report.output import Written
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import RunRecord
+from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, Job, server_for
 from shrinkfx.run.folder import at_work, finish, how_to_go_on
 from shrinkfx.run.kept import result_of
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import find_subject
+from shrinkfx.run.record import conclude, with_baseline, with_end, with_result
 from shrinkfx.run.reduction import Found, reduce
-from shrinkfx.run.result import Verified, conclude, sum_up
 from shrinkfx.run.resume import recall_subject
 from shrinkfx.run.subject import Subject
 
@@ -51,7 +51,8 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             listener(Seen(*asked, subject.rate, *operators))
             found = reduce(job, subject)
             try:
-                reduction = _written(job, server, subject, found, reserve_s)
+                record = _verified(job, server, subject, found, reserve_s)
+                reduction = conclude(job, record, found.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
                 _sum_up_unverified(job, server, subject, found, reason)
                 raise
@@ -61,21 +62,19 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         finish(job, status, said, reduction.exit_code)
         if found.stopped:
             reduction = replace(reduction, to_go_on=how_to_go_on(job))
-    for caught in reduction.summary["by_catch"]:
-        listener(Caught(**caught))
+    for caught in record.search.by_catch:
+        listener(Caught(**asdict(caught)))
     return reduction
 
 
-def _written(
+def _verified(
     job: Job, server: Server, subject: Subject, found: Found, reserve_s: float
-) -> Reduction:
+) -> RunRecord:
     """Write the smallest program and its repro, and see that fail."""
     if found.stopped:
         job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     kept = Verification(job, server, subject, found, reserve_s).run()
-    result = replace(kept.result, stopped=found.stopped)
-    asked = kept.subject, found, result, kept.verified
-    return conclude(job, *asked, Sizes.from_json(kept.printed), server.ready.versions)
+    return with_end(kept.record, job, found, subject.compiler.builds)
 
 
 def _sum_up_unverified(
@@ -85,13 +84,11 @@ def _sum_up_unverified(
     found.stopped = found.stopped or str(reason) or INTERRUPTED
     if (repro := job.out / "repro.py").exists():
         reason.add_note(f"written, and not verified: {repro}")
-    best = found.reducer.best
-    after = Sizes(best.cost[0])
-    verified = Verified(Written((), "none: it was not verified"), 0, 0)
     subject = subject.with_options(calls=found.calls)
-    result = result_of(subject, found, best, found.rate)
-    versions = server.ready.versions
+    result = result_of(subject, found, found.reducer.best, found.rate)
+    record = with_result(with_baseline(job, server, subject), result)
+    record = with_end(record, job, found, subject.compiler.builds)
     try:
-        sum_up(job, subject, found, result, verified, after, versions)
+        write_summary(job.out, summarise(record))
     except OSError as error:  # a full disk: what ended the run has been told
         reason.add_note(f"summary.json could not be written: {error.strerror}")

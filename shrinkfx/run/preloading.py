@@ -26,7 +26,7 @@ from shrinkfx.protocol.tasks import RunPreload
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
-from shrinkfx.report.header import About
+from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.context import Job
 
@@ -92,7 +92,7 @@ class Judge:
     meter: Meter
     program: Path
     operators: Sequence[str]
-    about: About
+    record: RunRecord
     note: Callable[[str], None] = lambda _: None
     deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
     questions: int = 0
@@ -114,7 +114,7 @@ class Judge:
         if not self.questions:
             self.note("looking for what of the preloads the operators need")
         self.questions += 1
-        text = write_registrations(self.about, carried.definitions, carried.unpacking)
+        text = write_registrations(self.record, carried.definitions, carried.unpacking)
         with scratch.folder("preload") as folder:
             script = Path(folder) / "repro.py"
             script.write_text(text)
@@ -142,7 +142,7 @@ def ways_to_carry(
     bare: Asks,
     limits: Limits,
     printed: Mapping[str, Any],
-    about: About,
+    record: RunRecord,
 ) -> list[Carried]:
     """List ways to carry the preloads of a run into its repro, the smallest first."""
     preloads = preloads_of(job, server)
@@ -152,7 +152,7 @@ def ways_to_carry(
     program = job.out / "minimal.pt2"
     meter = job.meters["verify"]
     deadline = time.monotonic() + seconds_for(job.budget.spare_s - job.budget.pace_s)
-    judge = Judge(bare, limits, meter, program, operators, about, job.note, deadline)
+    judge = Judge(bare, limits, meter, program, operators, record, job.note, deadline)
     beside = Beside.from_json(server.ready.beside)
 
     def made(cut: Cut) -> Carried:

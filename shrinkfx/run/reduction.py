@@ -20,9 +20,11 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.report.summary import DIGITS, ByCatch, gather
+from shrinkfx.report.record import ByCatch
+from shrinkfx.report.summary import DIGITS, gather
 from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.judging import goes_plainly, plain_judge
+from shrinkfx.run.oracles import oracle_for, rate_of
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -109,9 +111,9 @@ def staged(job: Job, subject: Subject, strategies: Sequence[Strategy]) -> Staged
         )
 
     def built_as(asked: Subject) -> StagedSearch:
-        source = asked.oracle(form=CandidateForm.SOURCE)
+        source = oracle_for(asked, form=CandidateForm.SOURCE)
         return in_each_form(
-            reducer(asked, CandidateForm.PROGRAM, asked.oracle()),
+            reducer(asked, CandidateForm.PROGRAM, oracle_for(asked)),
             reducer(asked, CandidateForm.SOURCE, source),
         )
 
@@ -179,7 +181,7 @@ def settled(
         subject = subject.built_stock()
     calls = _fewest_calls(job, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=CandidateForm(form))
-    rate = job.journal.once(name, lambda: subject.rate_of(candidate))
+    rate = job.journal.once(name, lambda: rate_of(subject, candidate))
     found.known[name] = calls, rate
     return calls, rate
 
@@ -187,7 +189,7 @@ def settled(
 def _fewest_calls(job: Job, subject: Subject, best: Candidate, form: str) -> int:
     """Find how often a result must be called; the original needed them all."""
     for calls in range(1, subject.calls):
-        fewer = subject.oracle(calls=calls, form=CandidateForm(form))
+        fewer = oracle_for(subject, calls=calls, form=CandidateForm(form))
         build = f"{subject.build}, called {calls} times"
         verdict = job.journal.recall(best, form, build)
         if verdict is None:

@@ -17,7 +17,7 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import OtherCauses, Sizes
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.observe import find_subject
@@ -70,8 +70,8 @@ def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
         "rate": subject.rate,
         "guarding": asdict(subject.guarding),
         "suspects": [asdict(suspect) for suspect in subject.suspects],
-        "warnings": job.warnings,
-        "examined": job.examined,
+        "warnings": subject.other_causes.warnings,
+        "examined": subject.other_causes.examined,
         "check_s": job.budget.check_s,
         "cpu_seconds": job.meters["baseline"].cpu_seconds,
     }
@@ -86,8 +86,11 @@ def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
     options = CheckOptions.from_json(known["options"])
     compiler = Compiler(server, limits, options, meter, Builds(**builds))
     compiler, described = describe_program(job, compiler)
-    job.warnings[:] = known["warnings"]
-    job.examined[:] = known.get("examined", [])
+    causes = OtherCauses(
+        mismatches=described.mismatches,
+        examined=tuple(known.get("examined", ())),
+        warnings=tuple(known["warnings"]),
+    )
     asked, cwd = job.options.check, job.options.cwd
     return Subject(
         whole=Candidate.whole(described.skeleton),
@@ -98,4 +101,5 @@ def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
         command=Command.parse(asked, cwd) if asked else None,
         guarding=Guarding(**known["guarding"]),
         suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
+        other_causes=causes,
     )

@@ -21,13 +21,16 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import DIGITS, Sizes
+from shrinkfx.report.record import Sizes
+from shrinkfx.report.summary import DIGITS
+from shrinkfx.report.written import Verified
 from shrinkfx.run.context import Job, server_for
-from shrinkfx.run.describing import describe_program
+from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.memory_error import examine
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.result import Result, Verified, verify, write
+from shrinkfx.run.record import Result
+from shrinkfx.run.result import verify, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
 
@@ -79,7 +82,23 @@ def retrieve(
         compiler = compiler.built_stock().with_options(form=CandidateForm(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
         seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
-        return _write(job, server, compiler, candidate, seen, rate)
+        subject = _subject(compiler, described, seen.signature or wanted, rate)
+        return _write(job, server, subject, candidate, seen)
+
+
+def _subject(
+    compiler: Compiler, described: Described, target: Signature, rate: float
+) -> Subject:
+    """Take the original for a program that fails as a candidate of it does."""
+    skeleton = described.skeleton
+    return Subject(
+        whole=Candidate.whole(skeleton),
+        before=Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0),
+        compiler=compiler,
+        target=target,
+        rate=rate,
+        other_causes=described.other_causes,
+    )
 
 
 def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
@@ -114,24 +133,20 @@ def see_again(
 def _write(
     job: Job,
     server: Server,
-    compiler: Compiler,
+    subject: Subject,
     candidate: Candidate,
     seen: Observation,
-    rate: float,
 ) -> Retrieved:
     """Write a candidate, and verify the repro of its failure."""
+    compiler = subject.compiler
     form = str(compiler.options.form)
-    result = Result(candidate, form, seen.signature, rate=rate)
+    result = Result(candidate, form, seen.signature, rate=subject.rate)
     printed = write(job, compiler, result)
     verified = None
     if seen.signature is not None:
         memory = examine(job, compiler, seen.signature, candidate, form)
         result = dataclasses.replace(result, memory=memory)
-        skeleton = candidate.skeleton
-        before = Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0)
-        whole = Candidate.whole(skeleton)
-        subject = Subject(whole, before, compiler, seen.signature, rate)
-        verified = verify(job, server, subject, result, printed)
+        verified = verify(job, server, subject, result, printed).verified
     program = job.out / "minimal.pt2"
     return Retrieved(describe(seen), printed["operators"], program, verified)
 

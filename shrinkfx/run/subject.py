@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
-from shrinkfx.check.command import Command, CommandOracle
-from shrinkfx.check.oracle import Compiler, RepeatedOracle, make_oracle
+from shrinkfx.check.command import Command
+from shrinkfx.check.oracle import Compiler
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
-from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import OtherCauses, Sizes
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Subject:
         command: the user's own test, or None.
         guarding: the guard pages that its failure needs.
         suspects: operators that the failure may come from, the surest first.
+        other_causes: what else it may come from than the compiler.
         unasked: why nobody knows whether it can be cut in this form, or ''.
     """
 
@@ -38,6 +38,7 @@ class Subject:
     command: Command | None = None
     guarding: Guarding = field(default_factory=Guarding)
     suspects: tuple[Suspect, ...] = ()
+    other_causes: OtherCauses = field(default_factory=OtherCauses)
     unasked: str = ""
 
     @property
@@ -57,17 +58,3 @@ class Subject:
     def with_options(self, **options: object) -> Subject:
         """Set further options of the worker."""
         return replace(self, compiler=self.compiler.with_options(**options))
-
-    def oracle(self, **options: object) -> Oracle:
-        """Make what answers questions, with further options for the worker."""
-        compiler = self.compiler.with_options(**options)
-        if self.command:
-            return CommandOracle(compiler, self.command)
-        return make_oracle(compiler, self.target, self.rate)
-
-    def rate_of(self, candidate: Candidate) -> float:
-        """Measure in which part of the runs a candidate fails."""
-        if self.rate == 1.0:
-            return 1.0
-        oracle = RepeatedOracle(self.compiler, self.target, self.rate)
-        return oracle.measure(candidate)

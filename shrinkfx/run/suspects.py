@@ -8,8 +8,9 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.localise import interrogate
-from shrinkfx.failure.blame import Evidence, suspects, ties
+from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
 from shrinkfx.failure.verdict import Verdict
+from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.build import choose_build
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
@@ -19,24 +20,36 @@ _SHOWN = 3
 """Suspects, or ties of them, that are worth a line to whoever waits."""
 
 
-def with_suspects(
-    job: Job, subject: Subject, described: Described, seen: list[Verdict]
-) -> Subject | None:
-    """Choose the build that fails; None if none does.
+def attempt(job: Job, subject: Subject, described: Described) -> Attempt:
+    """Choose the build in which a form of the program fails, and find suspects in it.
 
     Args:
-        seen: gets what is answered.
+        described: what is said of this form.
     """
-    whole, target = subject.whole, subject.target
     with scratch.folder("evidence") as folder:
         left = Path(folder) / "evidence.json"
-        found = choose_build(job, subject, seen, evidence=str(left))
-        if found is None:
-            return None
+        tried = choose_build(job, subject, evidence=str(left))
+        if tried.subject is None:
+            return tried
         known = Evidence.from_json(
             json.loads(left.read_text()) if left.exists() else {}
         )
-    failed = next(v.observation for v in reversed(seen) if v.reproduced)
+    blamed = _suspects(job, tried.subject, described, known, tried.seen[-1])
+    for tie in ties(blamed)[:_SHOWN]:
+        job.note(str(tie))
+    return replace(tried, subject=replace(tried.subject, suspects=blamed))
+
+
+def _suspects(
+    job: Job, subject: Subject, described: Described, known: Evidence, seen: Verdict
+) -> tuple[Suspect, ...]:
+    """Blame operators, asking once more where too little is known.
+
+    Args:
+        known: what the run has left behind that showed the failure.
+        seen: what was seen of that run.
+    """
+    whole, target, failed = subject.whole, subject.target, seen.observation
     known = replace(
         known,
         text=known.text or failed.log,
@@ -45,9 +58,6 @@ def with_suspects(
     )
     if subject.command is None:
         seconds = failed.seconds / failed.runs
-        asked = found.compiler, whole, target, known, job.note
+        asked = subject.compiler, whole, target, known, job.note
         known = interrogate(*asked, seconds, job.budget)
-    blamed = suspects(known, whole.skeleton, target)
-    for tie in ties(blamed)[:_SHOWN]:
-        job.note(str(tie))
-    return replace(found, suspects=blamed)
+    return suspects(known, whole.skeleton, target)

@@ -182,21 +182,22 @@ def _run_unchanged(original: Original) -> Baseline:
         return baseline(compiler, *asked, max_calls, original.build, job.budget)
     job.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
-        seconds = _see_it_fail_flat(job, compiler, command)
+        seconds = _see_it_fail_flat(original, command)
     else:
         model = options.model.resolve()
         seconds = see_it_fail(command, compiler, model, None, job.budget)
     return Baseline(command.target, 1.0, False, seconds)
 
 
-def _see_it_fail_flat(job: Job, compiler: Compiler, command: Command) -> float:
+def _see_it_fail_flat(original: Original, command: Command) -> float:
     """Run the command on the program with its inputs flat, as candidates take them.
 
     The user's file may hold them otherwise. Where it does not fail, what it was run
     on is left behind.
     """
-    as_exported = compiler.with_options(graph=GraphForm.IN_PLACE)
-    compiler, described = describe_program(job, as_exported)
+    job, told = original.job, original.described.mismatches
+    as_exported = original.compiler.with_options(graph=GraphForm.IN_PLACE)
+    compiler, described = describe_program(job, as_exported, told)
     folder = job.out.resolve()
     program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
     whole = Candidate.whole(described.skeleton)

@@ -41,7 +41,13 @@ from shrinkfx.protocol.answers import Ending, Ready  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup  # noqa: E402
 from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa: E402
 from shrinkfx.report.definitions import Definitions  # noqa: E402
-from shrinkfx.report.header import About  # noqa: E402
+from shrinkfx.report.record import (  # noqa: E402
+    Conditions,
+    Failure,
+    Programs,
+    RunRecord,
+    Sizes,
+)
 from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
 from shrinkfx.worker.aoti import backend as aoti  # noqa: E402
 from shrinkfx.worker.forkserver.serve import serve, take_line  # noqa: E402
@@ -99,18 +105,13 @@ def _print(compiler: Compiler, case: Case, signature: Signature, folder: Path) -
     whole = Candidate.whole(Skeleton.from_json(skeleton)).to_json()
     path, data = str(folder / "minimal.pt2"), str(folder / DATA)
     answer = compiler.ask(WriteCandidate(whole, path, data)).answer
-    about = About(
-        signature=signature,
-        command="",
-        versions={},
-        operators=(1, 1),
-        environment=case.environment,
-        inductor=case.inductor,
-        reference=case.reference,
-        random=False,
+    conditions = Conditions(
+        case.environment, inductor=case.inductor, reference=case.reference
     )
+    programs = Programs(Sizes(1), Sizes(1), cut=1)
+    record = RunRecord(Failure(signature, signature), programs, conditions=conditions)
     definitions = Definitions(f"import {PLANTS.stem}", True, "", ())
-    return write_repro(answer["source"], about, [definitions], Data.EXACT).text
+    return write_repro(answer["source"], record, [definitions], Data.EXACT).text
 
 
 def _run(text: str, case: Case, folder: Path, bare: Server) -> Ending:

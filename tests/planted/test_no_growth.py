@@ -21,6 +21,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.run.context import Job
 from shrinkfx.run.folder import at_work
 from shrinkfx.run.observe import find_subject
+from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -97,7 +98,7 @@ def check_all(job: Job, subject: Subject) -> None:
     """Ask about candidates at random, each another one."""
     reducer = Reducer(
         subject.whole,
-        Asker(subject.oracle(), budget=job.budget, journal=job.journal),
+        Asker(oracle_for(subject), budget=job.budget, journal=job.journal),
         [],
         listener=job.listener,
     )

@@ -8,6 +8,7 @@ import copy
 import io
 import os
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,17 @@ from shrinkfx.failure.readers.script import STAGE_OF_CALL
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.header import About, is_of_interpreter
+from shrinkfx.report.header import is_of_interpreter
+from shrinkfx.report.record import (
+    Conditions,
+    Failure,
+    Memory,
+    OtherCauses,
+    Programs,
+    RunRecord,
+    Search,
+    Sizes,
+)
 from shrinkfx.report.repro import Data, write_embedded, write_repro
 
 CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
@@ -52,18 +63,27 @@ PRINTED: dict[str, Any] = {
 }
 
 
-def about(kind: Kind = Kind.MISMATCH, **changes: Any) -> About:
-    fields: dict[str, Any] = {
-        "signature": Signature(kind, Stage.COMPARE, "", "output 0: wrong\nvery"),
-        "command": "shrinkfx model.pt2",
-        "versions": {"torch": "2.13.0"},
-        "operators": (90, 1),
-        "environment": {},
-        "inductor": {},
-        "reference": True,
-        "random": False,
+def about(kind: Kind = Kind.MISMATCH, **changes: Any) -> RunRecord:
+    """Record a run; ``changes`` are of its parts, by the names of their fields."""
+    seen = Signature(kind, Stage.COMPARE, "", "output 0: wrong\nvery")
+    seen = changes.pop("signature", seen)
+    failure = Failure(seen, seen)
+    parts: dict[str, Any] = {
+        "failure": failure,
+        "conditions": Conditions(),
+        "memory": Memory(),
+        "other_causes": OtherCauses(),
+        "search": Search(),
     }
-    return About(**{**fields, **changes})
+    for name, value in changes.items():
+        (part,) = (part for part in parts if hasattr(parts[part], name))
+        parts[part] = replace(parts[part], **{name: value})
+    return RunRecord(
+        programs=Programs(Sizes(90), Sizes(1), cut=90),
+        command="shrinkfx model.pt2",
+        versions={"torch": "2.13.0"},
+        **parts,
+    )
 
 
 def script(data: Data = Data.SEEDED, **changes: Any) -> str:
@@ -333,7 +353,7 @@ def test_header_names_no_folder() -> None:
 
 
 def test_flaky_failure_is_run_often_and_counted() -> None:
-    text = script(runs=29, rate=0.4)
+    text = script(runs=29, rate_after=0.4)
     ast.parse(text)
     assert ", in about 0.4 of its 29 runs;" in text
     assert "for attempt in range(29):" in text
@@ -348,7 +368,7 @@ IMA = Signature(Kind.IMA, Stage.RUN, MEMORY, "guard pages: read 0 bytes past a t
 def test_failure_that_needs_guard_pages_is_run_under_a_sanitizer() -> None:
     report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, "")
     plain = "passes (3 of 3 runs)"
-    text = script(signature=IMA, guard=Guard.AFTER, plain=plain, memory=report)
+    text = script(signature=IMA, guard=Guard.AFTER, plain=plain, report=report)
     ast.parse(text)
     assert "# Run:     under AddressSanitizer" in text
     assert "#   LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py\n" in text
@@ -368,7 +388,7 @@ def test_failure_that_shows_by_itself_is_just_run() -> None:
 
 def flaky(kind: Kind, stage: Stage, **changes: Any) -> str:
     failure = Signature(kind, stage, "no", "no")
-    text = script(signature=failure, runs=29, rate=0.4, **changes)
+    text = script(signature=failure, runs=29, rate_after=0.4, **changes)
     ast.parse(text)
     return text
 
@@ -501,7 +521,7 @@ RUNS: dict[str, Any] = {"interpreted_for": "sm_90"}
         ),
         (
             (Kind.CRASH, Stage.RUN, MEMORY),
-            {"guard": Guard.AFTER, "runs": 29, "rate": 0.3},
+            {"guard": Guard.AFTER, "runs": 29, "rate_after": 0.3},
             "an illegal access",
             "AddressSanitizer",
         ),
@@ -622,7 +642,7 @@ def test_package_that_is_compiled_once_runs_what_passes_and_then_what_fails(
     flaky_runs: int,
 ) -> None:
     compiler = WrongFor(4)
-    text = swept(runs=flaky_runs, rate=1 / flaky_runs)
+    text = swept(runs=flaky_runs, rate_after=1 / flaky_runs)
     with pytest.raises(AssertionError, match="not close"):
         run_swept(monkeypatch, compiler, text)
     assert compiler.compiled == 1

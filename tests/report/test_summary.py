@@ -1,17 +1,198 @@
-"""What a run says of the failures that it met beside its own."""
+"""``summary.json``: all that a run has found out, as other programs read it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from shrinkfx.failure.blame import Suspect
-from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
-from shrinkfx.report.summary import gather, ranked
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.report.record import (
+    BuildCounts,
+    ByCatch,
+    Failure,
+    GuardPages,
+    Memory,
+    OtherCauses,
+    Programs,
+    RunRecord,
+    Search,
+    Sizes,
+    Spent,
+)
+from shrinkfx.report.summary import gather, ranked, summarise
+from shrinkfx.report.written import Verified, Written
 from shrinkfx.testing import chain, whole
+from shrinkfx.version import __version__
 
 THREE = whole(chain("x", "relu", "tanh", "cos"))
 TWO = apply(THREE, [Drop(frozenset({"relu"}))])
+
+TARGET = Signature(Kind.IMA, Stage.RUN, MEMORY, "SIGSEGV of 40")
+ASAN = MemoryReport("heap-buffer-overflow", "read", 4, "kernel", 7, "0 bytes after")
+CAUSES = OtherCauses(
+    ("mix (my.mix.default) has strides [1]",),
+    ("custom operator: fill (my.fill.default) writes",),
+    ("minutes were short",),
+)
+CAUGHT = ByCatch("nan", "compare", "output 0", 2, 3, "1a2b")
+BUILDS = BuildCounts(2, 1, {"-O1": 3})
+REPRO = Written((Path("out/repro.py"), Path("out/repro_inputs.pt")), "source, exact")
+RECORD = RunRecord(
+    Failure(TARGET, replace(TARGET, text="SIGSEGV of 1"), "ima", 0.5, 0.12345, 2),
+    Programs(Sizes(40, 45, 2, 1), Sizes(1, 3, 1, 0), 38, ("my.mix.default",)),
+    versions={"torch": "2"},
+    other_causes=CAUSES,
+    suspects=(Suspect("mix", 0.9, "was running", "my.mix.default", "a.py:1"),),
+    guard_pages=GuardPages("after each tensor", "passes (3 of 3 runs)"),
+    memory=Memory(Guard.AFTER, "passes (1 of 1 runs)", ASAN),
+    search=Search("", True, "passed", (CAUGHT,)),
+    spent=Spent(["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, BUILDS),
+    verified=Verified(REPRO, 3, 3),
+)
+
+WRITTEN: Mapping[str, Any] = {
+    "schema": 1,
+    "status": "reduced",
+    "stopped": "",
+    "until": "ima",
+    "kind": "ima",
+    "signature": {
+        "kind": "ima",
+        "stage": "run",
+        "detail": MEMORY,
+        "text": "SIGSEGV of 40",
+        "match": "",
+        "operators": [],
+        "beside_nan": False,
+    },
+    "failure": "ima in run: SIGSEGV of 1",
+    "rate": {"before": 0.5, "after": 0.123},
+    "operators": {"before": 40, "after": 1},
+    "nodes": {"before": 45, "after": 3},
+    "inputs": {"before": 2, "after": 1},
+    "dynamic_dims": {"before": 1, "after": 0},
+    "checks": {
+        "total": 3,
+        "by_verdict": {"passed": 2, "reproduced": 1},
+        "cached": 4,
+    },
+    "seconds": 9.9,
+    "cpu_seconds": {"search": 1.3},
+    "by_catch": [
+        {
+            "kind": "nan",
+            "stage": "compare",
+            "text": "output 0",
+            "checks": 2,
+            "operators": 3,
+            "candidate": "1a2b",
+        }
+    ],
+    "minimal": True,
+    "without_it": "passed",
+    "calls": 2,
+    "builds": {"fast": 2, "stopped": 1, "fallbacks": {"-O1": 3}},
+    "guard_pages": {
+        "are": "after each tensor",
+        "original_without_them": "passes (3 of 3 runs)",
+        "result_without_them": "passes (1 of 1 runs)",
+        "repro_needs_them": True,
+    },
+    "memory_report": {
+        "kind": "heap-buffer-overflow",
+        "access": "read",
+        "bytes": 4,
+        "kernel": "kernel",
+        "line": 7,
+        "where": "0 bytes after",
+    },
+    "warnings": [
+        "lying operator: mix (my.mix.default) has strides [1]",
+        "custom operator: fill (my.fill.default) writes",
+        "minutes were short",
+    ],
+    "suspects": [
+        {
+            "rank": 1,
+            "node": "mix",
+            "weight": 0.9,
+            "why": "was running",
+            "operator": "my.mix.default",
+            "source": "a.py:1",
+        }
+    ],
+    "verified": {"runs": 3, "failed": 3},
+    "repro": "repro.py",
+    "repro_form": "source, exact",
+    "files": ["repro.py", "repro_inputs.pt"],
+    "preloads": {},
+    "modules": [],
+    "environment": {"set": {}, "not_needed": []},
+    "versions": {"shrinkfx": __version__, "torch": "2"},
+    "operators_cut": 38,
+}
+
+
+def test_summary_is_what_was_found_out_under_the_keys_of_its_schema() -> None:
+    """One of these that goes, or means something else, makes another schema."""
+    assert json.loads(json.dumps(summarise(RECORD))) == WRITTEN
+
+
+def test_summary_of_a_run_without_a_repro_or_guard_pages_has_the_same_keys() -> None:
+    bare = RunRecord(Failure(TARGET, TARGET), Programs(Sizes(2), Sizes(1), cut=2))
+    told = summarise(bare)
+    assert told.keys() == WRITTEN.keys()
+    assert (told["guard_pages"], told["memory_report"]) == (None, None)
+    assert (told["repro"], told["files"]) == (None, [])
+    assert told["nodes"] == {"before": None, "after": None}
+
+
+@pytest.mark.parametrize(
+    ("runs", "failed", "stopped", "status"),
+    [
+        (3, 3, "", "reduced"),
+        (3, 3, "interrupted", "stopped"),
+        (3, 2, "", "unverified"),
+        (3, 2, "interrupted", "unverified"),
+        (0, 0, "", "unverified"),
+        (0, 0, "interrupted", "stopped"),
+    ],
+)
+def test_status_tells_a_result_that_fails_in_each_run_from_others(
+    runs: int, failed: int, stopped: str, status: str
+) -> None:
+    verified, search = Verified(REPRO, runs, failed), Search(stopped)
+    assert replace(RECORD, verified=verified, search=search).status == status
+
+
+def test_repro_warns_of_no_operator_that_is_gone() -> None:
+    """Of what is about none it does."""
+    mix, fill, other = CAUSES.all()
+    assert RECORD.warnings == (mix, other)
+    for targets, left in (
+        ((), (other,)),
+        (("my.fill.default", "my.mix.default"), (mix, fill, other)),
+        (("my.mix.out", "mix"), (other,)),
+    ):
+        assert CAUSES.left_in(targets) == left
+
+
+def test_script_that_compares_is_not_held_to_the_words_that_were_asked_for() -> None:
+    target = replace(TARGET, match="SIGSEGV")
+    assert Failure(target, TARGET).of_a_script.match == "SIGSEGV"
+    wrong = Signature(Kind.MISMATCH, Stage.COMPARE, match="output 0")
+    assert Failure(wrong, wrong).of_a_script.match == ""
 
 
 def different(detail: str, text: str) -> Verdict:

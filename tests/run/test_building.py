@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import MANY_BYTES, Build, Step, Weights
+from shrinkfx.protocol.choices import MANY_BYTES, Build, GraphForm, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.build import choose_build, place_of_weights
 from shrinkfx.run.context import Job
 from shrinkfx.run.subject import Subject
@@ -42,15 +43,16 @@ def chosen(
     target: Signature = TARGET,
     build: Build = Build.FAST,
     minutes: float | None = None,
-) -> tuple[Subject | None, list[Verdict], list[str]]:
+) -> tuple[Subject | None, Sequence[Verdict], list[str]]:
     events: list[Event] = []
     options = Options(Path("model.pt2"), max_minutes=minutes)
     job = Job(options, Path("out"), events.append)
     compiler = Compiler(worker, Limits(10.0, 1 << 30), CheckOptions(build=build))
     subject = Subject(WHOLE, Sizes(2, 4, 1, 0), compiler, target, 1.0)
-    seen: list[Verdict] = []
-    found = choose_build(job, subject, seen)
-    return found, seen, [event.text for event in events if isinstance(event, Noted)]
+    tried = choose_build(job, subject)
+    assert tried.form is GraphForm.FUNCTIONAL
+    notes = [event.text for event in events if isinstance(event, Noted)]
+    return tried.subject, tried.seen, notes
 
 
 def test_failure_before_the_compiler_needs_no_compiler() -> None:

@@ -17,11 +17,13 @@ from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteCandidate
+from shrinkfx.report.record import Sizes
 from shrinkfx.report.running import SAVED
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.written import Verified
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import Job
-from shrinkfx.run.result import Result, Verified, write
+from shrinkfx.run.record import Result
+from shrinkfx.run.result import write
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 
@@ -73,7 +75,8 @@ def verified(
     subject = Subject(BEST, Sizes(1), compiler, COMMAND.target, 1.0, COMMAND)
     result = Result(BEST, "program", COMMAND.target)
     answered = write(job, compiler, result)
-    return verify_by_command(job, server, subject, result, answered), notes
+    record = verify_by_command(job, server, subject, result, answered)
+    return record.verified, notes
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, GraphForm
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.form import in_a_form_that_fails
@@ -49,8 +49,13 @@ def chosen(
     fails: Fails,
     forms: dict[str, Skeleton] = FORMS,
     check_s: float = 0.0,
+    eager: str = "",
 ) -> tuple[Subject, list[tuple[str, str]]]:
-    """Choose a form; list which were asked about, and in which builds."""
+    """Choose a form; list which were asked about, and in which builds.
+
+    Args:
+        eager: the error that it raises, in each form.
+    """
     asked: list[tuple[str, str]] = []
 
     def answer(arguments: Any) -> Ending:
@@ -64,7 +69,7 @@ def chosen(
             return Ending("exit", answer={"error": error})
         path = folder / f"{form}.json"
         path.write_text(json.dumps(forms[form].to_json()))
-        said: dict[str, Any] = {"skeleton": str(path), "eager_error": ""}
+        said: dict[str, Any] = {"skeleton": str(path), "eager_error": eager}
         said["lies"] = [f"a lie in the {form} form"]
         said |= {"inputs": 1, "dynamic_dims": 0, "keeps_state": False}
         return Ending("exit", answer={**said, "liars": [], "stopped": "relu"})
@@ -77,9 +82,13 @@ def chosen(
     job.budget.keep(check_s)
     compiler, described = describe_program(job, compiler)
     whole = Candidate.whole(described.skeleton)
-    subject = Subject(whole, Sizes(3, 5, 1, 0), compiler, RAISES, 1.0)
+    causes = described.other_causes.with_warning("from the baseline")
+    subject = Subject(
+        whole, Sizes(3, 5, 1, 0), compiler, RAISES, 1.0, other_causes=causes
+    )
     found = in_a_form_that_fails(job, subject, described)
-    assert job.lies == [f"a lie in the {found.compiler.options.graph} form"]
+    lie = f"a lie in the {found.compiler.options.graph} form"
+    assert found.other_causes.mismatches == (lie,)
     return found, asked
 
 
@@ -125,6 +134,17 @@ def test_operators_in_place_are_the_last_resort(tmp_path: Path) -> None:
     subject, asked = chosen(tmp_path, lambda form, build: form == "in-place")
     assert operators(subject) == ("relu_", "tanh")
     assert ("functional", "stock") in asked
+
+
+@pytest.mark.parametrize("form", ["functional", "inlined-cond", "in-place"])
+@pytest.mark.parametrize("error", ["", "no such\nthing"])
+def test_warnings_of_the_baseline_stay_whichever_form_is_cut(
+    tmp_path: Path, form: str, error: str
+) -> None:
+    """What eager does is the same in each form, and told once."""
+    subject, _ = chosen(tmp_path, lambda asked, _: asked == form, eager=error)
+    said = ("eager fails on the original too: no such",) if error else ()
+    assert subject.other_causes.warnings == (*said, "from the baseline")
 
 
 def test_failure_in_no_form_is_not_said_to_be_none(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def examined(
     custom: tuple[str, ...] = ("my.mix.default",),
     stopped: str = "",
     minutes: float | None = None,
-) -> tuple[Job, list[str], Server]:
+) -> tuple[tuple[str, ...], list[str], Server]:
     """Examine a program of which one operator is known to lie."""
 
     def answer(arguments: Any) -> Ending:
@@ -62,10 +62,11 @@ def examined(
     options = Options(Path("model.pt2"), max_minutes=minutes)
     job = Job(options, folder, lambda event: said.append(event))
     job.budget.clock = lambda: job.budget.started
-    job.lies[:] = ["roll (my.roll.default) has strides [1], its metadata says [2]"]
-    described = Described(chain("x", "relu"), 1, 0, False, (), stopped, custom)
-    examine_operators(job, Compiler(server, Limits(600.0, 1 << 30)), described)
-    return job, [e.text for e in said if isinstance(e, Noted)], server
+    known = ("roll (my.roll.default) has strides [1], its metadata says [2]",)
+    described = Described(chain("x", "relu"), 1, 0, False, (), stopped, custom, known)
+    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    warnings = examine_operators(job, compiler, described)
+    return warnings, [e.text for e in said if isinstance(e, Noted)], server
 
 
 WARNINGS = [
@@ -76,9 +77,9 @@ WARNINGS = [
 
 
 def test_findings_are_warnings_but_for_lies_that_are_known(tmp_path: Path) -> None:
-    job, said, _ = examined(tmp_path, Ending("exit", answer={"over": False}))
+    warnings, said, _ = examined(tmp_path, Ending("exit", answer={"over": False}))
     assert said == WARNINGS
-    assert job.examined == WARNINGS
+    assert warnings == tuple(WARNINGS)
 
 
 def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.report.record import Memory
 from shrinkfx.run.context import Job
-from shrinkfx.run.memory_error import Memory, examine, wants_guard_pages
+from shrinkfx.run.memory_error import examine, wants_guard_pages
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu", "tanh"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 from doubles import Arguments, asked_of, written
 
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.events import Event, Noted
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending, Ready
@@ -30,8 +32,9 @@ from shrinkfx.protocol.tasks import (
     WriteCandidate,
 )
 from shrinkfx.run.context import Job
-from shrinkfx.run.folder import resumed
+from shrinkfx.run.folder import JOURNAL, resumed
 from shrinkfx.run.pipeline import run
+from shrinkfx.run.unchanged import SCHEMA
 from shrinkfx.testing import chain, needs, whole
 from shrinkfx.version import __version__
 
@@ -54,6 +57,7 @@ class Model:
         script_s: a repro of all of it.
         waited: the part of a run that went into waiting for the machine.
         asked: the tasks, with what was asked.
+        described: what is said of it before anything is compiled.
     """
 
     ready = Ready(versions={"torch": "2"})
@@ -76,7 +80,7 @@ class Model:
         path.write_text(json.dumps(WHOLE.skeleton.to_json()))
         said: dict[str, Any] = {"skeleton": str(path), "stopped": "", "eager_error": ""}
         said |= {"inputs": 1, "dynamic_dims": 0, "keeps_state": False}
-        self._described = {**said, "lies": [], "liars": []}
+        self.described = {**said, "lies": [], "liars": []}
 
     def ask(self, request: Request) -> Ending:
         """Answer as ``LastingServer`` does, which keeps to the minutes."""
@@ -99,7 +103,7 @@ class Model:
 
     def _answer(self, task: type[Task], asked: Arguments) -> Ending:
         if task is Describe:
-            return Ending("exit", stage="done", answer=self._described, seconds=2.0)
+            return Ending("exit", stage="done", answer=self.described, seconds=2.0)
         if task is CheckOriginal:
             seconds = self._seconds(asked)
             return replace(FAILS, seconds=seconds, waited_s=self.waited * seconds)
@@ -294,6 +298,39 @@ def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
     world.resumed(60.0)
     assert not world.tasks(CheckOriginal)
     assert world.job.budget.check_s == check_s
+
+
+@pytest.mark.parametrize("check_s", [80.0, 20.0])
+@pytest.mark.parametrize("schema", [SCHEMA - 1, None])
+def test_run_that_another_version_has_begun_is_refused_with_what_to_do(
+    model: Made, check_s: float, schema: int | None
+) -> None:
+    """Be it that it had seen the failure alone, or had begun to search."""
+    world = model(check_s)
+    world.reduced(3.0)
+    with closing(Journal(world.folder / "out" / JOURNAL)) as journal:
+        for name in ("unchanged", "baseline"):
+            if known := journal.fact(name):
+                journal.note(name, {**known, "schema": schema})
+    world.asked.clear()
+    with pytest.raises(UsageError) as caught:
+        world.resumed(60.0)
+    said = str(caught.value)
+    assert "another version of shrinkfx has written the journal" in said
+    assert "run anew with another --out" in said
+    assert {task for task, _ in world.asked} <= {Describe}
+
+
+def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
+    lie = "n3 (aten.n3.default) has strides [1], its metadata says [2]"
+    world = model(20.0)
+    world.described |= {"lies": [lie], "eager_error": "no such size\nat all"}
+    told = world.reduced(3.0).summary["warnings"]
+    eager = "eager fails on the original too: no such size"
+    assert told[:2] == [f"lying operator: {lie}", eager]
+    reduction = world.resumed(60.0)
+    assert reduction.summary["warnings"] == told
+    assert f"Careful: {eager}" in reduction.repro.read_text()
 
 
 def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:

@@ -25,7 +25,7 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
-from shrinkfx.report.header import About
+from shrinkfx.report.record import Failure, Programs, RunRecord, Sizes
 from shrinkfx.run.context import Job
 from shrinkfx.run.preloading import (
     MAX_QUESTIONS,
@@ -38,9 +38,8 @@ from shrinkfx.run.preloading import (
     ways_to_carry,
 )
 
-ABOUT = About(
-    Signature(Kind.MISMATCH, Stage.COMPARE), "shrinkfx", {}, (1, 1), {}, {}, True, False
-)
+WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
+RECORD = RunRecord(Failure(WRONG, WRONG), Programs(Sizes(1), Sizes(1), cut=1))
 EFFECT = Effect(
     outcome="a",
     exported="b",
@@ -55,7 +54,7 @@ def judge(answer: Callable[[str], Ending] = lambda _: Ending("exit")) -> Judge:
     """Make a judge whose worker answers of a script's text."""
     server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
     limits = Limits(60.0, 1 << 30)
-    return Judge(server, limits, Meter(), Path("m.pt2"), ["mylib::mix"], ABOUT)
+    return Judge(server, limits, Meter(), Path("m.pt2"), ["mylib::mix"], RECORD)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +194,7 @@ def test_worker_tells_what_matters_to_a_program_from_what_does_not(
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        asked = Judge(bare, limits, Meter(), program, operators, RECORD)
         smallest, sliced, _ = map(made, smallest_first(made, asked, operators))
     kept, all_that_acts = (each.definitions[0].text for each in (smallest, sliced))
     assert all(word in all_that_acts for word in ("print", "gone", "aten.cosh"))
@@ -298,7 +297,7 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
         before = len(bare.asked)
         printed = {"targets": targets}
         limits = Limits(60.0, 1 << 30)
-        assert ways_to_carry(job, server, bare, limits, printed, ABOUT)
+        assert ways_to_carry(job, server, bare, limits, printed, RECORD)
         return len(bare.asked) - before
 
     assert ask("mylib.mix.default", "aten.cosh.default")
@@ -325,7 +324,7 @@ def test_operators_are_registered_where_scripts_find_their_packages(
     carried = carry(preloads, Beside(), operators, Cut(whole=True))
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        asked = Judge(bare, limits, Meter(), program, operators, RECORD)
         effect = asked.effect(carried)
     assert effect is not None
     assert "planted::first" in effect.registered
@@ -355,7 +354,7 @@ def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = Judge(bare, limits, Meter(), program, operators, ABOUT)
+        asked = Judge(bare, limits, Meter(), program, operators, RECORD)
         found = [made(cut) for cut in smallest_first(made, asked, operators)]
     assert made(Cut()).tied == ()
     assert [each.tied for each in found] == 3 * [(str(table),)]

@@ -22,7 +22,7 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
 from shrinkfx.run.context import Job
 from shrinkfx.run.reduction import Found, reduce
 from shrinkfx.run.subject import Subject

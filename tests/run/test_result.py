@@ -19,11 +19,11 @@ from shrinkfx.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.record import Memory, RunRecord, Sizes
 from shrinkfx.report.repro import DATA
-from shrinkfx.report.summary import Sizes
 from shrinkfx.run.context import Job
-from shrinkfx.run.memory_error import Memory
-from shrinkfx.run.result import Result, Verified, verify, write
+from shrinkfx.run.record import Result
+from shrinkfx.run.result import verify, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 
@@ -57,8 +57,9 @@ def printed(asked: Arguments) -> Ending:
     known: dict[str, Any] = dict.fromkeys(
         ("unprintable", "two_sets", "random", "mutates", "passes"), False
     )
-    answer = {"operators": 1, "source": SOURCE, "targets": [], "limits": [], **known}
-    return Ending("exit", answer=answer)
+    answer = {"operators": 1, "nodes": 2, "inputs": 1, "dynamic_dims": 0, **known}
+    printed = {"source": SOURCE, "targets": [], "limits": []}
+    return Ending("exit", answer={**answer, **printed})
 
 
 def verified(
@@ -67,7 +68,7 @@ def verified(
     fails: Callable[[Guard, int, str], bool | None],
     pages: Guard = Guard.AFTER,
     note: Callable[[str], None] = lambda _: None,
-) -> tuple[Verified, list[Guard]]:
+) -> tuple[RunRecord, list[Guard]]:
     """Verify; ``fails`` tells of each run with these pages whether that text does.
 
     None has the run end without an answer.
@@ -109,7 +110,7 @@ def test_repro_that_fails_every_time_needs_no_guard_pages(
 ) -> None:
     found, runs = verified(tmp_path, monkeypatch, lambda *_: True)
     assert runs == [Guard.OFF] * 3
-    assert (found.failed, found.memory.guard) == (3, Guard.OFF)
+    assert (found.verified.failed, found.memory.guard) == (3, Guard.OFF)
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -120,12 +121,12 @@ def test_repro_that_fails_now_and_then_is_verified_with_guard_pages(
         tmp_path, monkeypatch, lambda side, n, _: side != Guard.OFF or n <= failing
     )
     assert runs[-3:] == [Guard.AFTER] * 3
-    assert (found.runs, found.failed) == (3, 3)
+    assert (found.verified.runs, found.verified.failed) == (3, 3)
     assert found.memory.guard is Guard.AFTER
     assert f"fails so in {failing} of 3 runs" in found.memory.plain
     text = (tmp_path / "repro.py").read_text().replace("#", "")
     assert "Verified with such pages" in " ".join(text.split())
-    assert found.written.how == "source, seeded"
+    assert found.verified.written.how == "source, seeded"
 
 
 def test_values_are_there_again_for_a_repro_with_guard_pages(
@@ -137,8 +138,8 @@ def test_values_are_there_again_for_a_repro_with_guard_pages(
         monkeypatch,
         lambda side, _, text: side != Guard.OFF and IN_FILE in text,
     )
-    assert found.failed == 3
-    assert found.written.how == "source, exact inputs"
+    assert found.verified.failed == 3
+    assert found.verified.written.how == "source, exact inputs"
     assert (tmp_path / DATA).exists()
 
 
@@ -147,7 +148,7 @@ def test_repro_that_fails_now_and_then_without_pages_to_try_stays_unverified(
 ) -> None:
     found, runs = verified(tmp_path, monkeypatch, lambda _, n, __: n == 1, Guard.OFF)
     assert runs == [Guard.OFF] * 3
-    assert found.failed == 1
+    assert found.verified.failed == 1
 
 
 @pytest.mark.parametrize(
@@ -164,8 +165,8 @@ def test_run_of_a_repro_that_had_no_answer_twice_counts_neither_way(
     notes: list[str] = []
     asked = tmp_path, monkeypatch, lambda _, n, __: None if n in silent else True
     found, _ = verified(*asked, Guard.OFF, notes.append)
-    assert (found.runs, found.failed) == (runs, runs)
-    assert found.always_fails
+    assert (found.verified.runs, found.verified.failed) == (runs, runs)
+    assert found.verified.always_fails
     told = [note for note in notes if "counts neither way" in note]
     expected = "1 of 3 runs of the repro had no answer"
     assert [note.startswith(expected) for note in told] == [True] * (3 - runs)
@@ -175,6 +176,6 @@ def test_repro_of_which_no_run_had_an_answer_is_not_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, _ = verified(tmp_path, monkeypatch, lambda *_: None, Guard.OFF)
-    assert (found.runs, found.failed) == (0, 0)
-    assert not found.always_fails
-    assert found.written.fails is None
+    assert (found.verified.runs, found.verified.failed) == (0, 0)
+    assert not found.verified.always_fails
+    assert found.verified.written.fails is None

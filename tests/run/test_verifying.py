@@ -28,12 +28,12 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
-from shrinkfx.report.summary import Sizes
+from shrinkfx.report.record import Sizes
+from shrinkfx.report.written import Verified
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import Job
 from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
-from shrinkfx.run.result import Verified
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, needs, whole
 
@@ -265,8 +265,8 @@ def test_result_fails_plainly_where_the_original_does(world: World) -> None:
     assert kept.result.candidate.operators == ("n3", "n7")
     assert {side for _, side in world.scripts} == {Guard.OFF}
     assert len(world.scripts) == 3
-    assert verified.memory.guard is Guard.OFF
-    assert f"({ENOUGH} of {ENOUGH} runs)" in verified.memory.plain
+    assert kept.record.memory.guard is Guard.OFF
+    assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.plain
     assert world.found.plainly
 
 
@@ -275,7 +275,7 @@ def test_result_may_need_guard_pages_where_the_original_does(world: World) -> No
     verified, kept = world.verified(target=OVERRUN, guarding=SOMETIMES)
     assert verified.failed == 3
     assert kept.result.candidate.operators == ("n3",)
-    assert verified.memory.guard is Guard.AFTER
+    assert kept.record.memory.guard is Guard.AFTER
 
 
 def test_script_has_to_fail_plainly_as_well(world: World) -> None:
@@ -294,7 +294,7 @@ def test_guard_pages_verify_what_no_script_shows_without(world: World) -> None:
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
     assert verified.failed == 3
     assert kept.result.candidate.operators == ("n3",)
-    assert verified.memory.guard is Guard.AFTER
+    assert kept.record.memory.guard is Guard.AFTER
     assert "guard pages" in (world.folder / "repro.py").read_text()
 
 
@@ -302,9 +302,9 @@ def test_original_that_does_not_fail_plainly_for_sure_is_searched_with_pages(
     world: World,
 ) -> None:
     world.program = world.script = guarded(lambda *_: False)
-    verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
+    _, kept = world.verified(target=OVERRUN, guarding=STEADY)
     assert kept.result.candidate.operators == ("n3",)
-    assert verified.memory.guard is Guard.AFTER
+    assert kept.record.memory.guard is Guard.AFTER
     assert "not even the original" in world.notes
 
 
@@ -521,4 +521,5 @@ def test_what_lay_beside_an_earlier_repro_goes_with_it_but_no_preload(
 
 def rewritten(kept: Kept, files: tuple[Path, ...], carried: Carried) -> Kept:
     written = replace(kept.verified.written, files=files, carried=carried)
-    return replace(kept, verified=replace(kept.verified, written=written))
+    verified = replace(kept.verified, written=written)
+    return replace(kept, record=replace(kept.record, verified=verified))

@@ -1,0 +1,299 @@
+"""What a run has found out, in records: all that is written of it is read off these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from shrinkfx.failure.blame import Suspect
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.interpreter import what_need_not_show
+from shrinkfx.failure.signature import ANY, Signature, Stage
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.report.written import Verified
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a program is, as far as it was looked at."""
+
+    operators: int
+    nodes: int | None = None
+    inputs: int | None = None
+    dynamic_dims: int | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(*(int(data[name]) for name in cls.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class ByCatch:
+    """Another failure that the search has met.
+
+    Attributes:
+        checks: how many showed it.
+        operators: of the smallest candidate that did.
+        candidate: that one's digest, for ``--candidate``.
+    """
+
+    kind: str
+    stage: str
+    text: str
+    checks: int
+    operators: int
+    candidate: str
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The original and what is left of it.
+
+    Attributes:
+        cut: operators of the form of the original that was cut, which may have others.
+        targets: operators that the result calls.
+    """
+
+    before: Sizes
+    after: Sizes
+    cut: int
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The failure that was reduced.
+
+    Attributes:
+        target: what was looked for: how the original fails.
+        seen: how the result does, in its own words.
+        until: the kind that was asked for.
+        rate_before: the part of the original's runs that fail.
+        rate_after: the part of the result's.
+        calls: how often the result must be called before it fails.
+    """
+
+    target: Signature
+    seen: Signature
+    until: str = ANY
+    rate_before: float = 1.0
+    rate_after: float = 1.0
+    calls: int = 1
+
+    @property
+    def of_a_script(self) -> Signature:
+        """How a repro fails: its comparison has words of its own."""
+        compares = self.seen.stage is Stage.COMPARE
+        return replace(self.seen, match="" if compares else self.target.match)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What must be set and done for the failure to show.
+
+    Attributes:
+        reference: eager runs as well, and results are compared.
+        random: an operator draws random numbers, so both runs need the seed.
+        runs: how often the compiled program is run; above 1 for a flaky failure.
+        limits: relative and absolute tolerance by output; empty for the usual ones.
+        strict: strides must be eager's as well.
+        keeps_state: the program changes its buffers or inputs, so it must be
+            compiled before eager runs, and each run gets copies of the inputs.
+        passes: it runs on inputs on which it must pass, before those on which it fails.
+        interpreted_for: the GPU whose kernels failed on the interpreter, or '' where
+            the program itself was run.
+        inputs: the file that a user's command takes beside the program, or ''.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inductor: Mapping[str, object] = field(default_factory=dict)
+    reference: bool = True
+    random: bool = False
+    runs: int = 1
+    limits: tuple[tuple[float, float], ...] = ()
+    strict: bool = False
+    keeps_state: bool = False
+    passes: bool = False
+    interpreted_for: str = ""
+    inputs: str = ""
+
+
+@dataclass(frozen=True)
+class OtherCauses:
+    """What else than the compiler may be the cause of a failure.
+
+    Attributes:
+        mismatches: operators whose results are not what their fake kernels say, in the
+            form of the program that is cut.
+        examined: custom operators that do what their schemas and fake kernels do not
+            say, seen in a run of their own.
+        warnings: of anything but an operator.
+    """
+
+    mismatches: tuple[str, ...] = ()
+    examined: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def with_warning(self, text: str) -> Self:
+        """Add a warning, unless it is ''."""
+        return replace(self, warnings=(*self.warnings, text)) if text else self
+
+    def of_operators(self) -> tuple[str, ...]:
+        """List those that are about an operator."""
+        lying = (f"lying operator: {told}" for told in self.mismatches)
+        return (*lying, *self.examined)
+
+    def all(self) -> tuple[str, ...]:
+        """List all, those about an operator first."""
+        return (*self.of_operators(), *self.warnings)
+
+    def left_in(self, targets: Sequence[str]) -> tuple[str, ...]:
+        """List those that concern a program which calls no more than ``targets``."""
+        left = (
+            text
+            for text in self.of_operators()
+            if any(f"({target})" in text for target in targets)
+        )
+        return (*left, *self.warnings)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known of the memory error that a result shows.
+
+    Attributes:
+        guard: what the repro needs to fail; OFF where it fails without guard pages.
+        plain: what the result does without them, or ''.
+        report: AddressSanitizer's, or None.
+        no_report: why there is none, or ''.
+    """
+
+    guard: Guard = Guard.OFF
+    plain: str = ""
+    report: MemoryReport | None = None
+    no_report: str = ""
+
+
+@dataclass(frozen=True)
+class GuardPages:
+    """The guard pages that the original's failure was searched with.
+
+    Attributes:
+        are: where they are; '' where there were none.
+        original_without_them: what the original does without, or ''.
+    """
+
+    are: str = ""
+    original_without_them: str = ""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where the search has ended.
+
+    Attributes:
+        stopped: what ended it early, or ''.
+        minimal: no single operator of the result can be dropped.
+        without_it: what the original does without the result's operators, or '' where
+            the failure's own words tell it apart.
+        by_catch: failures other than the target, each once.
+    """
+
+    stopped: str = ""
+    minimal: bool = False
+    without_it: str = ""
+    by_catch: Sequence[ByCatch] = ()
+
+
+@dataclass(frozen=True)
+class BuildCounts:
+    """How often programs were built, in which way.
+
+    Attributes:
+        fast: by the fast build, to the end.
+        stopped: by the fast build, to the step that was asked about.
+        fallbacks: by the stock build after all, by reason, the most frequent first.
+    """
+
+    fast: int = 0
+    stopped: int = 0
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has cost.
+
+    Attributes:
+        outcomes: of every check that was paid for.
+        cached: questions answered without one.
+        cpu_seconds: by part of the run, all processes together.
+    """
+
+    outcomes: Sequence[str] = ()
+    cached: int = 0
+    seconds: float = 0.0
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    builds: BuildCounts = field(default_factory=BuildCounts)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """All that is told of a run; each of its phases fills a part (``run/record.py``).
+
+    Attributes:
+        command: the command line that began it, without paths of this machine.
+        versions: of what the failure was seen with.
+        suspects: operators that it may come from, the surest first.
+    """
+
+    failure: Failure
+    programs: Programs
+    command: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
+    other_causes: OtherCauses = field(default_factory=OtherCauses)
+    suspects: Sequence[Suspect] = ()
+    guard_pages: GuardPages = field(default_factory=GuardPages)
+    memory: Memory = field(default_factory=Memory)
+    search: Search = field(default_factory=Search)
+    spent: Spent = field(default_factory=Spent)
+    verified: Verified = field(default_factory=Verified)
+
+    @property
+    def signature(self) -> Signature:
+        """How the repro fails."""
+        return self.failure.of_a_script
+
+    @property
+    def operators(self) -> tuple[int, int]:
+        """How many the original has, and how many are left."""
+        return self.programs.before.operators, self.programs.after.operators
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What else may be the cause of the result's failure."""
+        return self.other_causes.left_in(self.programs.targets)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the repro is sure to fail beside guard pages only."""
+        return self.memory.guard is not Guard.OFF
+
+    @property
+    def need_not_show(self) -> str:
+        """What a reader who only runs the script may not see, or ''."""
+        if self.guarded:
+            return "an illegal access"
+        interpreted = self.conditions.interpreted_for
+        return what_need_not_show(self.signature) if interpreted else ""
+
+    @property
+    def status(self) -> str:
+        """What has become of the run, in a word."""
+        if not self.verified.runs and self.search.stopped:
+            return "stopped"
+        if not self.verified.always_fails:
+            return "unverified"
+        return "stopped" if self.search.stopped else "reduced"

@@ -1,0 +1,46 @@
+"""A repro in its folder, and how often it has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shrinkfx.report.carried import Carried
+
+
+@dataclass(frozen=True)
+class Written:
+    """A repro and all that must lie beside it, the script first.
+
+    Attributes:
+        fails: it was run once, and failed as it should; None if that had no answer.
+        carried: what it holds of the preloads.
+        environment: the variables that it sets.
+        not_needed: names of others, without which it fails alike.
+    """
+
+    files: tuple[Path, ...]
+    how: str
+    fails: bool | None = False
+    carried: Carried = field(default_factory=Carried)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    not_needed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A repro, and how often it ran and failed as it says.
+
+    Attributes:
+        runs: those that had an answer; the others count neither way.
+    """
+
+    written: Written = Written((), "none: it was not verified")
+    runs: int = 0
+    failed: int = 0
+
+    @property
+    def always_fails(self) -> bool:
+        """Tell whether the repro has failed in every run, of which there was one."""
+        return 0 < self.failed == self.runs

@@ -1,0 +1,171 @@
+"""The record of a run, filled phase by phase, and what is made of it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.fast_builds import Builds
+from shrinkfx.check.oracle import runs_to_be_sure
+from shrinkfx.failure.signature import ANY, Signature
+from shrinkfx.options import Reduction
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.report.record import (
+    BuildCounts,
+    Conditions,
+    Failure,
+    GuardPages,
+    Memory,
+    Programs,
+    RunRecord,
+    Search,
+    Sizes,
+    Spent,
+)
+from shrinkfx.report.summary import summarise, write_summary
+from shrinkfx.run.context import Job
+from shrinkfx.run.reduction import Found
+from shrinkfx.run.settings import inherited
+from shrinkfx.run.subject import Subject
+
+
+@dataclass(frozen=True)
+class Result:
+    """The program to report.
+
+    Attributes:
+        form: what failed: the program, or its printed source.
+        seen: the failure in the candidate's own words, or None if it passes.
+        printable: its printed source is not known to pass.
+        rate: the part of its runs that fail.
+        memory: what is known of it where it is a memory error.
+        stopped: what ended the search for it early, or ''.
+    """
+
+    candidate: Candidate
+    form: str
+    seen: Signature | None
+    printable: bool = True
+    rate: float = 1.0
+    memory: Memory = field(default_factory=Memory)
+    stopped: str = ""
+
+
+def with_baseline(job: Job, server: Server, subject: Subject) -> RunRecord:
+    """Begin a record with what the baseline has found."""
+    options, checks = job.options, subject.compiler.options
+    interpreted = server.ready.backend == Backend.INTERPRETER
+    until, rate = options.until or ANY, subject.rate
+    target, guarding = subject.target, subject.guarding
+    return RunRecord(
+        Failure(target, target, until, rate, rate, subject.calls),
+        Programs(subject.before, subject.before, cut=subject.whole.cost[0]),
+        command=options.command or f"shrinkfx.minify({options.model.name!r})",
+        versions=server.ready.versions,
+        conditions=Conditions(
+            environment={
+                **inherited(),
+                **server.ready.environment,
+                **options.environment,
+            },
+            inductor={**options.inductor, **checks.inductor},
+            reference=checks.reference,
+            strict=options.strict,
+            interpreted_for=options.arch if interpreted else "",
+        ),
+        other_causes=subject.other_causes,
+        suspects=subject.suspects,
+        guard_pages=GuardPages(guarding.name, guarding.plain),
+    )
+
+
+def with_result(record: RunRecord, result: Result) -> RunRecord:
+    """Add what is known of the program that is to be reported."""
+    failure, after = record.failure, Sizes(result.candidate.cost[0])
+    seen = result.seen or failure.target
+    return replace(
+        record,
+        failure=replace(failure, seen=seen, rate_after=result.rate),
+        programs=replace(record.programs, after=after),
+        conditions=replace(record.conditions, runs=runs_to_be_sure(result.rate)),
+        memory=result.memory,
+        search=replace(record.search, stopped=result.stopped),
+    )
+
+
+def with_printed(
+    record: RunRecord, subject: Subject, printed: Mapping[str, Any]
+) -> RunRecord:
+    """Add what the worker says of a program that it has printed."""
+    conditions, inductor = record.conditions, dict(record.conditions.inductor)
+    if printed["random"] and subject.compiler.options.fallback_random:
+        inductor["fallback_random"] = True
+    return replace(
+        record,
+        programs=replace(
+            record.programs,
+            after=Sizes.from_json(printed),
+            targets=tuple(printed["targets"]),
+        ),
+        conditions=replace(
+            conditions,
+            inductor=inductor,
+            random=printed["random"],
+            limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
+            keeps_state=printed["mutates"],
+            passes=printed["passes"],
+        ),
+    )
+
+
+def before_verifying(
+    job: Job,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    printed: Mapping[str, Any],
+) -> RunRecord:
+    """State all that a repro is written from."""
+    record = with_result(with_baseline(job, server, subject), result)
+    return with_printed(record, subject, printed)
+
+
+def with_end(record: RunRecord, job: Job, found: Found, builds: Builds) -> RunRecord:
+    """Add how the search has ended, and what the run has cost until now."""
+    cpu_seconds = {name: meter.cpu_seconds for name, meter in job.meters.items()}
+    cpu_seconds["search"] += job.journal.recalled_cpu_seconds  # of earlier sessions
+    minimal, by_catch = found.reducer.minimal, found.by_catch()
+    return replace(
+        record,
+        search=Search(found.stopped, minimal, found.rest, by_catch),
+        spent=Spent(
+            outcomes=[str(verdict.outcome) for verdict in found.search.verdicts()],
+            cached=found.search.cached,
+            seconds=job.budget.seconds,
+            cpu_seconds=cpu_seconds,
+            builds=BuildCounts(**builds.to_json()),
+        ),
+    )
+
+
+def conclude(job: Job, record: RunRecord, best: Candidate) -> Reduction:
+    """Write ``summary.json`` and say what has come of the run."""
+    summary = summarise(record)
+    write_summary(job.out, summary)
+    failure, verified = record.failure, record.verified
+    return Reduction(
+        status=record.status,
+        candidate=best,
+        signature=failure.target,
+        seen=failure.seen,
+        minimal=record.search.minimal,
+        operators=record.operators,
+        checks=len(record.spent.outcomes),
+        seconds=record.spent.seconds,
+        verified=(verified.runs, verified.failed),
+        repro=verified.written.files[0],
+        summary=summary,
+    )
