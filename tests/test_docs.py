@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from printable import is_part_of_a_printable, is_printable
+from support.printable import is_part_of_a_printable, is_printable
 
 from shrinkfx.arguments import EXIT_CODES, make_parser
 from shrinkfx.failure.signature import MEANING, UNTIL

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("torchless") / "command_line.py"
+SCRIPT = Path(__file__).parent / "support" / "torchless" / "command_line.py"
 
 Run = Callable[[str], subprocess.CompletedProcess[str]]
 

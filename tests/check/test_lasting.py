@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import request_of as request
+from support.doubles import request_of as request
 
 from shrinkfx import scratch
 from shrinkfx.check.lasting import LIVES, LastingServer

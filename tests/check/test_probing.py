@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from doubles import Minutes
+from support.doubles import Minutes
 
 from shrinkfx.check.baseline import Baseline
 from shrinkfx.check.oracle import Asks, Compiler, Limits

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles import FakeServer, Minutes
+from support.doubles import FakeServer, Minutes
 
 from shrinkfx.check import stranger
 from shrinkfx.check.oracle import Limits, Meter

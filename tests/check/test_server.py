@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import request_of
+from support.doubles import request_of
 
 from shrinkfx import scratch
 from shrinkfx.check.server import Server

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import request_of
+from support.doubles import request_of
 
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.requests import Setup

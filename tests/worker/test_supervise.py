@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles import request_of
+from support.doubles import request_of
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.processes import descendants

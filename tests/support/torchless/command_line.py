@@ -26,7 +26,7 @@ def fill(folder: Path) -> None:
 
 if __name__ == "__main__":
     home, arguments = Path(sys.argv[1]), sys.argv[2:]
-    sys.path.insert(0, str(HERE.parents[1]))
+    sys.path.insert(0, str(HERE.parents[2]))
     if arguments:
         # Whatever module it is told to run, it is a worker. Set before shrinkfx looks.
         sys.executable = str(home / "python")

@@ -35,7 +35,7 @@ def request_of(
     timeout_s: float = 60.0,
     **arguments: Any,
 ) -> Request:
-    """Ask for one of ``check/vices.py``, whatever the task.
+    """Ask for one of ``vices.py``, whatever the task.
 
     It is named where settings of Inductor would be.
     """
