@@ -1,5 +1,6 @@
 # make demo   install, build a failing model, reduce it, show the repro failing
-# make quick  lint, and all tests that need no torch: after each change
+# make quick  lint, and all tests that need no torch, but for those that mostly start and
+#             kill processes: after each change
 # make test   install, lint, type-check, test; three models of transformers; two real
 #             AOTInductor reductions, four of CUDA programs without a GPU, a sweep over
 #             sizes, the tutorial, and more
@@ -45,7 +46,7 @@ lint: .venv/installed
 	$(BIN)/mypy shrinkfx tests
 
 quick: lint
-	$(BIN)/python -m pytest -n 2 --without-torch
+	$(BIN)/python -m pytest -n 2 --without-torch -m "not slow and not processes"
 
 test: lint fast aoti
 

@@ -21,6 +21,8 @@ import pytest
 
 from shrinkfx.report.files import DRAFT
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[1]
 CASE = ROOT / "repros" / "compile_lowering_raises"
 

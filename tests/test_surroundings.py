@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 SCRIPT = Path(__file__).parent / "support" / "torchless" / "command_line.py"
 
 Run = Callable[[str], subprocess.CompletedProcess[str]]

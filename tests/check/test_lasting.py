@@ -29,6 +29,8 @@ from shrinkfx.protocol.tasks import (
     Task,
 )
 
+pytestmark = pytest.mark.processes
+
 Start = Callable[..., LastingServer]
 Survivors = Callable[[], list[str]]
 

@@ -23,6 +23,8 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 
+pytestmark = pytest.mark.processes
+
 Marked = Callable[[], list[int]]
 Survivors = Callable[[], list[str]]
 WaitFor = Callable[[Callable[[], object]], None]

@@ -18,6 +18,8 @@ from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.serve import Line, ParentGone
 
+pytestmark = pytest.mark.processes
+
 ROOT = str(Path(__file__).parents[2])
 CANCEL = '"cancel"\n'
 

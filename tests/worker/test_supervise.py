@@ -19,6 +19,8 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.supervise import describe_error, write_answer
 
+pytestmark = pytest.mark.processes
+
 ROOT = str(Path(__file__).parents[2])
 
 Once = Callable[[Request], Ending]
