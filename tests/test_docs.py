@@ -65,7 +65,14 @@ def test_reference_has_the_fields_of_each_event(event: type[Event]) -> None:
     assert any(names <= each for each in told), (names, told)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=lambda p: p.name)
+CONTRIBUTORS = [
+    ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "tests/README.md")
+]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *DOCS, *CONTRIBUTORS], ids=lambda p: p.name
+)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     for target in re.findall(r"\]\(([^)#:]*)(?:#[^)]*)?\)", text):
@@ -73,6 +80,14 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for anchor in re.findall(r"\]\(#([^)]*)\)", text):
         heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
         assert anchor in {head.lower().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", CONTRIBUTORS, ids=lambda p: p.name)
+def test_files_that_contributors_are_sent_to_are_there(page: Path) -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+(?:\w+\.(?:py|md))?)`", page.read_text())
+    places = page.parent, ROOT
+    gone = [n for n in named if not any((place / n).exists() for place in places)]
+    assert [name for name in gone if "my_idea" not in name] == []
 
 
 def test_readme_links_to_every_page() -> None:
