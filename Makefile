@@ -1,16 +1,18 @@
 # make demo   install, build a failing model, reduce it, show the repro failing
-# make quick  lint, and all tests that need no torch: after each change
+# make quick  lint, and all tests that need no torch, but for those that mostly start and
+#             kill processes: after each change
 # make test   install, lint, type-check, test; three models of transformers; what is
 #             marked "every_run" of the real AOTInductor compiles: the tutorial, two CUDA
 #             programs without a GPU, a sweep over sizes, and more
 # make test-all   the same with every case of repros/ and of tests/planted/, 500 random
 #                 programs (an hour and a half), and every model of tests/models/
-# make coverage   which lines of shrinkfx the fast tests run, in their own processes
+# make coverage   which lines of shrinkfx, but for the worker, the tests of make quick run
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
 
 PYTHON ?= python3
 BIN := .venv/bin
 CASE ?= assert_roll_bound
+QUICK := --without-torch -m "not slow and not processes"
 
 .PHONY: demo quick test fast aoti test-all coverage test-torch211 lint clean
 
@@ -45,7 +47,7 @@ lint: .venv/installed
 	$(BIN)/mypy shrinkfx tests
 
 quick: lint
-	$(BIN)/python -m pytest -n 2 --without-torch
+	$(BIN)/python -m pytest -n 2 $(QUICK)
 
 test: .venv/models lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20 \
@@ -62,8 +64,8 @@ aoti: .venv/models
 test-all: .venv/models lint
 	$(BIN)/python -m pytest -m "not cuda"
 
-coverage: .venv/models
-	$(BIN)/python -m pytest -n 2 --cov --cov-report term
+coverage: .venv/installed
+	$(BIN)/python -m pytest -n 2 $(QUICK) --cov --cov-report term
 
 # An environment of its own, with gigabytes of CUDA; no GPU is needed.
 test-torch211:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from planting import Field
+    from support.planting import Field
 
 pytest_plugins = ["support.without_torch"]
 
@@ -96,14 +96,14 @@ def wait_for() -> Callable[[Callable[[], object]], None]:
 @pytest.fixture(scope="session")
 def vices() -> Path:
     """A server without torch, whose children do what its file lists."""
-    return Path(__file__).parent / "check" / "vices.py"
+    return Path(__file__).parent / "support" / "vices.py"
 
 
 @pytest.fixture(scope="session")
 def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
     """One server for all planted failures: it costs five seconds to start."""
-    from haystack import save_haystack
-    from planting import Field
+    from support.haystack import save_haystack
+    from support.planting import Field
 
     model = save_haystack(tmp_path_factory.mktemp("planted") / "model.pt2")
     with contextlib.closing(Field(model)) as field:

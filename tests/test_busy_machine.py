@@ -13,7 +13,7 @@ import pytest
 from test_killed import ROOT, answers, outcome, text_of_repro
 
 AT_ONCE = 10
-TOOL = str(ROOT / "tests/torchless/command_line.py")
+TOOL = str(ROOT / "tests/support/torchless/command_line.py")
 
 JUDGE = """
 import json, sys, time

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from printable import is_part_of_a_printable, is_printable
+from support.printable import is_part_of_a_printable, is_printable
 from test_layers import ALLOWED, IN_THE_WORKER
 
 from shrinkfx.cli.parser import EXIT_CODES, make_parser
@@ -68,7 +68,14 @@ def test_reference_has_the_fields_of_each_event(event: type[Event]) -> None:
     assert any(names <= each for each in told), (names, told)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=lambda p: p.name)
+CONTRIBUTORS = [
+    ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "tests/README.md")
+]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *DOCS, *CONTRIBUTORS], ids=lambda p: p.name
+)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
         there = page.parent / target if target else page
@@ -89,6 +96,14 @@ def test_every_page_is_linked_to(start: str, folder: str) -> None:
     linked = re.findall(rf"\(({folder}/[^/)#]*)", (ROOT / start).read_text())
     pages = ((ROOT / start).parent / folder).glob("*.md")
     assert {f"{folder}/{page.name}" for page in pages} - set(linked) == set()
+
+
+@pytest.mark.parametrize("page", CONTRIBUTORS, ids=lambda p: p.name)
+def test_files_that_contributors_are_sent_to_are_there(page: Path) -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+(?:\w+\.(?:py|md))?)`", page.read_text())
+    places = page.parent, ROOT
+    gone = [n for n in named if not any((place / n).exists() for place in places)]
+    assert [name for name in gone if "my_idea" not in name] == []
 
 
 # --- what is quoted of the tool's output

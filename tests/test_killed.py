@@ -21,6 +21,8 @@ import pytest
 
 from shrinkfx.report.atomic_files import DRAFT
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[1]
 CASE = ROOT / "repros" / "compile_lowering_raises"
 
@@ -108,7 +110,7 @@ def in_one_go(tool: Sequence[str], options: Sequence[str], whole: Path) -> Run:
 def _torchless(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of seconds: all but the worker is real."""
     folder = tmp_path_factory.mktemp("torchless")
-    script = Path(__file__).with_name("torchless") / "command_line.py"
+    script = Path(__file__).parent / "support" / "torchless" / "command_line.py"
     tool = [sys.executable, str(script), str(folder)]
     subprocess.run(tool, check=True)
     judge = f"{sys.executable} -S {folder / 'judge.py'} {{}}"

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("torchless") / "command_line.py"
+pytestmark = pytest.mark.processes
+
+SCRIPT = Path(__file__).parent / "support" / "torchless" / "command_line.py"
 
 Run = Callable[[str], subprocess.CompletedProcess[str]]
 

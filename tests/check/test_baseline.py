@@ -10,7 +10,7 @@ import signal
 from dataclasses import replace
 
 import pytest
-from doubles import FakeServer
+from support.doubles import FakeServer
 
 from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.oracle import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from doubles import Arguments, FakeServer, Minutes
+from support.doubles import Arguments, FakeServer, Minutes
 
 from shrinkfx.check.localise import interrogate
 from shrinkfx.check.oracle import Compiler, Limits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doubles import FakeServer
+from support.doubles import FakeServer
 
 from shrinkfx.check.fast_builds import PATIENCE, Builds
 from shrinkfx.check.oracle import Compiler, Limits

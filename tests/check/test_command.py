@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from doubles import Minutes
+from support.doubles import Minutes
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, CommandOracle, see_it_fail

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from doubles import Arguments, FakeServer, Minutes, TimedServer
+from support.doubles import Arguments, FakeServer, Minutes, TimedServer
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import request_of as request
+from support.doubles import request_of as request
 
 from shrinkfx import scratch
 from shrinkfx.check.client.restarting import LIVES, LastingServer
@@ -28,6 +28,8 @@ from shrinkfx.protocol.tasks import (
     FindSpace,
     Task,
 )
+
+pytestmark = pytest.mark.processes
 
 Start = Callable[..., LastingServer]
 Survivors = Callable[[], list[str]]

@@ -16,6 +16,8 @@ import pytest
 from shrinkfx import scratch
 from shrinkfx.check.client.orphans import clear_leftovers
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PARENT = """

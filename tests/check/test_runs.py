@@ -6,7 +6,7 @@ import itertools
 import signal
 
 import pytest
-from doubles import Minutes, TimedServer
+from support.doubles import Minutes, TimedServer
 
 from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles import FakeServer, Minutes
+from support.doubles import FakeServer, Minutes
 
 from shrinkfx.check.client import bare_environment
 from shrinkfx.check.client.server import GUARDED_WORKER, Server

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import request_of
+from support.doubles import request_of
 
 from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
@@ -22,6 +22,8 @@ from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
+
+pytestmark = pytest.mark.processes
 
 Marked = Callable[[], list[int]]
 Survivors = Callable[[], list[str]]

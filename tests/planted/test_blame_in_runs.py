@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from planting import Field, Plant, target
+from support.planting import Field, Plant, target
 
 pytestmark = pytest.mark.torch
 

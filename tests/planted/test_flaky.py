@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from haystack import save_haystack
-from planting import PRELOAD, Field, Plant, Reduced, write_plants
+from support.haystack import save_haystack
+from support.planting import PRELOAD, Field, Plant, Reduced, write_plants
 
 from shrinkfx import minify
 from shrinkfx.failure.signature import Kind

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from haystack import save_haystack
-from planting import PRELOAD, Plant, write_plants
+from support.haystack import save_haystack
+from support.planting import PRELOAD, Plant, write_plants
 
 from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from planting import Field, Plant, kept
+from support.planting import Field, Plant, kept
 
 from shrinkfx.failure.verdict import Outcome
 

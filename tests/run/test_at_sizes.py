@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from doubles import asked_of
+from support.doubles import asked_of
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles import FakeServer
+from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.events import Event, Noted

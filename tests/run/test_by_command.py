@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import asked_of, written
+from support.doubles import asked_of, written
 
 from shrinkfx.check.command import SKIP, Command
 from shrinkfx.check.oracle import Compiler, Limits

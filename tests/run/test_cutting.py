@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import FakeServer
+from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import NotCuttable

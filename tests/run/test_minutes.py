@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import Arguments, asked_of, written
+from support.doubles import Arguments, asked_of, written
 
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.events import Event, Noted

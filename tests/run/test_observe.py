@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from doubles import Arguments, FakeServer
+from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import UsageError

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from doubles import FakeServer
+from support.doubles import FakeServer
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import Arguments, FakeServer
+from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import Compiler, Limits

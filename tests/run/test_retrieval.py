@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from doubles import FakeServer
+from support.doubles import FakeServer
 
 from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import Compiler, Limits, runs_to_be_sure

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import Arguments, FakeServer, written
+from support.doubles import Arguments, FakeServer, written
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits

@@ -18,6 +18,9 @@ from types import ModuleType
 import pytest
 
 MARKS = ("torch", "aoti", "cuda")
+KEPT_OUT = ("torch", "triton", "sympy")
+"""torch, and what is only there with it."""
+
 OPTION = "--without-torch"
 REASON = "is kept out by --without-torch: mark this test with pytest.mark.torch"
 
@@ -39,10 +42,10 @@ class _NoTorch:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name == "torch" and self.is_collecting:
-            pytest.skip("imports torch", allow_module_level=True)
-        if name == "torch":
-            raise ImportError(f"torch {REASON}")
+        if name in KEPT_OUT and self.is_collecting:
+            pytest.skip(f"imports {name}", allow_module_level=True)
+        if name in KEPT_OUT:
+            raise ImportError(f"{name} {REASON}")
         return None
 
 

@@ -15,6 +15,8 @@ import pytest
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.worker.cpu_memory import guard_pages
 
+pytestmark = pytest.mark.processes
+
 PRELUDE = """
 import ctypes, os, resource, sys
 c = ctypes.CDLL(None)

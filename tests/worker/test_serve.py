@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import request_of
+from support.doubles import request_of
 
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.forkserver.serve import Line, ParentGone
+
+pytestmark = pytest.mark.processes
 
 ROOT = str(Path(__file__).parents[2])
 CANCEL = '"cancel"\n'

@@ -11,13 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles import request_of
+from support.doubles import request_of
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.processes import descendants
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.forkserver.supervise import describe_error, write_answer
+
+pytestmark = pytest.mark.processes
 
 ROOT = str(Path(__file__).parents[2])
 

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def fill(folder: Path) -> None:
-    from worker import JUDGE
+    from support.torchless.worker import JUDGE
 
     with zipfile.ZipFile(folder / "model.pt2", "w") as archive:
         archive.writestr("model/models/model.json", "{}")
@@ -26,7 +26,7 @@ def fill(folder: Path) -> None:
 
 if __name__ == "__main__":
     home, arguments = Path(sys.argv[1]), sys.argv[2:]
-    sys.path.insert(0, str(HERE.parents[1]))
+    sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[1])]
     if arguments:
         # Whatever module it is told to run, it is a worker. Set before shrinkfx looks.
         sys.executable = str(home / "python")

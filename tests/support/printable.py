@@ -10,7 +10,7 @@ from pathlib import Path
 HOLE = "\0"
 """Stands for any text, in a text of the code; ``...`` does in one of the documents."""
 
-PACKAGE = Path(__file__).resolve().parents[1] / "shrinkfx"
+PACKAGE = Path(__file__).resolve().parents[2] / "shrinkfx"
 _FIELD = re.compile(r"\{[^{}]*\}|%[sd]")
 
 

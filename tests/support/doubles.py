@@ -35,7 +35,7 @@ def request_of(
     timeout_s: float = 60.0,
     **arguments: Any,
 ) -> Request:
-    """Ask for one of ``check/vices.py``, whatever the task.
+    """Ask for one of ``vices.py``, whatever the task.
 
     It is named where settings of Inductor would be.
     """
@@ -48,7 +48,9 @@ Told = Ending | Callable[[Arguments], Ending]
 
 
 class FakeServer:
-    """Gives one ending after the other, then those of ``then``, or the last for ever.
+    """Gives one ending after the other, and those of ``then``.
+
+    After all of these it gives the last of the former for ever.
 
     Attributes:
         asked: every request, in order.

@@ -1,0 +1,1 @@
+"""The command line with a worker that needs no torch."""
