@@ -4,13 +4,14 @@
 #             sizes, the tutorial, and more
 # make test-all   the same with every case of repros/ and of tests/planted/, 500 random
 #                 programs (an hour and a half), and every model of tests/models/
+# make reference  write the tables of options in docs/reference.md anew
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
 
 PYTHON ?= python3
 BIN := .venv/bin
 CASE ?= assert_roll_bound
 
-.PHONY: demo test test-all test-torch211 lint clean
+.PHONY: demo test test-all test-torch211 lint reference clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -64,6 +65,9 @@ test-torch211:
 	.venv211/bin/python -m pytest tests/worker/test_interpreter.py \
 		tests/worker/test_healthy_models.py tests/worker/test_cuda_repro.py \
 		tests/worker/test_devices.py tests/check/test_probing.py
+
+reference: .venv/installed
+	$(BIN)/python -m shrinkfx.cli.reference docs/reference.md
 
 clean:
 	rm -rf .venv .venv211 demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -102,6 +102,7 @@ LONG = "a" * 300
         (["--max-minutes", "two"], "all options: shrinkfx --help"),
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
+        (["--seed", "0"], "--seed is for a sweep: add --dynamic-sweep"),
         (["--beyond-ranges"], "--beyond-ranges is for a sweep"),
         (["--resume", "nowhere"], "--resume nowhere: there is no such folder"),
         (["--resume", "nowhere", "--seed", "1"], "leave --seed out"),
@@ -421,7 +422,7 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
         return reduction(out)
 
     options = Options(model, sweeping=Sweeping())
-    monkeypatch.setattr(main, "Quiet", Bar)
+    monkeypatch.setattr("shrinkfx.cli.main.Quiet", Bar)
     monkeypatch.setattr(api, "resumed", lambda *_: options)
     monkeypatch.setattr(api, "run_sweep", sweep)
     monkeypatch.setattr(api, "run", run)

@@ -21,7 +21,8 @@ ALLOWED = {
     "processes": {"cgroups"},
     "own_time": {"processes"},
     "program": {"errors"},
-    "protocol": {"program"},
+    "flags": {"errors"},
+    "protocol": {"program", "flags"},
     "failure": {"program", "protocol"},
     "events": {"failure"},
     "sweep": {"errors", "scratch", "program", "failure"},
@@ -40,9 +41,13 @@ ALLOWED = {
     "worker": {"errors", "processes", "own_time", "program", "protocol", "failure"},
     "strategies": {"errors", "program"},
     "testing": {"errors", "program", "failure", "search"},
-    "options": {"program", "protocol", "failure"},
+    "option_values": {"errors", "flags", "failure"},
+    "option_groups": {"flags", "option_values", "protocol"},
+    "options": {"flags", "option_groups", "program", "protocol", "failure"},
     "run": {
         "errors",
+        "flags",
+        "option_groups",
         "scratch",
         "host_memory",
         "events",
@@ -58,6 +63,7 @@ ALLOWED = {
     },
     "validation": {
         "errors",
+        "flags",
         "options",
         "protocol",
         "failure",
@@ -66,6 +72,7 @@ ALLOWED = {
     },
     "api": {
         "errors",
+        "flags",
         "events",
         "options",
         "validation",
@@ -74,7 +81,17 @@ ALLOWED = {
         "check",
         "run",
     },
-    "cli": {"errors", "events", "options", "protocol", "failure", "search", "api"},
+    "cli": {
+        "errors",
+        "flags",
+        "events",
+        "option_groups",
+        "options",
+        "protocol",
+        "failure",
+        "search",
+        "api",
+    },
 }
 """What each room may import besides itself."""
 
