@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from shrinkfx.cli.parser import options as all_options
 from shrinkfx.cli.reference import with_tables
 from shrinkfx.errors import UsageError
 from shrinkfx.flags import Option, options_in, require_values, without_markup
+from shrinkfx.option_groups import BudgetOptions
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.requests import CheckOptions
 
-REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
+ROOT = Path(__file__).resolve().parents[1]
+README, REFERENCE = ROOT / "README.md", ROOT / "docs" / "reference.md"
 MODEL = Path("model.pt2")
 OF_RUNS = [*options_in(Options)]
 OF_SWEEPS = [*options_in(Sweeping)]
@@ -56,6 +59,13 @@ def test_each_keyword_of_minify_is_an_option_and_the_other_way_round() -> None:
     assert keywords - NO_FIELDS == {option.name for option in OF_RUNS}
     told = inspect.getdoc(shrinkfx.minify) or ""
     assert [name for name in keywords if f"\n    {name}: " not in told] == []
+
+
+def test_resume_takes_what_may_be_said_anew() -> None:
+    keywords = inspect.signature(api.resume).parameters.keys()
+    anew = {option.name for option in OF_RUNS if option.beside_resume}
+    assert anew == {option.name for option in options_in(BudgetOptions)}
+    assert anew <= keywords
 
 
 VALUES = {
@@ -197,6 +207,13 @@ def test_reference_has_the_tables_that_the_options_make() -> None:
     stale = [row for row in rows if not row.startswith("| `--until")]
     assert len(stale) == len(rows) - 1
     assert with_tables("".join(stale)) == page
+
+
+def test_readme_names_options_that_there_are() -> None:
+    rows = [row for row in README.read_text().splitlines() if row.startswith("| `--")]
+    told = {flag for row in rows for flag in re.findall(r"`(--[a-z-]+)", row)}
+    assert told <= {flag for option in all_options() for flag in option.flags}
+    assert len(told) > 10
 
 
 def test_markup_is_for_the_reference() -> None:

@@ -45,13 +45,13 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
 def options_of(arguments: argparse.Namespace, command: str) -> Options:
     return Options(
         Path(arguments.model),
-        **_values(Options, arguments),
+        **values_of(Options, arguments),
         command=command,
         sweeping=_sweeping(arguments),
     )
 
 
-def _values(record: type, arguments: argparse.Namespace) -> dict[str, Any]:
+def values_of(record: type, arguments: argparse.Namespace) -> dict[str, Any]:
     """Make values of a record's options of what was typed."""
     return {
         option.name: option.value_of(getattr(arguments, option.name))
@@ -66,7 +66,7 @@ def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
         UsageError: something is, and none is asked for.
     """
     if arguments.dynamic_sweep:
-        return Sweeping(**_values(Sweeping, arguments))
+        return Sweeping(**values_of(Sweeping, arguments))
     for option in options_in(Sweeping):
         if getattr(arguments, option.name) != option.default:
             raise UsageError(f"{option.flag} is for a sweep: add --dynamic-sweep")
