@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from shrinkfx.cli.own_options import (
     ListOptions,
@@ -101,17 +101,11 @@ def options() -> Iterator[Option]:
             yield from options_in(record)
 
 
-class _Arguments(Protocol):
-    """What options can be added to: a parser, or a group of one."""
-
-    def add_argument(self, *flags: str, **about: Any) -> argparse.Action: ...  # noqa: ANN401
-
-
 def _add_group(
     parser: argparse.ArgumentParser, title: str, records: Sequence[type]
 ) -> None:
     group = parser.add_argument_group(title)
-    apart: dict[str, _Arguments] = {"": group}
+    apart: dict[str, argparse._ArgumentGroup] = {"": group}
     for record in records:
         for option in options_in(record):
             if option.apart not in apart:
