@@ -7,6 +7,7 @@
 # make test-all   the same with every case of repros/ and of tests/planted/, 500 random
 #                 programs (an hour and a half), and every model of tests/models/
 # make coverage   which lines of shrinkfx, but for the worker, the tests of make quick run
+# make reference  write the tables of options in docs/reference.md anew
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ BIN := .venv/bin
 CASE ?= assert_roll_bound
 QUICK := --without-torch -m "not slow and not processes"
 
-.PHONY: demo quick test fast aoti test-all coverage test-torch211 lint clean
+.PHONY: demo quick test fast aoti test-all coverage test-torch211 lint reference clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -75,6 +76,9 @@ test-torch211:
 	.venv211/bin/python -m pytest tests/worker/test_interpreter.py \
 		tests/worker/test_healthy_models.py tests/worker/test_cuda_repro.py \
 		tests/worker/test_devices.py tests/check/test_probing.py
+
+reference: .venv/installed
+	$(BIN)/python -m shrinkfx.cli.reference docs/reference.md
 
 clean:
 	rm -rf .venv .venv211 demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -11,6 +11,7 @@ from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.failure.signature import Kind
+from shrinkfx.flags import require_values
 from shrinkfx.options import Options, Reduction, Sweeping
 from shrinkfx.protocol.choices import ARCHS, Backend, Build
 from shrinkfx.run.folder import begun, resumed
@@ -21,7 +22,6 @@ from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
 from shrinkfx.run.verify import Confirmed, confirm
 from shrinkfx.validation import (
-    require_budget,
     require_files,
     require_sense,
     require_sense_of_sweep,
@@ -274,7 +274,7 @@ def resume(
     given = Options(
         where, max_checks=max_checks, max_minutes=max_minutes, max_disk=max_disk
     )
-    require_budget(given)
+    require_values(given)
     options = resumed(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"
     listener(Begun(task, str(options.model), str(folder)))

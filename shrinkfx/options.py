@@ -1,99 +1,58 @@
-"""What a run is asked for, and what comes of it."""
+"""What a run is asked for, and what comes of it.
+
+A new option is a field of the record in ``option_groups.py`` that is its group in
+``--help``, or of ``ComparisonOptions`` in ``protocol/comparison.py`` if a worker's
+check is to see it; the parser, the check of its value, the journal and the reference
+are made from that field. It gets a keyword of the same name in ``minify()`` of
+``api.py``, and is read as ``options.NAME`` where it counts. ``make reference`` writes
+its row into ``docs/reference.md``, and ``tests/test_options.py`` says what is missing.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 from shrinkfx.failure.signature import Signature
+from shrinkfx.option_groups import (
+    BudgetOptions,
+    FailureOptions,
+    OutputOptions,
+    ProgramOptions,
+    SearchOptions,
+    Sweeping,
+    TimeoutOptions,
+)
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import ARCHS, Backend, Build
+from shrinkfx.protocol.comparison import ComparisonOptions
+from shrinkfx.protocol.record import read_value
 
-GUARD_PAGES = ("auto", "on", "off")
-
-
-RANGES = ("declared", "beyond")
-"""Which sizes a sweep tries."""
+__all__ = ["Options", "Reduction", "Sweeping"]
 
 
-@dataclass(frozen=True)
-class Sweeping:
-    """How to sweep over sizes; None takes the default.
-
-    Attributes:
-        examples: sizes to draw.
-        max_elements: of the program's largest tensor.
-        ranges: ``declared``, or ``beyond`` for sizes just outside of these as well.
-    """
-
-    examples: int | None = None
-    seed: int | None = None
-    max_elements: int | None = None
-    ranges: str = "declared"
-
-
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(
+    FailureOptions,
+    ComparisonOptions,
+    TimeoutOptions,
+    ProgramOptions,
+    BudgetOptions,
+    SearchOptions,
+    OutputOptions,
+):
     """What to reduce, and how; the command line in one record.
 
     Attributes:
-        until: a kind of failure, ``any``, or None for whatever the baseline shows.
-        match: a regular expression that the failure's text must hold.
-        check: a command that says whether a ``.pt2`` still fails, or None.
-        baseline_runs: how often the original may run before it is said not to fail;
-            None means up to 100 times, and for as long as compiling it took, a minute
-            at most.
-        device: where to move the program, or None for where it is.
-        backend: what compiles and runs it, of ``protocol.choices.Backend``.
-        arch: the GPU that the interpreter's kernels are made for.
-        probe: the one that the interpreter asks; None means that which shows it.
-        all_probes: have it ask all of them, though one has shown the failure.
-        inductor: Inductor options for every compile.
-        environment: variables for the worker and for the repro.
-        build: ``fast`` or ``stock``: how the search builds programs for the CPU.
-        guard_pages: ``auto``, ``on`` or ``off``: whether a CPU program's tensors lie
-            against inaccessible pages; ``auto`` is ``on`` for memory errors.
-        timeout_s: seconds per check, without those in which it waits for a busy
-            machine; None means ten times the baseline.
-        rtol: how far a value may be from eager's, relative to that; None for the
-            tolerance of ``torch.testing``.
-        atol: the same, absolutely.
-        strict: strides must be eager's as well.
-        max_disk: gigabytes that a run may take of ``$TMPDIR``; None means what is free.
+        model: the program.
         command: how the run was started, for the repro's header.
         cwd: where that was, which is where modules and ``check`` are looked for; None
             means here.
         sweeping: set for a sweep over sizes.
     """
 
-    model: Path
-    until: str | None = None
-    match: str = ""
-    check: str | None = None
-    baseline_runs: int | None = None
-    inputs: Path | None = None
-    preload: tuple[str, ...] = ()
-    device: str | None = None
-    backend: str = Backend.AUTO
-    arch: str = ARCHS[0]
-    probe: str | None = None
-    all_probes: bool = False
-    inductor: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    build: str = Build.FAST
-    guard_pages: str = "auto"
-    timeout_s: float | None = None
-    rtol: float | None = None
-    atol: float | None = None
-    strict: bool = False
-    max_checks: int | None = None
-    max_minutes: float | None = None
-    max_disk: float | None = None
-    out: Path | None = None
-    strategies: tuple[str, ...] | None = None
     command: str = ""
     cwd: Path | None = None
     sweeping: Sweeping | None = None
@@ -107,8 +66,8 @@ class Options:
     @property
     def closeness(self) -> dict[str, Any]:
         """What a request says of results that may differ from eager's."""
-        said = {"rtol": self.rtol, "atol": self.atol, "strict": self.strict or None}
-        return {name: value for name, value in said.items() if value is not None}
+        said = {f.name: getattr(self, f.name) for f in fields(ComparisonOptions)}
+        return {k: v for k, v in said.items() if v is not None and v is not False}
 
     @property
     def budget(self) -> tuple[int | None, float | None]:
@@ -130,15 +89,8 @@ class Options:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read it back."""
-        read: dict[str, Any] = {
-            "model": Path(data["model"]),
-            "inputs": Path(data["inputs"]) if data["inputs"] else None,
-            "cwd": Path(data["cwd"]),
-            "preload": tuple(data["preload"]),
-            "strategies": tuple(data["strategies"]) if data["strategies"] else None,
-            "sweeping": Sweeping(**data["sweeping"]) if data["sweeping"] else None,
-        }
-        return cls(**{**data, **read})
+        hints = get_type_hints(cls)
+        return cls(**{name: read_value(hints[name], data[name]) for name in data})
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ LONG = "a" * 300
         (["--max-minutes", "two"], "all options: shrinkfx --help"),
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
+        (["--seed", "0"], "--seed is for a sweep: add --dynamic-sweep"),
         (["--beyond-ranges"], "--beyond-ranges is for a sweep"),
         (["--resume", "nowhere"], "--resume nowhere: there is no such folder"),
         (["--resume", "nowhere", "--seed", "1"], "leave --seed out"),

@@ -15,12 +15,18 @@ from functools import partial
 from typing import Any
 
 from shrinkfx import api
-from shrinkfx.cli.from_arguments import options_of, refuse_beside_resume, refuse_empty
+from shrinkfx.cli.from_arguments import (
+    options_of,
+    refuse_beside_resume,
+    refuse_empty,
+    values_of,
+)
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import Finished, ShrinkfxError
 from shrinkfx.events import Ended, Event, Listener
+from shrinkfx.option_groups import BudgetOptions
 from shrinkfx.search.strategy import available
 
 _SHOWN = 3
@@ -164,9 +170,7 @@ def _resume(
     came = api.resume(
         arguments.resume,
         model=arguments.model,
-        max_checks=arguments.max_checks,
-        max_minutes=arguments.max_minutes,
-        max_disk=arguments.max_disk,
+        **values_of(BudgetOptions, arguments),
         swept=sum_up,
         listener=listener,
     )

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
@@ -33,7 +34,8 @@ class Message:
         hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
         if unknown := sorted(data.keys() - {f.name for f in fields(cls)}):
             raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
-        return cls(**{name: _read(hints[name], value) for name, value in data.items()})
+        read = {name: read_value(hints[name], value) for name, value in data.items()}
+        return cls(**read)
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
@@ -44,13 +46,15 @@ _HINTS: dict[type, dict[str, Any]] = {}
 """Types of fields by class: to work them out takes longer than to read a record."""
 
 
-def _read(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
+def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
     """Make of a JSON value what a field's type says."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(h for h in get_args(hint) if h is not NoneType)
-        return None if value is None else _read(hint, value)
+        return None if value is None else read_value(hint, value)
     if get_origin(hint) is tuple:
-        return tuple(_read(get_args(hint)[0], item) for item in value)
+        return tuple(read_value(get_args(hint)[0], item) for item in value)
+    if hint is Path:
+        return Path(value)
     if isinstance(hint, type) and issubclass(hint, Message):
         return hint.from_json(value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):

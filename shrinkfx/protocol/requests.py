@@ -18,6 +18,7 @@ from shrinkfx.protocol.choices import (
     Step,
     Weights,
 )
+from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.tasks import TASKS, Task
 
@@ -56,7 +57,7 @@ class Setup(Message):
 
 
 @dataclass(frozen=True)
-class CheckOptions(Message):
+class CheckOptions(ComparisonOptions, Message):
     """How a program is made, compiled, run and judged in a check.
 
     Attributes:
@@ -77,9 +78,6 @@ class CheckOptions(Message):
         reference: compare with eager.
         taps: inner values that are returned and compared as well.
         sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
-        rtol: what is close to eager's value, relative to it; None for what usually is.
-        atol: likewise, absolute.
-        strict: compare strides, too.
         evidence: a file for what the failure may come from, or None.
     """
 
@@ -100,9 +98,6 @@ class CheckOptions(Message):
     reference: bool = True
     taps: tuple[str, ...] = ()
     sought: str = ""
-    rtol: float | None = None
-    atol: float | None = None
-    strict: bool = False
     evidence: str | None = None
 
 

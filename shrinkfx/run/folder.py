@@ -28,7 +28,9 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.events import Listener
+from shrinkfx.flags import options_in
 from shrinkfx.journal.journal import Journal
+from shrinkfx.option_groups import BudgetOptions
 from shrinkfx.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
@@ -37,6 +39,9 @@ from shrinkfx.run.folder_lock import taken
 from shrinkfx.run.settings import inherited
 
 JOURNAL = "journal.sqlite"
+
+_BUDGET = tuple(option.name for option in options_in(BudgetOptions))
+"""What may be another when a run goes on."""
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
@@ -137,13 +142,8 @@ def resumed(out: Path, given: Options) -> Options:
             raise Finished(str(out), finished["said"], finished["exit_code"])
         with journal.db.trusted():
             before = Options.from_json(run["options"])
-        options = replace(
-            before,
-            out=out,
-            max_checks=given.max_checks or before.max_checks,
-            max_minutes=given.max_minutes or before.max_minutes,
-            max_disk=given.max_disk or before.max_disk,
-        )
+        anew = {name: getattr(given, name) or getattr(before, name) for name in _BUDGET}
+        options = replace(before, out=out, **anew)
         if given.model != Path():
             options = replace(options, model=given.model.resolve())
         _check_unchanged(out, run, options)
@@ -215,7 +215,7 @@ def _described(options: Options) -> dict[str, Any]:
 
 def _identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = ("max_checks", "max_minutes", "max_disk", "command", "cwd")
+    free = (*_BUDGET, "command", "cwd")
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 

@@ -15,11 +15,13 @@ from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.flags import options_in
 from shrinkfx.journal.journal import Asked, Journal
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
+from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Sizes
 from shrinkfx.report.summary import DIGITS
@@ -36,7 +38,7 @@ from shrinkfx.run.unchanged import require_schema
 
 _SETTINGS = (
     *("inductor", "environment", "device", "backend", "arch"),
-    *("rtol", "atol", "strict"),
+    *(option.name for option in options_in(ComparisonOptions)),
 )
 """Options that are taken from the run that met the candidate."""
 

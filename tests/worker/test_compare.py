@@ -161,7 +161,7 @@ def test_tolerances_that_are_asked_for_hold(
 def test_tolerance_is_read_off_a_request() -> None:
     assert Closeness.of(CheckOptions(calls=3)) == USUAL
     assert Closeness.of(CheckOptions(rtol=0.1, strict=True)) == Closeness(
-        0.1, strict=True
+        rtol=0.1, strict=True
     )
     assert Closeness(rtol=0.5).tolerance(torch.float32) == (0.5, 1e-5)
 

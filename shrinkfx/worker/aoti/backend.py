@@ -33,7 +33,7 @@ def warm_up() -> None:
     makes the first parallel operator of a forked child hang.
 
     Raises:
-        LoadError: there is no C++ compiler.
+        LoadError: there is no C++ compiler, or another process keeps us from asking.
     """
     import torch._inductor.codegen.cpp_wrapper_cpu
     import torch._inductor.compile_fx
@@ -44,6 +44,12 @@ def warm_up() -> None:
 
     try:
         torch._inductor.cpu_vec_isa.pick_vec_isa()
+    except TimeoutError as error:  # of a lock in Inductor's cache, after ten minutes
+        advice = (
+            "another process holds that lock: if it was stopped, have it go on or end "
+            "it; else set TORCHINDUCTOR_CACHE_DIR to a folder of this run's own"
+        )
+        raise LoadError("Inductor's cache", str(error), advice) from error
     except (InvalidCxxCompiler, OSError) as error:
         advice = "install g++, or set CXX to the path of a compiler"
         raise LoadError("C++", str(error).partition("\n")[0], advice) from error

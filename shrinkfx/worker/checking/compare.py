@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import torch
@@ -14,30 +14,20 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
 from shrinkfx.worker.weights import shared_weights
 
 
 @dataclass(frozen=True)
-class Closeness:
-    """What may differ from eager and is no failure.
-
-    Attributes:
-        rtol: relative to eager's value; None for that of ``torch.testing``.
-        atol: absolute; None likewise.
-        strict: strides must be eager's, too, but for dims that hold one element.
-    """
-
-    rtol: float | None = None
-    atol: float | None = None
-    strict: bool = False
+class Closeness(ComparisonOptions):
+    """What may differ from eager and is no failure, for values of each dtype."""
 
     @classmethod
-    def of(cls, options: CheckOptions) -> Self:
+    def of(cls, options: ComparisonOptions) -> Self:
         """Read it off a request."""
-        return cls(options.rtol, options.atol, options.strict)
+        return cls(**{f.name: getattr(options, f.name) for f in fields(cls)})
 
     def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = tolerance(dtype)

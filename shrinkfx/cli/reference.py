@@ -1,0 +1,56 @@
+"""Tables of options in ``docs/reference.md``: ``make reference`` writes them anew."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from shrinkfx.cli.parser import GROUPS
+from shrinkfx.flags import Option, options_in
+
+_HEAD = "| option | |\n|---|---|\n"
+_TABLE = re.compile(
+    r"(?<=\n### )([^\n]+)(\n\n)" + re.escape(_HEAD) + r"(?:\|[^\n]*\n)*"
+)
+"""A table of options, and the title above it."""
+
+_ARGPARSE = {
+    "output": (
+        ("`--version`", "say which version this is"),
+        ("`-h`, `--help`", "say all this"),
+    )
+}
+"""Options that the parser has by itself."""
+
+
+def with_tables(page: str) -> str:
+    """Write the tables of a page anew, each below its title."""
+    tables = {title: "".join(map(_row, _rows(title))) for title, _ in GROUPS}
+    return _TABLE.sub(
+        lambda found: f"{found[1]}{found[2]}{_HEAD}{tables[found[1].lower()]}", page
+    )
+
+
+def _rows(title: str) -> Iterator[tuple[str, str]]:
+    for record in dict(GROUPS)[title]:
+        for option in options_in(record):
+            text = f"{option.help}. {option.more}" if option.more else option.help
+            yield _usage(option), text
+    yield from _ARGPARSE.get(title, ())
+
+
+def _row(cells: tuple[str, str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _usage(option: Option) -> str:
+    value = "|".join(option.choices) or option.metavar
+    *short, long = option.flags
+    return ", ".join(f"`{flag}`" for flag in (*short, f"{long} {value}".rstrip()))
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")

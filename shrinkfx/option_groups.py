@@ -1,0 +1,254 @@
+"""Options, group by group as ``--help`` has them: where a new one goes.
+
+What is said as ``help`` is Markdown: ``--help`` shows it without the markup, and the
+reference with it, before what is said as ``more``. ``flags.Option`` explains the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.flags import above_zero, option
+from shrinkfx.option_values import (
+    GUARD_PAGES,
+    inductor_settings,
+    kind_of_failure,
+    known_device,
+    known_guard_pages,
+    known_ranges,
+    names,
+    regular_expression,
+    some_names,
+    variables,
+)
+from shrinkfx.protocol.choices import ARCHS, Backend, Build, Probe
+from shrinkfx.protocol.record import Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureOptions:
+    """Which failure."""
+
+    until: str | None = option(
+        None,
+        metavar="KIND",
+        help="the kind of failure ([below](#kinds-of-failure)); default: what the "
+        "baseline shows",
+        check=kind_of_failure,
+    )
+    match: str = option(
+        "",
+        metavar="REGEX",
+        help="only a failure whose text holds this",
+        check=regular_expression,
+    )
+    check: str | None = option(
+        None,
+        metavar="CMD",
+        help="a command of yours instead: run with `{}` replaced by the path of a "
+        "`.pt2`, it exits with 0 if that still fails, with 125 if it cannot tell; "
+        "`{inputs}` is replaced by the path of the failing inputs, a `torch.save`d "
+        "tuple",
+        more="The program takes that as `program(*inputs)`",
+    )
+    baseline_runs: int | None = option(
+        None,
+        metavar="N",
+        help="runs of the original before it is said not to fail (default: up to 100, "
+        "for as long as compiling it took, a minute at most)",
+        more="What it says then tells how many there were. On the interpreter each "
+        "probe is asked once, until one shows it",
+        check=above_zero,
+    )
+    guard_pages: str = option(
+        "auto",
+        choices=GUARD_PAGES,
+        help="have each tensor of a CPU program lie against an inaccessible page, so "
+        "that touching what is beyond it faults in every run; `auto` (the default): "
+        "for `--until ima` and `crash`",
+        check=known_guard_pages,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeoutOptions:
+    """When a check hangs."""
+
+    timeout_s: float | None = option(
+        None,
+        metavar="S",
+        help="seconds per check, without those in which it waits for a busy machine; "
+        "default: ten times the original, 1 to 10 minutes",
+        more="As programs shrink it gets less: ten times the longest of the last ten "
+        "checks, 1 minute at least; a candidate larger than the last that failed has "
+        "the first limit. Of a sweep: 1 minute; of `--verify`: 10. "
+        "[What counts](#time-limits)",
+        check=above_zero,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """The failing program; its own settings are those of the failing run."""
+
+    model: Path = field(kw_only=False)
+    inputs: Path | None = option(
+        None,
+        metavar="FILE",
+        help="failing inputs, where they differ from those in the `.pt2`: a "
+        "`torch.save`d tuple, or a dict with `args` and `kwargs`; for a sweep also a "
+        "`.py` with a function `inputs(**sizes)`",
+        never_empty=True,
+        read=Path,
+    )
+    preload: tuple[str, ...] = option(
+        (),
+        metavar="MODULE|FILE",
+        help="module, `.py` or `.so` that registers custom operators; may be repeated",
+        repeated=True,
+        never_empty=True,
+        read=tuple,
+    )
+    device: str | None = option(
+        None,
+        metavar="cpu|cuda",
+        help="move the program there",
+        more="Which GPU that is, `CUDA_VISIBLE_DEVICES` says",
+        never_empty=True,
+        check=known_device,
+    )
+    backend: str = option(
+        Backend.AUTO,
+        choices=Backend,
+        help="`interpreter`: check the CUDA kernels without a GPU; `auto`: do that for "
+        "a CUDA program where there is no GPU (default)",
+    )
+    arch: str = option(
+        ARCHS[0],
+        choices=ARCHS,
+        help=f"the GPU that the interpreter's kernels are made for (`{ARCHS[0]}`)",
+    )
+    probe: str | None = option(
+        None,
+        choices=Probe,
+        help="what the interpreter looks at; default: whatever shows the failure",
+        more="`compile` is asked first for `--until compile-error` and `hang`, else "
+        "they are in this order",
+    )
+    all_probes: bool = option(
+        False,
+        help="have it look at all of these, though one has shown the failure",
+        more="That tells what the others find",
+    )
+    inductor: Mapping[str, Any] = option(
+        dict,
+        flags=("--inductor-config",),
+        metavar="KEY=VALUE",
+        help="an Inductor option of the failing run; may be repeated",
+        repeated=True,
+        read=inductor_settings,
+    )
+    environment: Mapping[str, str] = option(
+        dict,
+        flags=("--env",),
+        metavar="KEY=VALUE",
+        help="an environment variable of the failing run; may be repeated",
+        more="The repro sets it if it does not fail without",
+        repeated=True,
+        read=variables,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """What a run may use; one that goes on may be given more."""
+
+    max_checks: int | None = option(
+        None,
+        metavar="N",
+        help="stop after N checks",
+        more="What comes out is the best so far",
+        beside_resume=True,
+        check=above_zero,
+    )
+    max_minutes: float | None = option(
+        None,
+        metavar="M",
+        help="end after M minutes, baseline and verification included: "
+        "[what can be done without](#few-minutes) is left out, and time for a verified "
+        "repro is kept",
+        beside_resume=True,
+        check=above_zero,
+    )
+    max_disk: float | None = option(
+        None,
+        metavar="GB",
+        help="gigabytes that it may take of `$TMPDIR` (default: what is free there)",
+        more="They are for the values of eager runs and for packages. If one of these "
+        "would take more, it is not begun, and you are told what is needed",
+        beside_resume=True,
+        check=above_zero,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How the search goes about it."""
+
+    build: str = option(
+        Build.FAST,
+        choices=Build,
+        help="how candidates for the CPU are built; `fast` (the default): what all "
+        "models share is compiled once, and the result is confirmed with "
+        "AOTInductor's own build, `stock`",
+    )
+    strategies: tuple[str, ...] | None = option(
+        None,
+        metavar="NAME,...",
+        help="only these, in order",
+        read=names,
+        check=some_names,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Where the results go."""
+
+    out: Path | None = option(
+        None,
+        metavar="DIR",
+        help="default: `shrinkfx-out/<model>-<number>`",
+        more="A folder that holds another run is refused",
+        never_empty=True,
+        read=Path,
+    )
+
+
+@dataclass(frozen=True)
+class Sweeping(Message):
+    """How to sweep over sizes; None takes the default."""
+
+    examples: int | None = option(
+        None, metavar="N", help="sizes to draw (default 200)", check=above_zero
+    )
+    seed: int | None = option(
+        None, metavar="S", help="another one draws others (default 0)"
+    )
+    max_elements: int | None = option(
+        None,
+        metavar="E",
+        help="of the largest tensor (default 4194304, or less if memory is short)",
+        check=above_zero,
+    )
+    ranges: str = option(
+        "declared",
+        flags=("--beyond-ranges",),
+        const="beyond",
+        help="also try sizes just outside of the declared ones, which the program must "
+        "refuse (`AOTI_RUNTIME_CHECK_INPUTS=1`) or run as eager does",
+        check=known_ranges,
+    )

@@ -1,0 +1,85 @@
+"""What a single option may be, and how it is typed, beyond numbers and choices."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import UNTIL
+from shrinkfx.flags import one_of
+
+GUARD_PAGES = ("auto", "on", "off")
+
+RANGES = ("declared", "beyond")
+"""Which sizes a sweep tries."""
+
+
+def kind_of_failure(_: str, value: str) -> None:
+    if value not in UNTIL:
+        near = get_close_matches(value, UNTIL, n=3)
+        meant = f"did you mean {', '.join(near)}? all: " if near else "one of "
+        raise UsageError(f"no kind '{value}': {meant}{', '.join(UNTIL)}")
+
+
+def regular_expression(flag: str, value: str) -> None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise UsageError(f"{flag} {value!r}: {error}") from error
+
+
+def known_device(flag: str, value: str) -> None:
+    if value in ("cpu", "cuda", "cuda:0"):
+        return
+    if found := re.fullmatch(r"cuda:(\d+)", value):
+        # AOTInductor loads what it has compiled onto the first.
+        advice = f"set CUDA_VISIBLE_DEVICES={found[1]}, and say {flag} cuda"
+        raise UsageError(f"{flag} {value}: a package runs on the first GPU: {advice}")
+    raise UsageError(f"{flag} {value}: cpu or cuda")
+
+
+def known_guard_pages(flag: str, value: str) -> None:
+    if value not in GUARD_PAGES:
+        raise UsageError(f"no {flag} '{value}': one of {', '.join(GUARD_PAGES)}")
+
+
+def known_ranges(_: str, value: str) -> None:
+    one_of(RANGES)("--ranges", value)
+
+
+def some_names(flag: str, value: Sequence[str]) -> None:
+    if not value:
+        raise UsageError(f"{flag} names none; all: shrinkfx --list-strategies")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Read ``a,b``."""
+    return tuple(filter(None, text.split(",")))
+
+
+def inductor_settings(texts: Sequence[str]) -> dict[str, object]:
+    """Read ``max_autotune=True``; what is no Python literal is a string."""
+    pairs = [_pair("--inductor-config", text) for text in texts]
+    return {name: _literal(value) for name, value in pairs}
+
+
+def variables(texts: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME=value``."""
+    return dict(_pair("--env", text) for text in texts)
+
+
+def _literal(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"{flag} takes KEY=VALUE, not '{text}'")
+    return name, value

@@ -1,0 +1,229 @@
+"""An option is said once: what is made of it agrees, and nothing of it is forgotten."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shrinkfx
+from shrinkfx import api
+from shrinkfx.cli.from_arguments import options_of
+from shrinkfx.cli.parser import make_parser
+from shrinkfx.cli.parser import options as all_options
+from shrinkfx.cli.reference import with_tables
+from shrinkfx.errors import UsageError
+from shrinkfx.flags import Option, options_in, require_values, without_markup
+from shrinkfx.option_groups import BudgetOptions
+from shrinkfx.options import Options, Sweeping
+from shrinkfx.protocol.comparison import ComparisonOptions
+from shrinkfx.protocol.requests import CheckOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+README, REFERENCE = ROOT / "README.md", ROOT / "docs" / "reference.md"
+MODEL = Path("model.pt2")
+OF_RUNS = [*options_in(Options)]
+OF_SWEEPS = [*options_in(Sweeping)]
+
+NO_OPTIONS = {"model", "command", "cwd", "sweeping"}
+"""Fields of ``Options`` that have no flag of their own."""
+
+NO_FIELDS = {"path", "command", "listener"}
+"""Arguments of ``minify`` that are no options; ``path`` is ``model``."""
+
+EACH = pytest.mark.parametrize("option", OF_RUNS, ids=lambda option: option.name)
+
+
+def test_each_field_is_an_option() -> None:
+    names = {field.name for field in fields(Options)}
+    assert names - {option.name for option in OF_RUNS} == NO_OPTIONS
+    assert {field.name for field in fields(Sweeping)} == {o.name for o in OF_SWEEPS}
+
+
+def test_each_option_is_on_the_command_line_once() -> None:
+    """A record that is in no group of the parser's would be forgotten there."""
+    names = [option.name for option in all_options()]
+    flags = [flag for option in all_options() for flag in option.flags]
+    assert len(set(names)) == len(names)
+    assert len(set(flags)) == len(flags)
+    assert {option.name for option in (*OF_RUNS, *OF_SWEEPS)} <= set(names)
+
+
+def test_each_keyword_of_minify_is_an_option_and_the_other_way_round() -> None:
+    keywords = inspect.signature(shrinkfx.minify).parameters.keys()
+    assert keywords - NO_FIELDS == {option.name for option in OF_RUNS}
+    told = inspect.getdoc(shrinkfx.minify) or ""
+    assert [name for name in keywords if f"\n    {name}: " not in told] == []
+
+
+def test_resume_takes_what_may_be_said_anew() -> None:
+    keywords = inspect.signature(api.resume).parameters.keys()
+    anew = {option.name for option in OF_RUNS if option.beside_resume}
+    assert anew == {option.name for option in options_in(BudgetOptions)}
+    assert anew <= keywords
+
+
+VALUES = {
+    "preload": ["custom.py"],
+    "strategies": ["drop_nodes"],
+    "inductor": {"max_autotune": True},
+    "environment": {"A": "1"},
+}
+
+
+@EACH
+def test_keyword_of_minify_reaches_the_run(
+    monkeypatch: pytest.MonkeyPatch, option: Option
+) -> None:
+    asked: list[Options] = []
+    monkeypatch.setattr(api, "reduce", lambda options, _: asked.append(options))
+    value = VALUES.get(option.name, option.takes(3))
+    shrinkfx.minify(MODEL)
+    shrinkfx.minify(MODEL, **{option.name: value})
+    usual, other = asked
+    assert usual == Options(MODEL)
+    assert_differs_in(option, usual, other)
+    seen = getattr(other, option.name)
+    assert seen == (tuple(value) if isinstance(value, list) else type(seen)(value))
+
+
+def assert_differs_in(option: Option, usual: Options, other: Options) -> None:
+    value = getattr(other, option.name)
+    assert value != getattr(usual, option.name)
+    assert other == replace(usual, **{option.name: value})
+
+
+WORDS = {
+    "preload": "custom.py",
+    "strategies": "drop_nodes,",
+    "inductor": "max_autotune=True",
+    "environment": "A=1",
+}
+
+
+def typed(option: Option) -> list[str]:
+    """Say something other than the default."""
+    if option.takes is bool or option.const:
+        return [option.flag]
+    others = [choice for choice in option.choices if choice != option.default]
+    return [option.flag, *(others[:1] or [WORDS.get(option.name, "3")])]
+
+
+def said(*words: str) -> Options:
+    return options_of(make_parser().parse_args(["model.pt2", *words]), "")
+
+
+@EACH
+def test_flag_reaches_the_run(option: Option) -> None:
+    usual, other = said(), said(*typed(option))
+    assert usual == Options(MODEL)
+    assert_differs_in(option, usual, other)
+    seen = getattr(other, option.name)
+    expected = VALUES.get(option.name)
+    assert expected is None or seen == type(seen)(expected)
+
+
+@pytest.mark.parametrize("option", OF_SWEEPS, ids=lambda option: option.name)
+def test_flag_of_a_sweep_reaches_it_and_is_refused_without(option: Option) -> None:
+    words = [option.flag] if option.const else [option.flag, "0"]
+    about: dict[str, Any] = {option.name: option.const or 0}
+    assert said("--dynamic-sweep", *words).sweeping == Sweeping(**about)
+    with pytest.raises(UsageError, match=f"{option.flag} is for a sweep"):
+        said(*words)
+
+
+ALL = Options(
+    Path("/a/model.pt2"),
+    until="nan",
+    match="x",
+    check="./fails {}",
+    baseline_runs=3,
+    guard_pages="on",
+    rtol=0.5,
+    atol=0.0,
+    strict=True,
+    timeout_s=1.5,
+    inputs=Path("/a/inputs.pt"),
+    preload=("json", "/a/custom.py"),
+    device="cuda",
+    backend="interpreter",
+    arch="sm_80",
+    probe="hints",
+    all_probes=True,
+    inductor={"max_autotune": True},
+    environment={"A": "1"},
+    max_checks=5,
+    max_minutes=2.5,
+    max_disk=0.5,
+    build="stock",
+    strategies=("drop_nodes",),
+    command="shrinkfx model.pt2",
+    cwd=Path("/a"),
+    sweeping=Sweeping(3, 1, 64, "beyond"),
+)
+BEFORE = json.loads((Path(__file__).parent / "cli" / "options.json").read_text())
+"""What the first release keeps of these in a journal, without options of later ones."""
+
+
+def test_journal_of_the_first_release_is_read_and_written() -> None:
+    assert Options.from_json(BEFORE) == ALL
+    written = json.loads(json.dumps(ALL.to_json()))
+    assert {name: written[name] for name in BEFORE} == BEFORE
+
+
+@EACH
+def test_journal_has_what_was_asked_for(option: Option) -> None:
+    asked = replace(said(*typed(option)), model=MODEL.resolve(), cwd=Path.cwd())
+    read = Options.from_json(json.loads(json.dumps(asked.to_json())))
+    if option.name == "inputs":
+        asked = replace(asked, inputs=Path("3").resolve())
+    assert read == replace(asked, out=None)
+
+
+def test_option_that_there_is_not_is_no_option() -> None:
+    with pytest.raises((TypeError, LookupError)):
+        Options.from_json({**BEFORE, "made_up": 1})
+
+
+def test_check_sees_what_is_said_of_comparisons() -> None:
+    for option in options_in(ComparisonOptions):
+        value: Any = option.takes(3)
+        asked = replace(Options(MODEL), **{option.name: value})
+        assert asked.closeness == {option.name: value}
+        told = CheckOptions.from_line(CheckOptions(**asked.closeness).to_line())
+        assert getattr(told, option.name) == value
+    assert Options(MODEL).closeness == {}
+
+
+def test_reference_has_the_tables_that_the_options_make() -> None:
+    page = REFERENCE.read_text()
+    assert with_tables(page) == page, "run: make reference"
+    rows = page.splitlines(keepends=True)
+    stale = [row for row in rows if not row.startswith("| `--until")]
+    assert len(stale) == len(rows) - 1
+    assert with_tables("".join(stale)) == page
+
+
+def test_readme_names_options_that_there_are() -> None:
+    rows = [row for row in README.read_text().splitlines() if row.startswith("| `--")]
+    told = {flag for row in rows for flag in re.findall(r"`(--[a-z-]+)", row)}
+    assert told <= {flag for option in all_options() for flag in option.flags}
+    assert len(told) > 10
+
+
+def test_markup_is_for_the_reference() -> None:
+    text = "a `torch.save`d tuple ([below](#inputs)) of `inputs(**sizes)`"
+    assert without_markup(text) == "a torch.saved tuple (below) of inputs(**sizes)"
+
+
+def test_defaults_pass_their_own_checks() -> None:
+    require_values(Options(MODEL))
+    require_values(Sweeping())
+    for option in all_options():
+        assert not option.choices or option.default in (None, *option.choices)
+        assert {type(choice) for choice in option.choices} <= {str}  # argparse shows it
