@@ -9,8 +9,8 @@ size is the probability that the failure needs it, for each kind of edit apart:
     bundle      least p first, one at least, while the product of (1 - p) is 1/e or more
     rejected    p = p / (1 - min(1/e, product)) of all in it
     accepted    p = 0.7 p of all that was never rejected; and where a part of a rejected
-                bundle is gone, the rest is to blame: p = 1 - (1 - p)^(1/d), with d the
-                sum of its -ln(1 - p), which this makes 1
+                bundle is gone, the rest is to blame: where d, the sum of -ln(1 - p), is
+                below 1, p = 1 - (1 - p)^(1/d) makes that 1
 
 The paper takes the bundle of the greatest expected gain, size x product. Where all p
 are equal, that has the same size, -1/ln(1 - p); then each rejection multiplies p by
