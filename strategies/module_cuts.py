@@ -1,9 +1,11 @@
-"""Drop whole modules of the user's model: hierarchical delta debugging.
+"""Drop whole modules of the user's model.
 
     blocks.0 -> blocks.1 -> head        becomes        blocks.0' -> blocks.1
 
 A module is what a person would take out first, and mostly works without its
-neighbours. Once one module is left, its own parts are next.
+neighbours. Once one module is left, its own parts are next: coarse levels before fine
+ones, as in hierarchical delta debugging (Misherghi and Su, "HDD: Hierarchical Delta
+Debugging", ICSE 2006).
 """
 
 from __future__ import annotations

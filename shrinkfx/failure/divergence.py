@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from shrinkfx.program.queries import ancestors
 from shrinkfx.program.skeleton import Role, Skeleton
 
 Accusation = tuple[str, float, str]
@@ -59,18 +60,5 @@ def _in_between(
     skeleton: Skeleton, differing: Collection[str], agreeing: Collection[str]
 ) -> list[str]:
     """List what the first value that differs needs, and none that agrees does."""
-    good: set[str] = set()
-    for value in agreeing:
-        good |= _needed(skeleton, value)
-    return skeleton.in_order(_needed(skeleton, skeleton.in_order(differing)[0]) - good)
-
-
-def _needed(skeleton: Skeleton, value: str) -> set[str]:
-    seen: set[str] = set()
-    stack = [value]
-    while stack:
-        name = stack.pop()
-        if name not in seen:
-            seen.add(name)
-            stack += skeleton.node(name).operands
-    return {n for n in seen if skeleton.node(n).role is Role.OPERATOR}
+    first = skeleton.in_order(differing)[:1]
+    return skeleton.in_order(ancestors(skeleton, first) - ancestors(skeleton, agreeing))

@@ -178,6 +178,8 @@ class Candidate:
 
     def producers(self, name: str) -> set[str]:
         """The kept operators that a kept operator reads, through sizes as well."""
+        # A quarter of a search's own time, so by hand: for 5,000 operators 12 to 14 ms,
+        # where walks.reached takes 15 to 22 (benchmarks/walks.py).
         found: set[str] = set()
         seen: set[str] = set()
         stack = [value for value in self.operands(name) if value != name]

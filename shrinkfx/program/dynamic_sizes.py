@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shrinkfx.program.edits import Sizing
 from shrinkfx.program.skeleton import FreeSize, Role, Skeleton
+from shrinkfx.program.walks import reached
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,9 @@ def _sizes_of(skeleton: Skeleton, values: Iterable[str]) -> tuple[str, ...]:
 
 def _carriers(skeleton: Skeleton, operands: Iterable[str]) -> list[str]:
     """Find the values that the numbers among operands are read off."""
-    found, seen = list[str](), set[str]()
-    stack = list(operands)
-    while stack:
-        node = skeleton.node(stack.pop())
-        if node.role is Role.SIZE and node.name not in seen:
-            seen.add(node.name)
-            stack += node.operands
-            found += node.operands
-    return found
+
+    def above(name: str) -> tuple[str, ...]:
+        node = skeleton.node(name)
+        return node.operands if node.role is Role.SIZE else ()
+
+    return [value for name in reached(operands, above) for value in above(name)]

@@ -115,7 +115,7 @@ class Skeleton:
         sizes: Mapping[str, FreeSize] = MappingProxyType({}),
     ) -> None:
         self.graph: nx.DiGraph[str] = nx.DiGraph()
-        # networkx takes twenty times as long to fetch an attribute.
+        # As attributes of the graph's nodes, 5,000 take 1.5 to 2 ms instead of 0.4.
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
         for node in nodes:

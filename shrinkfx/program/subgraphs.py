@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.program.walks import reached
 
 Resolve = Callable[[str], str]
 """Gives the value that the users of one really get: bypasses followed."""
@@ -65,10 +66,5 @@ def graph_of(name: str) -> str:
 def _used(program: Skeleton, keep: Set[str], resolve: Resolve) -> set[str]:
     """Collect subgraphs of kept operators, and the nodes that their results need."""
     carriers = program.subgraphs.keys() & keep
-    stack = [graph for name in carriers for graph in program.subgraphs[name]]
-    found = set(stack)
-    while stack:
-        new = {resolve(v) for v in program.node(stack.pop()).operands} - found
-        found |= new
-        stack += new
-    return found
+    graphs = [graph for name in carriers for graph in program.subgraphs[name]]
+    return set(reached(graphs, lambda v: map(resolve, program.node(v).operands)))

@@ -85,7 +85,13 @@ class View:
         return is_repeated and can_read(self._candidate, operator, operand)
 
     def slices(self) -> list[frozenset[str]]:
-        """For each sink, the kept operators that have no use without it, in order."""
+        """For each sink, the kept operators that have no use without it, in order.
+
+        Those that it dominates, seen from the outputs. Operators stand in topological
+        order, so one pass finds them: 15 ms for 5,000, where networkx takes 60 to 80
+        with ``immediate_dominators``, half of that to make the graph
+        (``benchmarks/walks.py``).
+        """
         serves: dict[str, str | None] = {sink: sink for sink in self.sinks}
         for name in reversed(self.operators):
             for producer in self._candidate.producers(name):

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from shrinkfx.errors import BudgetExhausted
 
 _PACE_OF = 20
-"""Checks whose time tells what the next will take."""
+"""Checks whose mean time, in seconds, is what the next one is believed to take."""
 
 _PARTS = 4
-"""What need not be may take one part in so many of the time that is left."""
+"""Of the seconds left, optional work may take one part in so many."""
 
 _CHECKS_KEPT = 2
 """A check of the original's repro and what is around that, or three of smaller ones."""

@@ -1,12 +1,23 @@
 """How likely each edit is to hide the failure, and so which ones are asked about next.
 
-Probabilistic delta debugging. At first every operator is needed with the same small
-probability p, a suspect with a higher one. A bundle takes the edits of least p until
-it would be accepted with 1/e: that removes the most for a question. If it is refused,
-the p of all in it rise; by a constant factor, for a bundle of that size, so that among
-equals this is counter-based delta debugging. What was refused comes last, in ever
-smaller bundles, alone in the end. Where a part of a refused bundle can go, the rest is
-to blame for the refusal.
+Probabilistic delta debugging (Wang, Shen, Chen, Xiong and Zhang, "Probabilistic Delta
+Debugging", ESEC/FSE 2021), for edits of every kind. ``p`` of an operator, an input or a
+size is the probability that the failure needs it, for each kind of edit apart:
+
+    prior       p = min(1/4, 4/n) where a round begins with n operators; of a suspect at
+                least 0.3 x weight; and as one is needed, at least 1/m of m still there
+    bundle      least p first, one at least, while the product of (1 - p) is 1/e or more
+    rejected    p = p / (1 - min(1/e, product)) of all in it
+    accepted    p = 0.7 p of all that was never rejected; and where a part of a rejected
+                bundle is gone, the rest is to blame: where d, the sum of -ln(1 - p), is
+                below 1, p = 1 - (1 - p)^(1/d) makes that 1
+
+The paper takes the bundle of the greatest expected gain, size x product. Where all p
+are equal, that has the same size, -1/ln(1 - p); then each rejection multiplies p by
+1/(1 - 1/e) = 1.58, and p only counts rejections. That is counter-based delta debugging
+(Zhang, Xu, Tian, Cheng and Sun, "Toward a Better Understanding of Probabilistic Delta
+Debugging", ICSE 2025, arXiv:2408.04735). What was rejected comes last, in ever smaller
+bundles, alone in the end.
 """
 
 from __future__ import annotations
@@ -17,27 +28,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from shrinkfx.program.edits import Drop, Edit, names_of
 
 _GUESS = 4
-"""Operators that a failure is believed to need, of however many."""
+"""Prior: operators that a failure needs, of however many."""
 
 _MOST = 0.25
-"""The highest p to start with, where nothing points at an operator."""
+"""Prior: the highest p, where nothing points at an operator."""
 
 _BLAME = 0.3
-"""The p of the surest suspect: most of a failing kernel is innocent."""
+"""Prior: p of the surest suspect, since most of a failing kernel is innocent."""
 
 _LUCK = 0.7
-"""What an accepted bundle makes of the p of all that was never refused."""
+"""Factor on p of what was never rejected, after a bundle is accepted."""
 
 _DOUBT = 1.0
-"""A bundle's: -ln of the probability that it is accepted."""
+"""Of a bundle: -ln of the probability that it is accepted, the product of (1 - p)."""
 
 _SURE = 0.99
+"""The highest p, so that -ln(1 - p) is finite."""
 
 _Key = tuple[type[Edit], str]
 
 
 class Odds:
-    """What is believed of operators and inputs, for each kind of edit apart.
+    """p of operators, inputs and sizes, for each kind of edit apart.
 
     What cannot be dropped may still be bypassed.
     """
@@ -50,9 +62,9 @@ class Odds:
 
     def begin(self, operators: int) -> None:
         """Start a round in a program of so many operators: forget the last one's luck,
-        and what its refused bundles had in common."""
+        and what its rejected bundles had in common."""
         self._fresh = min(_MOST, _GUESS / max(1, operators))
-        self._refused: list[list[_Key]] = []
+        self._rejected: list[list[_Key]] = []
 
     def bundle(self, edits: Sequence[Edit]) -> list[Edit]:
         """Choose what to ask about next; nothing if there is nothing."""
@@ -69,28 +81,28 @@ class Odds:
         return chosen
 
     def accepted(self, bundle: Sequence[Edit]) -> None:
-        """Believe less of what was never refused, more of what was with the bundle."""
+        """Lower p of what was never rejected; raise it of what was with the bundle."""
         self._fresh *= _LUCK
         gone = set(_keys(bundle))
-        rest = [[k for k in keys if k not in gone] for keys in self._refused]
-        for keys, before in zip(rest, self._refused, strict=True):
+        rest = [[k for k in keys if k not in gone] for keys in self._rejected]
+        for keys, before in zip(rest, self._rejected, strict=True):
             if len(keys) < len(before):
                 self._blame(keys)
-        self._refused = [keys for keys in rest if len(keys) > 1]
+        self._rejected = [keys for keys in rest if len(keys) > 1]
 
-    def refused(self, bundle: Sequence[Edit]) -> None:
-        """Believe more of each operator that the bundle is about."""
+    def rejected(self, bundle: Sequence[Edit]) -> None:
+        """Raise p of each operator that the bundle is about."""
         keys = _keys(bundle)
         believed = {key: max(self._p(key), self._least) for key in keys}
         hope = math.exp(-max(_DOUBT, self._doubt(believed.values())))
         self._raised.update({key: p / (1 - hope) for key, p in believed.items()})
-        self._refused.append(keys)
+        self._rejected.append(keys)
 
     def outlook(self, names: Iterable[str]) -> float:
-        """Estimate how many questions it takes to settle which operators are needed.
+        """Estimate how many questions it takes to find which operators are needed.
 
-        What is not known of each, in bits, of which a question answers less than
-        half; and those that are needed are each asked about a few times more, by
+        2.5 bits + 3.5 sum(p), with the entropy of each p in bits: a question answers
+        less than half of one, and what is needed is asked about a few times more, by
         other strategies and alone. The factors are of 64 searches through synthetic
         programs, of 20 to 200 questions: from a tenth of them on to nine tenths, the
         median is right within a fifth, and two in three within a factor of two.
@@ -100,7 +112,7 @@ class Odds:
         return 2.5 * bits + 3.5 * sum(believed)
 
     def _blame(self, keys: list[_Key]) -> None:
-        """Raise the doubt about these to that of a bundle."""
+        """Raise p of these until their doubt is that of a bundle."""
         doubt = self._doubt(map(self._p, keys))
         if keys and doubt < _DOUBT:
             for key in keys:

@@ -24,7 +24,7 @@ from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.odds import Odds
-from shrinkfx.search.rejections import Refusals
+from shrinkfx.search.rejections import Rejections
 from shrinkfx.search.strategy import Strategy, proposals
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Reducer:
         self.best = best
         self.history = [best]
         self._answers_at_step = self.asker.known_candidates
-        self._refusals = Refusals()
+        self._rejections = Rejections()
         self._odds = Odds(self._suspects, best.cost[0])
         self._steps = self._steps_down()
 
@@ -118,21 +118,21 @@ class Reducer:
                     yield self.best
 
     def _combine(self, strategy: Strategy, policy: Outputs) -> Iterator[Candidate]:
-        """Make the edits that can be made, in bundles, until each was refused alone.
+        """Make the edits that can be made, in bundles, until each was rejected alone.
 
         Not to a fixed point: another strategy may free what this one could not, and
         every step makes the questions after it new.
         """
         edits = list(dict.fromkeys(proposals(strategy, self.best, self._suspects)))
         self._odds.begin(self.best.cost[0])
-        stuck: set[Edit] = set()  # refused alone; for another round
+        stuck: set[Edit] = set()  # rejected alone; for another round
         while bundle := self._odds.bundle([e for e in edits if e not in stuck]):
             if self._accepts(strategy, policy, bundle):
                 yield self.best
                 self._odds.accepted(bundle)
                 edits = [e for edit in edits if (e := left_of(edit, self.best))]
             else:
-                self._odds.refused(bundle)
+                self._odds.rejected(bundle)
                 if len(bundle) == 1:
                     stuck.update(bundle)
 
@@ -146,13 +146,13 @@ class Reducer:
             return False
         if candidate.cost >= self.best.cost:
             return False
-        if self._refusals.rule_out(edits, candidate):
+        if self._rejections.rule_out(edits, candidate):
             return False
         verdict = self.ask(strategy.name, candidate)
         if verdict.reproduced:
             self._step(strategy.name, candidate)
         else:
-            self._refusals.note(edits, candidate, verdict.outcome)
+            self._rejections.note(edits, candidate, verdict.outcome)
         return verdict.reproduced
 
     def ask(

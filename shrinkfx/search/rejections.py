@@ -1,4 +1,4 @@
-"""What was refused so far, and which questions it answers beforehand."""
+"""What was rejected so far, and which questions it answers beforehand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shrinkfx.program.edits import Drop, Edit
 
 
 @dataclass
-class Refusals:
+class Rejections:
     """Sets of operators that could not be dropped.
 
-    Where a program passes without some operators, it is believed to pass without
-    more, until one of them can go after all: a chance pass of half the program must
-    not decide the rest of the search. Only PASSED counts: a cut that is INVALID or
-    fails DIFFERENTly may be mended by a bigger one.
+    Delta debugging's monotony: where a program passes without some operators, it is
+    believed to pass without more. Until one of them can go after all, since a chance
+    pass of half the program must not decide the rest of the search. Only PASSED counts:
+    a cut that is INVALID or fails DIFFERENTly may be mended by a bigger one.
     """
 
     _passed: list[tuple[Outputs, frozenset[str]]] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Refusals:
     def note(
         self, edits: Sequence[Edit], candidate: Candidate, outcome: Outcome
     ) -> None:
-        """Remember that ``edits``, which led to ``candidate``, were refused."""
+        """Remember that ``edits``, which led to ``candidate``, were rejected."""
         nodes = dropped(edits)
         if nodes and outcome is Outcome.PASSED:
             self._passed.append((candidate.outputs, nodes))

@@ -48,14 +48,14 @@ def test_refused_edits_come_last_in_smaller_bundles() -> None:
     for _ in range(6):
         bundle = odds.bundle(left)
         sizes.append(names(bundle))
-        odds.refused(bundle)
+        odds.rejected(bundle)
     assert sizes == ["abcde", "fgha", "bcd", "efg", "ha", "b"]
 
 
 def test_what_is_left_of_a_refused_bundle_is_to_blame() -> None:
     odds = begun(24)
-    odds.refused(drops("abcde"))
-    odds.refused(drops("fghij"))
+    odds.rejected(drops("abcde"))
+    odds.rejected(drops("fghij"))
     assert names(odds.bundle(drops("ef")))[0] == "e"
     odds.accepted(drops("abcd"))
     assert names(odds.bundle(drops("ef")))[0] == "f"
@@ -82,7 +82,7 @@ def test_suspects_come_last_and_the_surest_at_the_very_end() -> None:
 
 def test_beliefs_are_about_one_kind_of_edit() -> None:
     odds = begun(8)
-    odds.refused(drops("a"))
+    odds.rejected(drops("a"))
     bypasses: list[Edit] = [Bypass("a", "x"), Bypass("b", "x")]
     assert odds.bundle(bypasses)[0] == bypasses[0]
     assert names(odds.bundle(drops("ab")))[0] == "b"

@@ -1,0 +1,70 @@
+"""What rejected edits say about bigger ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.apply import apply
+from shrinkfx.program.candidate import Outputs
+from shrinkfx.program.edits import Bypass, Drop, Edit
+from shrinkfx.search.rejections import Rejections, dropped
+from shrinkfx.testing import chain, skeleton, whole
+
+START = whole(chain("x", "a", "b", "c", "d", "e"))
+
+
+def drop(nodes: str) -> Drop:
+    return Drop(frozenset(nodes))
+
+
+def rejected(*edits: Edit, outcome: Outcome = Outcome.PASSED) -> Rejections:
+    rejections = Rejections()
+    rejections.note(edits, apply(START, edits), outcome)
+    return rejections
+
+
+def rules_out(rejections: Rejections, *edits: Edit) -> bool:
+    return rejections.rule_out(edits, apply(START, edits))
+
+
+def test_more_than_what_was_rejected_is_ruled_out() -> None:
+    rejections = rejected(drop("b"), drop("c"))
+    assert rules_out(rejections, drop("bcd"))
+    assert rules_out(rejections, drop("cd"), drop("b"))
+    assert rules_out(rejections, drop("bc"))
+    assert not rules_out(rejections, drop("cde"))
+
+
+def test_one_operator_alone_is_never_ruled_out() -> None:
+    rejections = rejected(drop("b"))
+    assert rules_out(rejections, drop("bc"))
+    assert not rules_out(rejections, drop("b"))
+
+
+def test_a_refusal_says_nothing_when_a_part_of_it_is_gone() -> None:
+    assert not rules_out(rejected(drop("bc")), drop("bd"))
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.DIFFERENT, Outcome.INVALID, Outcome.UNRESOLVED]
+)
+def test_only_what_passed_rules_anything_out(outcome: Outcome) -> None:
+    assert not rules_out(rejected(drop("b"), outcome=outcome), drop("bc"))
+
+
+def test_other_outputs_are_another_question() -> None:
+    nodes = {"x": "", "a": "x", "b": "a", "c": "b", "d": "c"}
+    start = whole(skeleton(nodes, "a b c d"))
+    fewer, more = apply(start, [drop("d")]), apply(start, [drop("cd")])
+    rejections = Rejections()
+    rejections.note([drop("d")], fewer.returning(Outputs.SINKS), Outcome.PASSED)
+    assert rejections.rule_out([drop("cd")], more.returning(Outputs.SINKS))
+    assert more.outputs is Outputs.ORIGINAL
+    assert not rejections.rule_out([drop("cd")], more)
+
+
+def test_bypasses_neither_rule_out_nor_are_ruled_out() -> None:
+    assert dropped([drop("b"), Bypass("c", "b")]) == frozenset()
+    assert not rules_out(rejected(Bypass("b", "a")), drop("bc"))
+    assert not rules_out(rejected(drop("b")), Bypass("b", "a"), Bypass("c", "b"))
