@@ -37,21 +37,21 @@ def place_of_weights(build: Build, program: Skeleton) -> dict[str, Weights]:
     return {"weights": Weights.BESIDE} if many and build is Build.FAST else {}
 
 
-def choose_build(job: Job, subject: Subject, **options: object) -> Attempt:
+def choose_build(job: Job, subject: Subject, evidence: str | None = None) -> Attempt:
     """Choose the fast build, or else the stock one, if either fails.
 
     Args:
-        options: for the worker, in these checks alone.
+        evidence: a file for what the failure may come from, or None.
     """
     form = subject.compiler.options.graph
-    first = oracle_for(subject, **options).check(subject.whole)
+    first = oracle_for(subject.with_options(evidence=evidence)).check(subject.whole)
     if first.reproduced:
         chosen = _asking_only_what_fails(job, subject, first)
         return Attempt(form, chosen, (first,))
     if form is GraphForm.INLINED_COND or subject.build is Build.STOCK:
         return Attempt(form, None, (first,))  # without cond it is worth one question
     stock = subject.built_stock()
-    second = oracle_for(stock, **options).check(stock.whole)
+    second = oracle_for(stock.with_options(evidence=evidence)).check(stock.whole)
     if not second.reproduced:
         return Attempt(form, None, (first, second))
     job.note("in the fast build it does not fail: going on with --build stock")

@@ -9,12 +9,11 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.subject import Subject
 
 
-def oracle_for(subject: Subject, **options: object) -> Oracle:
-    """Make what answers questions, with further options for the worker."""
-    compiler = subject.compiler.with_options(**options)
+def oracle_for(subject: Subject) -> Oracle:
+    """Make what answers whether a candidate fails as the subject does."""
     if subject.command:
-        return CommandOracle(compiler, subject.command)
-    return make_oracle(compiler, subject.target, subject.rate)
+        return CommandOracle(subject.compiler, subject.command)
+    return make_oracle(subject.compiler, subject.target, subject.rate)
 
 
 def rate_of(subject: Subject, candidate: Candidate) -> float:

@@ -111,7 +111,7 @@ def staged(job: Job, subject: Subject, strategies: Sequence[Strategy]) -> Staged
         )
 
     def built_as(asked: Subject) -> StagedSearch:
-        source = oracle_for(asked, form=CandidateForm.SOURCE)
+        source = oracle_for(asked.with_options(form=CandidateForm.SOURCE))
         return in_each_form(
             reducer(asked, CandidateForm.PROGRAM, oracle_for(asked)),
             reducer(asked, CandidateForm.SOURCE, source),
@@ -189,11 +189,12 @@ def settled(
 def _fewest_calls(job: Job, subject: Subject, best: Candidate, form: str) -> int:
     """Find how often a result must be called; the original needed them all."""
     for calls in range(1, subject.calls):
-        fewer = oracle_for(subject, calls=calls, form=CandidateForm(form))
+        fewer = subject.with_options(calls=calls, form=CandidateForm(form))
         build = f"{subject.build}, called {calls} times"
         verdict = job.journal.recall(best, form, build)
         if verdict is None:
-            verdict = job.journal.ask("calls", form, best, build, fewer.check)
+            check = oracle_for(fewer).check
+            verdict = job.journal.ask("calls", form, best, build, check)
         if verdict.reproduced:
             return calls
     return subject.calls
