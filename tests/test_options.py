@@ -61,6 +61,12 @@ def test_each_keyword_of_minify_is_an_option_and_the_other_way_round() -> None:
     assert [name for name in keywords if f"\n    {name}: " not in told] == []
 
 
+def test_keywords_have_the_names_of_the_flags_but_for_three() -> None:
+    """As the reference says."""
+    others = {o.name for o in OF_RUNS if o.flag[2:].replace("-", "_") != o.name}
+    assert others == {"timeout_s", "inductor", "environment"}
+
+
 def test_resume_takes_what_may_be_said_anew() -> None:
     keywords = inspect.signature(api.resume).parameters.keys()
     anew = {option.name for option in OF_RUNS if option.beside_resume}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from shrinkfx.cli.parser import make_parser, options
 from shrinkfx.errors import UsageError
@@ -43,20 +43,25 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
 
 
 def options_of(arguments: argparse.Namespace, command: str) -> Options:
-    return Options(
-        Path(arguments.model),
-        **values_of(Options, arguments),
+    return read(
+        Options,
+        arguments,
+        model=Path(arguments.model),
         command=command,
         sweeping=_sweeping(arguments),
     )
 
 
-def values_of(record: type, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Make values of a record's options of what was typed."""
-    return {
-        option.name: option.value_of(getattr(arguments, option.name))
-        for option in options_in(record)
-    }
+Record = TypeVar("Record")
+
+
+def read(
+    record: type[Record], arguments: argparse.Namespace, **beside: object
+) -> Record:
+    """Make a record of what was typed for its options, and of other fields' values."""
+    options = options_in(record)
+    typed = {o.name: o.value_of(getattr(arguments, o.name)) for o in options}
+    return record(**typed, **beside)
 
 
 def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
@@ -66,7 +71,7 @@ def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
         UsageError: something is, and none is asked for.
     """
     if arguments.dynamic_sweep:
-        return Sweeping(**values_of(Sweeping, arguments))
+        return read(Sweeping, arguments)
     for option in options_in(Sweeping):
         if getattr(arguments, option.name) != option.default:
             raise UsageError(f"{option.flag} is for a sweep: add --dynamic-sweep")

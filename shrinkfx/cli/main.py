@@ -17,9 +17,9 @@ from typing import Any
 from shrinkfx import api
 from shrinkfx.cli.from_arguments import (
     options_of,
+    read,
     refuse_beside_resume,
     refuse_empty,
-    values_of,
 )
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
@@ -170,7 +170,7 @@ def _resume(
     came = api.resume(
         arguments.resume,
         model=arguments.model,
-        **values_of(BudgetOptions, arguments),
+        **vars(read(BudgetOptions, arguments)),
         swept=sum_up,
         listener=listener,
     )

@@ -6,7 +6,8 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from functools import partial
+from typing import NoReturn
 
 from shrinkfx.cli.own_options import (
     ListOptions,
@@ -110,23 +111,27 @@ def _add_group(
         for option in options_in(record):
             if option.apart not in apart:
                 apart[option.apart] = group.add_mutually_exclusive_group()
-            about = _about(option)
-            apart[option.apart].add_argument(*option.flags, dest=option.name, **about)
+            _add(apart[option.apart], option)
 
 
-def _about(option: Option) -> dict[str, Any]:
-    """State an option as argparse takes it."""
-    about = {"help": without_markup(option.help), "default": option.default}
+def _add(group: argparse._ArgumentGroup, option: Option) -> None:
+    add = partial(
+        group.add_argument,
+        *option.flags,
+        dest=option.name,
+        default=option.default,
+        help=without_markup(option.help),
+    )
     if option.takes is bool:
-        return {**about, "action": "store_true"}
-    if option.const is not None:
-        return {**about, "action": "store_const", "const": option.const}
-    if option.choices:
-        return {**about, "choices": option.choices}
-    about["metavar"] = option.metavar
-    if option.repeated:
-        return {**about, "action": "append", "default": []}
-    return {**about, "type": option.takes}
+        add(action="store_true")
+    elif option.const is not None:
+        add(action="store_const", const=option.const)
+    elif option.choices:
+        add(choices=option.choices)
+    elif option.repeated:
+        add(action="append", default=[], metavar=option.metavar)
+    else:
+        add(type=option.takes, metavar=option.metavar)
 
 
 def _tables() -> str:
