@@ -14,7 +14,7 @@ from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Ending
 from shrinkfx.protocol.tasks import CheckCandidate
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
@@ -96,11 +96,12 @@ def _with_values(
         ending = again.run(said, taps=tuple(taps))
         if ending is None:
             break
-        differing = ending.answer.get("differing", ())
+        answer = ending.answer
+        differing = answer.differing if isinstance(answer, Checked) else ()
         if differing and target.admits(observe(ending).signature):
             seen = dict.fromkeys([*taps, *skeleton.outputs])
             agreeing = tuple(v for v in seen if v not in differing)
-            return replace(known, differing=tuple(differing), agreeing=agreeing)
+            return replace(known, differing=differing, agreeing=agreeing)
     return known
 
 

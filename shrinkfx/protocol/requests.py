@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from shrinkfx.protocol.choices import (
     ARCHS,
@@ -19,7 +18,7 @@ from shrinkfx.protocol.choices import (
     Weights,
 )
 from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.tasks import TASKS, Task
+from shrinkfx.protocol.tasks import Task
 
 TIMES = 30
 """How many times its limit work may take by the clock, where the machine is busy."""
@@ -131,17 +130,10 @@ class Request(Message):
         """Seconds by the clock after which there will be no answer."""
         return TIMES * self.timeout_s if self.clock_s is None else self.clock_s
 
-    def to_json(self) -> dict[str, Any]:
-        """State it with its task by name."""
-        task = {type(self.task).__name__: vars(self.task)}
-        return {**vars(self), "options": vars(self.options), "task": task}
 
-    def to_line(self) -> str:
-        return json.dumps(self.to_json()) + "\n"
+@dataclass(frozen=True)
+class Job(Message):
+    """What a fresh interpreter is told that answers one request."""
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        ((name, told),) = data["task"].items()
-        rest = {key: value for key, value in data.items() if key != "task"}
-        options = CheckOptions.from_json(rest.pop("options"))
-        return cls(TASKS[name].from_json(told), options, **rest)
+    setup: Setup
+    request: Request

@@ -9,10 +9,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.header import About
@@ -88,7 +89,7 @@ def remove_if_empty(folder: Path) -> None:
 
 def write_smallest_repro(
     folder: Path,
-    printed: Mapping[str, Any],
+    printed: Printed,
     about: About,
     choices: Sequence[Carried],
     runner: Runner,
@@ -127,16 +128,16 @@ def write_smallest_repro(
 def _attempts(
     path: Path,
     folder: Path,
-    printed: Mapping[str, Any],
+    printed: Printed,
     about: About,
     choices: Sequence[Carried],
 ) -> Iterator[Written]:
     seen, settings = set(), about.environment
     for parts, data in itertools.product(choices, Data):
-        if printed["unprintable"]:
+        if printed.unprintable or printed.source is None:
             break
         script = write_repro(
-            printed["source"],
+            printed.source,
             about,
             parts.definitions,
             data,
@@ -154,7 +155,7 @@ def _attempts(
         program = folder / "minimal.pt2"
         small = program.stat().st_size <= _EMBED_BYTES
         carried = program.read_bytes() if small else program.name
-        values = [folder / DATA] if printed["two_sets"] else []
+        values = [folder / DATA] if printed.two_sets else []
         names = ("passing", "failing") if about.passes else ("failing",)
         runs = {name: _FROM_FILE.format(name) for name in names}
         if not values:
@@ -178,7 +179,7 @@ class _Form:
 
     path: Path
     folder: Path
-    printed: Mapping[str, Any]
+    printed: Printed
     written: Written
 
     def with_fewest_settings(

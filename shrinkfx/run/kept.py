@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.run.reduction import Found
 from shrinkfx.run.result import Result, Verified
@@ -26,7 +25,7 @@ class Kept:
 
     subject: Subject
     result: Result
-    printed: Mapping[str, Any]
+    printed: Printed
     verified: Verified
 
 

@@ -60,8 +60,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     before = Sizes(
         operators=skeleton.original_operators,
         nodes=skeleton.original_nodes,
-        inputs=described.inputs,
-        dynamic_dims=described.dynamic_dims,
+        inputs=described.said.inputs,
+        dynamic_dims=described.said.dynamic_dims,
     )
     if build is Build.FAST:
         compiler = compiler.with_options(build=build)

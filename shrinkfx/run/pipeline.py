@@ -74,8 +74,9 @@ def _written(
         job.note(f"{found.stopped}: writing and verifying the smallest program so far")
     kept = Verification(job, server, subject, found, reserve_s).run()
     result = replace(kept.result, stopped=found.stopped)
-    asked = kept.subject, found, result, kept.verified
-    return conclude(job, *asked, Sizes.from_json(kept.printed), server.ready.versions)
+    asked, said = (kept.subject, found, result, kept.verified), kept.printed
+    after = Sizes(said.operators, said.nodes, said.inputs, said.dynamic_dims)
+    return conclude(job, *asked, after, server.ready.versions)
 
 
 def _sum_up_unverified(

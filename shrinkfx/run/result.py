@@ -14,6 +14,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import draft_of, publish
@@ -80,7 +81,7 @@ class Result:
     stopped: str = ""
 
 
-def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
+def write(job: Job, compiler: Compiler, result: Result) -> Printed:
     """Have the result saved and printed, in the output folder.
 
     Raises:
@@ -93,13 +94,14 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
     program, data = (job.out / name for name in ("minimal.pt2", DATA))
     drafts = (str(draft_of(path).resolve()) for path in (program, data))
     ending = compiler.ask(WriteCandidate(result.candidate.to_json(), *drafts))
-    if "operators" not in ending.answer:
+    printed = ending.answer
+    if not isinstance(printed, Printed):
         raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
         publish(path)
     if result.printable:
-        return ending.answer
-    return {**ending.answer, "unprintable": "its source does not fail"}
+        return printed
+    return replace(printed, unprintable="its source does not fail")
 
 
 def verify(
@@ -107,7 +109,7 @@ def verify(
     server: Server,
     subject: Subject,
     result: Result,
-    printed: Mapping[str, Any],
+    printed: Printed,
 ) -> Verified:
     """Write the simplest repro that fails, and run it in empty folders.
 
@@ -136,7 +138,7 @@ def verify_as_is(
     server: Server,
     subject: Subject,
     result: Result,
-    printed: Mapping[str, Any],
+    printed: Printed,
 ) -> Verified:
     """Write the simplest repro that fails, with the guard pages that are known of.
 
@@ -182,7 +184,7 @@ def about(
     server: Server,
     subject: Subject,
     result: Result,
-    printed: Mapping[str, Any],
+    printed: Printed,
 ) -> About:
     """Gather what a repro says of itself."""
     seen = result.seen or subject.target
@@ -192,7 +194,7 @@ def about(
         **server.ready.environment,
         **options.environment,
     }
-    eager_random = printed["random"] and checks.fallback_random
+    eager_random = printed.random and checks.fallback_random
     random = {"fallback_random": True} if eager_random else {}
     return About(
         # A script's comparison has words of its own.
@@ -201,18 +203,18 @@ def about(
         ),
         command=options.command or f"shrinkfx.minify({options.model.name!r})",
         versions=server.ready.versions,
-        operators=(subject.before.operators, printed["operators"]),
+        operators=(subject.before.operators, printed.operators),
         environment=environment,
         inductor={**options.inductor, **checks.inductor, **random},
         reference=checks.reference,
-        random=printed["random"],
+        random=printed.random,
         rate=result.rate,
         runs=runs_to_be_sure(result.rate),
-        limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
+        limits=tuple((rtol, atol) for rtol, atol in printed.limits),
         strict=options.strict,
-        keeps_state=printed["mutates"],
+        keeps_state=printed.mutates,
         calls=subject.calls,
-        passes=printed["passes"],
+        passes=printed.passes,
         # What an operator does is of no concern where that is gone.
         warnings=(
             *(text for text in _of_operators(job) if _is_left(text, printed)),
@@ -233,8 +235,8 @@ def _of_operators(job: Job) -> list[str]:
     return [*(f"lying operator: {lie}" for lie in job.lies), *job.examined]
 
 
-def _is_left(text: str, printed: Mapping[str, Any]) -> bool:
-    return any(f"({target})" in text for target in printed["targets"])
+def _is_left(text: str, printed: Printed) -> bool:
+    return any(f"({target})" in text for target in printed.targets)
 
 
 def _memory(guarding: Guarding, memory: Memory) -> dict[str, Any]:

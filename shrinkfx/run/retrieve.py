@@ -133,7 +133,7 @@ def _write(
         subject = Subject(whole, before, compiler, seen.signature, rate)
         verified = verify(job, server, subject, result, printed)
     program = job.out / "minimal.pt2"
-    return Retrieved(describe(seen), printed["operators"], program, verified)
+    return Retrieved(describe(seen), printed.operators, program, verified)
 
 
 def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from shrinkfx import scratch
 from shrinkfx.check.localise import interrogate
 from shrinkfx.failure.blame import Evidence, suspects, ties
 from shrinkfx.failure.verdict import Verdict
+from shrinkfx.protocol.files import Traces
 from shrinkfx.run.build import choose_build
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
@@ -33,15 +33,14 @@ def with_suspects(
         found = choose_build(job, subject, seen, evidence=str(left))
         if found is None:
             return None
-        known = Evidence.from_json(
-            json.loads(left.read_text()) if left.exists() else {}
-        )
+        told = Traces.from_line(left.read_text()) if left.exists() else Traces()
+        known = Evidence.of(told)
     failed = next(v.observation for v in reversed(seen) if v.reproduced)
     known = replace(
         known,
         text=known.text or failed.log,
-        liars=described.liars,
-        stopped=described.stopped,
+        liars=described.said.liars,
+        stopped=described.said.stopped,
     )
     if subject.command is None:
         seconds = failed.seconds / failed.runs

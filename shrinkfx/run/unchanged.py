@@ -177,7 +177,7 @@ def _run_unchanged(original: Original) -> Baseline:
             budget=job.budget,
         )
     if command is None:
-        max_calls = MAX_CALLS if original.described.keeps_state else 1
+        max_calls = MAX_CALLS if original.described.said.keeps_state else 1
         asked = options.until, options.match, options.baseline_runs, job.note
         return baseline(compiler, *asked, max_calls, original.build, job.budget)
     job.note(f"baseline: running --check on the program as it is, {RUNS} times")

@@ -11,15 +11,13 @@ from doubles import Arguments, FakeServer, Minutes, TimedServer
 from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done")
-WRONG = Ending(
-    "exit", stage="done", answer={"difference": {"what": "nan", "text": "wrong"}}
-)
+WRONG = Ending("exit", stage="done", answer=Checked(Difference("nan", "wrong")))
 FAULT = Ending(
     "signal",
     signal.SIGSEGV,

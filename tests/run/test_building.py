@@ -14,7 +14,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
 from shrinkfx.program.skeleton import Node, Role, Skeleton
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Built, Ending, Raised
 from shrinkfx.protocol.choices import MANY_BYTES, Build, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
@@ -24,16 +24,16 @@ from shrinkfx.run.subject import Subject
 from shrinkfx.testing import FLOATS, chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh"))
-ERROR = {"error": {"type": "InductorError", "message": "no such thing"}}
+ERROR = Raised("InductorError", "no such thing")
 TARGET = Signature(
     Kind.COMPILE_ERROR, Stage.COMPILE, "InductorError | no such thing", "no such thing"
 )
 HANG = Signature(Kind.HANG, Stage.COMPILE)
-PASSES = Ending("exit", stage="done", built={"build": "fast", "step": "link"})
+PASSES = Ending("exit", stage="done", built=Built(Build.FAST, Step.LINK))
 
 
 def raised_in(step: Step) -> Ending:
-    built = {"build": "fast", "step": step}
+    built = Built(Build.FAST, step)
     return Ending("exit", stage="compile", answer=ERROR, built=built)
 
 

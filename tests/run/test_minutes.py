@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import Arguments, asked_of, written
+from doubles import DESCRIPTION, Arguments, asked_of, written
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, Noted
 from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Ending, Raised, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
@@ -35,7 +35,7 @@ from shrinkfx.run.pipeline import run
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
-TORN = {"error": {"type": "RuntimeError", "message": "torn"}}
+TORN = Raised("RuntimeError", "torn")
 FAILS = Ending("exit", stage="run", answer=TORN)
 LOG = 'File "repro.py", line 1\n    actual = compiled()\nRuntimeError: torn\n'
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
@@ -73,9 +73,7 @@ class Model:
         self._last = WHOLE
         path = folder / "skeleton.json"
         path.write_text(json.dumps(WHOLE.skeleton.to_json()))
-        said: dict[str, Any] = {"skeleton": str(path), "stopped": "", "eager_error": ""}
-        said |= {"inputs": 1, "dynamic_dims": 0, "keeps_state": False}
-        self._described = {**said, "lies": [], "liars": []}
+        self._described = replace(DESCRIPTION, skeleton=str(path))
 
     def ask(self, request: Request) -> Ending:
         """Answer as ``LastingServer`` does, which keeps to the minutes."""

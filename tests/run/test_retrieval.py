@@ -19,7 +19,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.retrieve import retrieve, see_again
@@ -29,9 +29,7 @@ from shrinkfx.testing import chain, whole
 CANDIDATE = whole(chain("x", "relu"))
 PASSES = Ending("exit", stage="done")
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
-DIFFERS = Ending(
-    "exit", stage="done", answer={"difference": {"what": "values", "text": "wrong"}}
-)
+DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
 

@@ -16,6 +16,7 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
+from shrinkfx.protocol.answers import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.folder import JOURNAL, at_work, finish
@@ -62,11 +63,10 @@ def _space(job: Job, server: Server) -> Space:
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S))
     ending = compiler.ask(FindSpace())
     model = str(job.options.model)
-    if "space" not in ending.answer:
-        error = ending.answer.get("error", {"message": ending.log[-1500:]})
-        reason = f"its sizes cannot be read: {first_line(str(error['message']))}"
-        raise LoadError(model, reason)
-    space = Space.from_json(ending.answer["space"])
+    if not isinstance(ending.answer, OpenSizes):
+        why = ending.raised.message if ending.raised else ending.log[-1500:]
+        raise LoadError(model, f"its sizes cannot be read: {first_line(why)}")
+    space = ending.answer.space
     if not space.symbols:
         raise UsageError(f"{model} has no dynamic dims: export it with dynamic_shapes")
     if not all(space.allowed):

@@ -107,7 +107,7 @@ def build_once(
     A program that fails in some runs only is compiled once and run often.
 
     Raises:
-        Stopped: the one step that the request is about has passed.
+        StepPassed: the one step that the request is about has passed.
     """
     kept = Path(options.package) if options.package else None
     if kept and kept.exists():

@@ -11,11 +11,9 @@ metadata instead, which the file brings. Only what was seen is stated.
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import beside
+from shrinkfx.protocol.answers import Examined
+from shrinkfx.protocol.files import Finding, What
 from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.eager.fake_mismatch import is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
@@ -38,24 +38,6 @@ _MOST_BYTES = 1 << 28
 """Arguments beyond that are not copied, so no writes to them are seen."""
 
 
-class What(StrEnum):
-    """What an operator does that it does not declare."""
-
-    WRITES = "writes"
-    SHARES = "shares"
-    FAKE = "fake"
-    FIXES = "fixes"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One such thing, at the first sizes where it shows."""
-
-    operator: str
-    what: What
-    text: str
-
-
 class OutOfTime(Exception):
     """What there is time for has been seen."""
 
@@ -64,7 +46,7 @@ class _EagerEnds(Exception):
     """The program raises an exception."""
 
 
-def examine(program: Program, task: Examine, at: Path) -> dict[str, Any]:
+def examine(program: Program, task: Examine, at: Path) -> Examined:
     """Run the program at its own sizes, then at others, and say how far that came.
 
     Args:
@@ -80,7 +62,7 @@ def examine(program: Program, task: Examine, at: Path) -> dict[str, Any]:
             examination.run(inputs)
     except OutOfTime:
         over = True
-    return {"operators": sorted(examination.operators), "over": over}
+    return Examined(tuple(sorted(examination.operators)), over)
 
 
 def _runs(program: Program) -> Iterator[Inputs]:
@@ -130,7 +112,7 @@ class Examination:
             self._found.add((operator, what))
             found = Finding(operator, what, f"{node.name} ({operator}) {text}")
             with self.findings.open("a") as file:
-                file.write(json.dumps(asdict(found)) + "\n")
+                file.write(found.to_line())
 
     def look(
         self, node: fx.Node, given: str, promised: Sequence[Any], real: Sequence[Any]
