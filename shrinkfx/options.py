@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import ARCHS, Backend, Build
+from shrinkfx.protocol.requests import CheckOptions
 
 GUARD_PAGES = ("auto", "on", "off")
 
@@ -105,10 +106,14 @@ class Options:
         return (self.model, *([self.inputs] if self.inputs else []), *preloads)
 
     @property
-    def closeness(self) -> dict[str, Any]:
-        """What a request says of results that may differ from eager's."""
+    def closeness(self) -> dict[str, float]:
+        """What was said of results that may differ from eager's."""
         said = {"rtol": self.rtol, "atol": self.atol, "strict": self.strict or None}
         return {name: value for name, value in said.items() if value is not None}
+
+    def compared(self, checks: CheckOptions) -> CheckOptions:
+        """Have checks compare results with eager's so."""
+        return replace(checks, rtol=self.rtol, atol=self.atol, strict=self.strict)
 
     @property
     def budget(self) -> tuple[int | None, float | None]:

@@ -109,7 +109,7 @@ def observe(ending: Ending) -> Observation:
         invalid=invalid,
         unresolved=unresolved,
         stopped=answer.why if isinstance(answer, Stopped) else "",
-        step=built.step.value if built and stage is Stage.COMPILE else "",
+        step=built.step if built and stage is Stage.COMPILE else None,
         runs=ending.runs,
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,

@@ -43,7 +43,8 @@ class Message:
             raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
         if missing := sorted(names - data.keys()):
             raise TypeError(f"{cls.__name__} without {', '.join(missing)}")
-        return cls(**{name: _read(hints[name], value) for name, value in data.items()})
+        read = {name: read_value(hints[name], value) for name, value in data.items()}
+        return cls(**read)
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
@@ -58,13 +59,13 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 - a record, of which JSON has no
     return value.to_json()
 
 
-def _read(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
+def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
     """Make of a JSON value what a field's type says."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(h for h in get_args(hint) if h is not NoneType)
-        return None if value is None else _read(hint, value)
+        return None if value is None else read_value(hint, value)
     if get_origin(hint) is tuple:
-        return tuple(_read(get_args(hint)[0], item) for item in value)
+        return tuple(read_value(get_args(hint)[0], item) for item in value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return hint(value)
     read = getattr(hint, "from_json", None)  # of a message, or of another room's record

@@ -25,33 +25,33 @@ def can_build_fast(job: Job, server: Server) -> bool:
     return on_cpu and options.build == Build.FAST and options.check is None
 
 
-def place_of_weights(build: Build, program: Skeleton) -> dict[str, Weights]:
+def place_of_weights(build: Build, program: Skeleton) -> Weights:
     """Say where a compiled program's weights are: many would be written over and over.
 
     Whatever is built fast is confirmed in the stock build, with its weights inside.
     """
     nodes = map(program.node, program.graph)
     many = sum(n.nbytes for n in nodes if n.role in FEEDS - {Role.INPUT}) >= MANY_BYTES
-    return {"weights": Weights.BESIDE} if many and build is Build.FAST else {}
+    return Weights.BESIDE if many and build is Build.FAST else Weights.INSIDE
 
 
 def choose_build(
-    job: Job, subject: Subject, seen: list[Verdict], **options: object
+    job: Job, subject: Subject, seen: list[Verdict], evidence: str | None = None
 ) -> Subject | None:
     """Choose the fast build, or else the stock one; None if neither fails.
 
     Args:
         seen: gets what is answered.
-        options: for the worker, in these checks alone.
+        evidence: a file for what the failure may come from, or None.
     """
-    seen.append(subject.oracle(**options).check(subject.whole))
+    seen.append(subject.oracle(evidence=evidence).check(subject.whole))
     if seen[-1].reproduced:
         return _asking_only_what_fails(job, subject, seen[-1])
     inlined = subject.compiler.options.graph is GraphForm.INLINED_COND
     if inlined or subject.build is Build.STOCK:
         return None  # without cond it is only worth one question
     stock = subject.built_stock()
-    seen.append(stock.oracle(**options).check(stock.whole))
+    seen.append(stock.oracle(evidence=evidence).check(stock.whole))
     if not seen[-1].reproduced:
         return None
     job.note("in the fast build it does not fail: going on with --build stock")

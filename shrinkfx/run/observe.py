@@ -45,7 +45,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     with _telling_that_nothing_was_seen():
         compiler, described = describe_program(job, compiler)
         examine_operators(job, compiler, described)
-        compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
+        weights = place_of_weights(build, described.skeleton)
+        compiler = compiler.with_options(weights=weights)
         if ignored := server.ready.ignored_options:
             job.warnings.append(_IGNORED.format(", ".join(ignored)))
             job.note(job.warnings[-1])
@@ -54,8 +55,8 @@ def find_subject(job: Job, server: Server) -> Subject:
     base = unchanged.base
     job.warnings += [base.warning] if base.warning else []
     limits = job.limits(time_limit(base.seconds))
-    compiler = compiler.with_options(**unchanged.options, **job.options.closeness)
-    compiler = compiler.with_limits(limits, meter)
+    shown = job.options.compared(unchanged.shown(compiler.options))
+    compiler = replace(compiler, options=shown).with_limits(limits, meter)
     skeleton = described.skeleton
     before = Sizes(
         operators=skeleton.original_operators,

@@ -96,6 +96,6 @@ def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
         target=Signature.from_json(known["target"]),
         rate=known["rate"],
         command=Command.parse(asked, cwd) if asked else None,
-        guarding=Guarding(**known["guarding"]),
+        guarding=Guarding.from_json(known["guarding"]),
         suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.command import Command, CommandOracle
@@ -12,6 +13,8 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.fields import with_fields_of
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.summary import Sizes
 
 
@@ -54,13 +57,15 @@ class Subject:
         """Build candidates as AOTInductor does."""
         return replace(self, compiler=self.compiler.built_stock())
 
-    def with_options(self, **options: object) -> Subject:
+    @with_fields_of(CheckOptions)
+    def with_options(self, **changes: Any) -> Subject:  # noqa: ANN401 - its fields
         """Set further options of the worker."""
-        return replace(self, compiler=self.compiler.with_options(**options))
+        return replace(self, compiler=self.compiler.with_options(**changes))
 
-    def oracle(self, **options: object) -> Oracle:
+    @with_fields_of(CheckOptions)
+    def oracle(self, **changes: Any) -> Oracle:  # noqa: ANN401 - its fields
         """Make what answers questions, with further options for the worker."""
-        compiler = self.compiler.with_options(**options)
+        compiler = self.compiler.with_options(**changes)
         if self.command:
             return CommandOracle(compiler, self.command)
         return make_oracle(compiler, self.target, self.rate)

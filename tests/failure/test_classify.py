@@ -317,7 +317,7 @@ def test_step_of_the_build_is_told_where_compiling_fails() -> None:
     raised = Raised("InductorError", "no")
     seen = observe(Ending("exit", stage="compile", answer=raised, built=built))
     assert seen.step == "kernel"
-    assert observe(Ending("signal", 11, "run", built=built)).step == ""
+    assert observe(Ending("signal", 11, "run", built=built)).step is None
 
 
 def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:

@@ -132,7 +132,8 @@ def test_only_many_weights_of_what_is_built_fast_are_left_out() -> None:
         return Skeleton([held, relu], ["relu"])
 
     large, small = (program(n, Role.PARAMETER) for n in (MANY_BYTES, MANY_BYTES - 1))
-    assert place_of_weights(Build.FAST, large) == {"weights": Weights.BESIDE}
-    assert place_of_weights(Build.STOCK, large) == {}
-    assert place_of_weights(Build.FAST, small) == {}
-    assert place_of_weights(Build.FAST, program(MANY_BYTES, Role.INPUT)) == {}
+    assert place_of_weights(Build.FAST, large) is Weights.BESIDE
+    assert place_of_weights(Build.STOCK, large) is Weights.INSIDE
+    assert place_of_weights(Build.FAST, small) is Weights.INSIDE
+    inputs = program(MANY_BYTES, Role.INPUT)
+    assert place_of_weights(Build.FAST, inputs) is Weights.INSIDE

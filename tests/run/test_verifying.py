@@ -107,7 +107,7 @@ class World:
             job = Job(options, self.folder, self.events.append, journal)
             guarding = about.pop("guarding", Guarding())
             limits = Limits(9.0, 1 << 30)
-            compiler = Compiler(server, limits, CheckOptions(**guarding.options))
+            compiler = Compiler(server, limits, guarding.around(CheckOptions()))
             target = about.pop("target", RAISES)
             subject = Subject(WHOLE, Sizes(12), compiler, target, 1.0, None, guarding)
             self.found = reduce(job, subject)
@@ -246,9 +246,9 @@ def test_run_killed_in_any_run_of_a_repro_goes_on_to_the_same_end(
         assert kept.verified.failed == 3
 
 
-AFTER = {"guard_pages": Guard.AFTER}
-STEADY = Guarding("after each tensor", AFTER, "crash in run: SIGSEGV", steady=True)
-SOMETIMES = Guarding("after each tensor", AFTER, "passes (3 of 3 runs)")
+GUARDED = Guarding("after each tensor", Guard.AFTER)
+STEADY = replace(GUARDED, plain="crash in run: SIGSEGV", steady=True)
+SOMETIMES = replace(GUARDED, plain="passes (3 of 3 runs)")
 
 
 def guarded(plain: Fails) -> Fails:

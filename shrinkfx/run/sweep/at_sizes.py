@@ -103,8 +103,8 @@ class Runner:
             package=None if self._interprets else self._package,
             probe=Probe(job.options.probe) if job.options.probe else None,
             guard_pages=Guard.AFTER if guarded else Guard.OFF,
-            **job.options.closeness,
         )
+        options = job.options.compared(options)
         self._compiler = Compiler(server, limits, options, job.meters["search"])
         if job.options.probe and not self._interprets:
             raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
