@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Step
+from shrinkfx.protocol.record import Message
 
 
 class Outcome(StrEnum):
@@ -22,7 +23,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Observation:
+class Observation(Message):
     """What happened to one candidate: facts, no opinion.
 
     Attributes:

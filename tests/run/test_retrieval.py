@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -109,6 +110,8 @@ def test_unknown_candidate_is_answered_with_those_there_are(tmp_path: Path) -> N
 
 def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH], SCHEMA - 1)
+    with closing(sqlite3.connect(tmp_path / JOURNAL)) as db, db:
+        db.execute("UPDATE checks SET observation='{}'")  # it had other fields
     assert "another version of shrinkfx has written the journal" in refusal(
         tmp_path, digest
     )
