@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import ARCHS, Backend, Build
+from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.protocol.requests import CheckOptions
 
 GUARD_PAGES = ("auto", "on", "off")
@@ -82,7 +82,7 @@ class Options:
     arch: str = ARCHS[0]
     probe: str | None = None
     all_probes: bool = False
-    inductor: Mapping[str, Any] = field(default_factory=dict)
+    inductor: InductorOptions = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     build: str = Build.FAST
     guard_pages: str = "auto"

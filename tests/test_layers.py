@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -188,6 +189,63 @@ def test_nothing_is_unpickled_outside_of_the_worker(path: Path) -> None:
     unpicklers = {"pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"}
     used = {name.split(".")[0] for name in imports(path.read_text())}
     assert not used & unpicklers
+
+
+UNTYPED = {
+    # What is read and written as JSON, or is a line of it.
+    "api": "what ``--json`` prints",
+}
+"""Modules that hold mappings of anything, and why there is no record for that."""
+
+JSON_EDGE = {"to_json", "from_json"}
+"""Functions that a record is read and written by."""
+
+
+def untyped(text: str) -> list[int]:
+    """Find mappings from names to anything, by their lines."""
+    tree = ast.parse(text)
+    edge = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name in JSON_EDGE
+        for inner in ast.walk(node)
+    }
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and id(node) not in edge
+        and _UNTYPED.fullmatch(ast.unparse(node))
+    ]
+
+
+_UNTYPED = re.compile(r"(Mutable)?(Mapping|[Dd]ict)\[str, (Any|object)\]")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_what_is_known_by_names_is_a_record(path: Path) -> None:
+    """Whoever misspells a name shall hear of it from mypy."""
+    if room(path) == "protocol":
+        return
+    module = dotted(path).removeprefix("shrinkfx.")
+    assert bool(untyped(path.read_text())) is (module in UNTYPED)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def f(x: Mapping[str, Any]) -> None: ...",
+        "def f() -> dict[str, Any]: ...",
+        "x: list[Mapping[str, object]] = []",
+        "class A:\n    def of(self) -> 'int':\n        y: dict[str, object] = {}",
+    ],
+)
+def test_an_untyped_mapping_is_found(planted: str) -> None:
+    assert untyped(planted)
+    assert (
+        not untyped(planted.replace("def f", "def to_json")) or "def f" not in planted
+    )
+    assert not untyped(planted.replace("Any", "int").replace("object", "int"))
 
 
 def test_every_room_is_listed() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from shrinkfx.protocol.choices import (
     ARCHS,
@@ -13,6 +11,7 @@ from shrinkfx.protocol.choices import (
     CandidateForm,
     GraphForm,
     Guard,
+    InductorOptions,
     Probe,
     Step,
     Weights,
@@ -47,7 +46,7 @@ class Setup(Message):
     inputs: str | None = None
     preloads: tuple[str, ...] = ()
     device: str | None = None
-    inductor: Mapping[str, Any] = field(default_factory=dict)
+    inductor: InductorOptions = field(default_factory=dict)
     backend: str = Backend.AUTO
     arch: str = ARCHS[0]
     reading_cpu_s: float = 300.0
@@ -88,7 +87,7 @@ class CheckOptions(Message):
     only: Step | None = None
     weights: Weights = Weights.INSIDE
     package: str | None = None
-    inductor: Mapping[str, Any] = field(default_factory=dict)
+    inductor: InductorOptions = field(default_factory=dict)
     fallback_random: bool = False
     sanity: bool = False
     sanitize: bool = False

@@ -6,13 +6,12 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.interpreter import what_need_not_show
 from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.choices import Guard, InductorOptions
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class About:
     versions: Mapping[str, str]
     operators: tuple[int, int]
     environment: Mapping[str, str]
-    inductor: Mapping[str, Any]
+    inductor: InductorOptions
     reference: bool
     random: bool
     rate: float = 1.0

@@ -14,7 +14,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
 from shrinkfx.run.context import Job
-from shrinkfx.run.sweep.at_sizes import Runner
+from shrinkfx.run.sweep.at_sizes import Runner, SweepSettings
 from shrinkfx.sweep.examples import Answer, Example, Examples, Found
 
 
@@ -78,7 +78,7 @@ class Searched:
 
 
 def conclude(
-    job: Job, runner: Runner, settings: Mapping[str, Any], searched: Searched
+    job: Job, runner: Runner, settings: SweepSettings, searched: Searched
 ) -> Swept:
     space, out, until = runner.space, job.out, job.options.until
     findings = tuple(
@@ -91,7 +91,7 @@ def conclude(
     report = {
         "status": _status(searched.stopped, until, wanted),
         "stopped": searched.stopped,
-        "settings": settings,
+        "settings": settings.to_json(),
         "space": space.to_json(),
         "findings": [_facts(space, finding) for finding in findings],
         "examples": {

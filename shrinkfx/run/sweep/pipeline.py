@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Compiler
@@ -22,7 +20,12 @@ from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.folder import JOURNAL, at_work, finish
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.sweep.at_sizes import QUIET_THREADS, Runner, settle_settings
+from shrinkfx.run.sweep.at_sizes import (
+    QUIET_THREADS,
+    Runner,
+    SweepSettings,
+    settle_settings,
+)
 from shrinkfx.run.sweep.conclude import Searched, Swept, conclude
 from shrinkfx.sweep.examples import Example, Examples
 from shrinkfx.sweep.minimise import settle_outside, so_far
@@ -48,7 +51,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         job.budget.checks = journal.count()
         space = _space(job, server)
         settings = settle_settings(job, server, journal)
-        listener(Spanned(tuple(map(asdict, space.symbols)), settings))
+        listener(Spanned(tuple(map(asdict, space.symbols)), settings.to_json()))
         runner = Runner(job, server, space, settings)
         searched = _search(job, runner, settings, journal, beside)
         job.budget.max_seconds = None  # what was found is written, come what may
@@ -104,7 +107,7 @@ class _Teller:
 def _search(
     job: Job,
     runner: Runner,
-    settings: Mapping[str, Any],
+    settings: SweepSettings,
     journal: SweepJournal,
     beside: SweepJournal,
 ) -> Searched:
@@ -112,16 +115,16 @@ def _search(
     # that where that is gone there would be no telling.
     from shrinkfx.sweep.hunt import Plan, sweep
 
-    space, count, seed = runner.space, settings["examples"], settings["seed"]
+    space, count, seed = runner.space, settings.examples, settings.seed
 
     searched = Searched(
         Examples(runner.inside, journal, _Teller(job, space)),
         Examples(runner.outside, beside, _Teller(job, space)),
     )
-    plan = Plan(space, settings["max_elements"], seed)
+    plan = Plan(space, settings.max_elements, seed)
     try:
         searched.found += sweep(plan, searched.inside, count=count, seed=seed)
-        if settings["ranges"] == "beyond":
+        if settings.ranges == "beyond":
             at = [s for s in outside(space) if space.elements(s) <= plan.max_elements]
             inside = searched.inside, plan.grid
             searched.found += settle_outside(at, searched.outside, *inside)

@@ -20,7 +20,7 @@ from torch._inductor import codecache, config
 from torch._inductor.graph import GraphLowering
 from torch.export import ExportedProgram
 
-from shrinkfx.protocol.choices import MANY_BYTES
+from shrinkfx.protocol.choices import MANY_BYTES, InductorOptions
 
 LEFT_OUT = {"aot_inductor.package_constants_in_so": False}
 """AOTInductor's option for a package without weights."""
@@ -54,7 +54,7 @@ class CannotKeepBeside(Exception):
     """The weights have to be in the package."""
 
 
-def are_worth_it(exported: ExportedProgram, options: Mapping[str, Any]) -> bool:
+def are_worth_it(exported: ExportedProgram, options: InductorOptions) -> bool:
     """Tell whether a program has many weights, and nobody says where they are to be."""
     if any(name in options for name in _OWN_LAYOUT) or not _is_as_expected():
         return False

@@ -11,7 +11,7 @@ import contextlib
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from torch._inductor import codecache
 from torch._inductor.cpp_builder import CppBuilder
 
 from shrinkfx.protocol.answers import Built
-from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker.aoti.headers import remembered
 from shrinkfx.worker.aoti.runtime_object import (
     AS_WRITTEN,
@@ -93,7 +93,7 @@ def _instead(owner: object, name: str, value: Callable[..., Any]) -> Iterator[No
         setattr(owner, name, usual)
 
 
-def with_plain_wrapper(options: Mapping[str, Any]) -> dict[str, Any]:
+def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
     """Have the wrapper compiled without optimisation, unless the user says how.
 
     It does no more than launch the kernels.

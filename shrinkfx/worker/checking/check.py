@@ -23,7 +23,7 @@ from shrinkfx.protocol.answers import (
     Stopped,
     Unresolved,
 )
-from shrinkfx.protocol.choices import Backend, Guard, Probe, Weights
+from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe, Weights
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
@@ -107,7 +107,7 @@ def _inside(options: CheckOptions) -> CheckOptions:
     return replace(options, package=None, weights=Weights.INSIDE)
 
 
-def _inductor_options(setup: Setup, options: CheckOptions) -> dict[str, Any]:
+def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
     inductor = {**setup.inductor, **options.inductor}
     if options.sanity:
         os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"

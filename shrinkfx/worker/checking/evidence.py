@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -17,10 +17,11 @@ from unittest import mock
 from torch import fx
 from torch._inductor import debug
 
+from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.worker.forkserver.supervise import Note
 
-PROVENANCE: Mapping[str, Any] = {"trace.provenance_tracking_level": 1}
+PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
 """The option by which Inductor keeps track of what is in a kernel. It changes
 comments of the generated code, and nothing else."""
 
