@@ -93,7 +93,7 @@ def conclude(
         "stopped": searched.stopped,
         "settings": settings.to_json(),
         "space": space.to_json(),
-        "findings": [_facts(space, finding) for finding in findings],
+        "findings": [_to_json(space, finding) for finding in findings],
         "examples": {
             "inside": _counts(examples),
             "outside": _counts(searched.outside.all()),
@@ -148,7 +148,7 @@ def _row(space: Space, found: Found) -> Row:
     return Row(space.describe(found.sizes), failure.kind, f"{missing}{text}", near)
 
 
-def _facts(space: Space, finding: Finding) -> dict[str, Any]:
+def _to_json(space: Space, finding: Finding) -> dict[str, Any]:
     found = finding.found
     return {
         "sizes": finding.sizes,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -190,11 +190,10 @@ def _layout(value: torch.Tensor) -> tuple[Any, ...]:
 def _weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
     """List the tensors that a program holds, by the names that it has for them."""
     targets = [spec.target for spec in exported.graph_signature.input_specs]
-    stores: Sequence[Mapping[str, Any]] = (exported.state_dict, exported.constants)
+    held = [*exported.state_dict.items(), *exported.constants.items()]
     return {
         name: value.detach()
-        for store in stores
-        for name, value in store.items()
+        for name, value in held
         if name in targets and isinstance(value, torch.Tensor)
     }
 

@@ -29,7 +29,7 @@ from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.eager.fake_mismatch import is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
-from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
 from shrinkfx.worker.operators.custom import is_custom
 from shrinkfx.worker.operators.promises import Promises, broken, promised_by
 from shrinkfx.worker.sizes.read_space import find_space
@@ -214,9 +214,7 @@ class _Argument:
 _Given = tuple[_Argument, Tensor]
 
 
-def _tensors(
-    target: Any, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Iterator[_Given]:
+def _tensors(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[_Given]:
     """List the tensors among the arguments, those in lists too."""
     for position, parameter in enumerate(target._schema.arguments):
         name = parameter.name
