@@ -37,6 +37,7 @@ from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
+from shrinkfx.protocol.answers import OpenSizes  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, FindSpace  # noqa: E402
 from shrinkfx.run.sweep.at_sizes import QUIET_THREADS  # noqa: E402
@@ -60,7 +61,9 @@ def compiled(model: Path, preload: str) -> Iterator[tuple[Space, Run]]:
     with Server(model=model, preloads=preloads, environment=QUIET_THREADS) as server:
         options = CheckOptions(package=str(server.directory / "sweep.pt2"))
         compiler = Compiler(server, Limits(600.0, 8 << 30), options)
-        space = Space.from_json(compiler.ask(FindSpace()).answer["space"])
+        found = compiler.ask(FindSpace()).answer
+        assert isinstance(found, OpenSizes)
+        space = found.space
         assert compiler.ask(CompileOriginal()).stage == "done"
 
         @lru_cache(None)

@@ -39,7 +39,7 @@ from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
-from shrinkfx.protocol.answers import Ending  # noqa: E402
+from shrinkfx.protocol.answers import Description, Ending  # noqa: E402
 from shrinkfx.protocol.choices import Build, Weights  # noqa: E402
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe  # noqa: E402
 
@@ -121,7 +121,8 @@ def checked(model: Path, name: str, kept: Path) -> Iterator[Row]:
 
         ending = beside.ask(Describe())
         yield row("eager, every value kept", ending)
-        text = Path(ending.answer["skeleton"]).read_text(encoding="utf-8")
+        assert isinstance(ending.answer, Description)
+        text = Path(ending.answer.skeleton).read_text(encoding="utf-8")
         program = Skeleton.from_json(json.loads(text))
         yield row("baseline, first run", package.ask(CheckOriginal(), fresh=True))
         yield row("baseline, another run", package.ask(CheckOriginal()))

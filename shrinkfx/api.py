@@ -13,7 +13,7 @@ from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_values
 from shrinkfx.options import Options, Reduction, Sweeping
-from shrinkfx.protocol.choices import ARCHS, Backend, Build
+from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.run.folder import begun, resumed
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.retrieve import Retrieved
@@ -63,7 +63,7 @@ def minify(
     arch: str = ARCHS[0],
     probe: str | None = None,
     all_probes: bool = False,
-    inductor: Mapping[str, object] | None = None,
+    inductor: InductorOptions | None = None,
     environment: Mapping[str, str] | None = None,
     build: str = Build.FAST,
     guard_pages: str = "auto",

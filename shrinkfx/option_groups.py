@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from shrinkfx.flags import above_zero, option
 from shrinkfx.option_values import (
@@ -24,7 +23,7 @@ from shrinkfx.option_values import (
     some_names,
     variables,
 )
-from shrinkfx.protocol.choices import ARCHS, Backend, Build, Probe
+from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions, Probe
 from shrinkfx.protocol.record import Message
 
 
@@ -143,7 +142,7 @@ class ProgramOptions:
         help="have it look at all of these, though one has shown the failure",
         more="That tells what the others find",
     )
-    inductor: Mapping[str, Any] = option(
+    inductor: InductorOptions = option(
         dict,
         flags=("--inductor-config",),
         metavar="KEY=VALUE",

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import UNTIL
 from shrinkfx.flags import one_of
+from shrinkfx.protocol.choices import InductorOptions
 
 GUARD_PAGES = ("auto", "on", "off")
 
@@ -60,7 +61,7 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
 
 
-def inductor_settings(texts: Sequence[str]) -> dict[str, object]:
+def inductor_settings(texts: Sequence[str]) -> InductorOptions:
     """Read ``max_autotune=True``; what is no Python literal is a string."""
     pairs = [_pair("--inductor-config", text) for text in texts]
     return {name: _literal(value) for name, value in pairs}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 
@@ -29,8 +29,12 @@ from shrinkfx.option_groups import (
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.record import read_value
+from shrinkfx.protocol.requests import CheckOptions
 
 __all__ = ["Options", "Reduction", "Sweeping"]
+
+
+_COMPARISON = [f.name for f in fields(ComparisonOptions)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +68,15 @@ class Options(
         return (self.model, *([self.inputs] if self.inputs else []), *preloads)
 
     @property
-    def closeness(self) -> dict[str, Any]:
-        """What a request says of results that may differ from eager's."""
-        said = {f.name: getattr(self, f.name) for f in fields(ComparisonOptions)}
+    def closeness(self) -> dict[str, float]:
+        """What was said of results that may differ from eager's."""
+        said = {name: getattr(self, name) for name in _COMPARISON}
         return {k: v for k, v in said.items() if v is not None and v is not False}
+
+    def compared(self, checks: CheckOptions) -> CheckOptions:
+        """Have checks compare results with eager's so."""
+        said = {name: getattr(self, name) for name in _COMPARISON}
+        return replace(checks, **said)
 
     @property
     def budget(self) -> tuple[int | None, float | None]:

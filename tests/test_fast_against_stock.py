@@ -24,7 +24,8 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.choices import Build, Guard
+from shrinkfx.protocol.answers import Built, Description
+from shrinkfx.protocol.choices import Build, Guard, Step
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
 
@@ -71,8 +72,9 @@ def test_candidates_of_a_case_fail_alike_in_both_builds(
     name: str, tmp_path: Path
 ) -> None:
     with ready_to_compile(name, tmp_path) as compiler:
-        described = compiler.ask(Describe()).answer["skeleton"]
-        skeleton = Skeleton.from_json(json.loads(Path(described).read_text()))
+        described = compiler.ask(Describe()).answer
+        assert isinstance(described, Description)
+        skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
         candidates = list(parts_of(Candidate.whole(skeleton), random.Random(name)))
         for candidate in candidates:
             ask = methodcaller("candidate", candidate)
@@ -179,7 +181,7 @@ assert not (Path(sys.argv[1]) / "stock" / "built.json").exists()
 @pytest.mark.every_run
 def test_results_are_equal_in_both_builds(tmp_path: Path) -> None:
     said = python("-W", "ignore", "-c", PROGRAM, str(tmp_path))
-    assert json.loads(said) == {"build": "fast", "step": "link"}
+    assert Built.from_line(said) == Built(Build.FAST, Step.LINK)
 
 
 def test_program_that_misses_an_instance_falls_back(

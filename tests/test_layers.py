@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -207,6 +208,88 @@ def test_nothing_is_unpickled_outside_of_the_worker(path: Path) -> None:
     unpicklers = {"pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"}
     used = {name.split(".")[0] for name in imports(path.read_text())}
     assert not used & unpicklers
+
+
+UNTYPED = {
+    # Read or written as JSON, in a form that another program or session reads.
+    "cli.main": "what --json prints",
+    "events": "lines of JSON for a user interface",
+    "journal.journal": "rows and facts hold JSON",
+    "options": "Reduction.summary: what summary.json holds",
+    "report.atomic_files": "writes any JSON file",
+    "report.summary": "what summary.json holds",
+    "report.sweep": "writes sweep.json",
+    "run.folder": "the journal's fact of the run, compared as JSON",
+    "run.retrieve": "facts of the journal",
+    "run.sweep.conclude": "what sweep.json holds",
+    "run.unchanged": "facts of the journal",
+    "worker.loading.containers": "reads JSON of PyTorch's schema",
+    "worker.loading.devices": "rewrites JSON of a .pt2",
+    "worker.loading.document": "reads JSON of a .pt2",
+    # torch's own, or Python's.
+    "worker.graph.rebuild": "what stands for a node: a node, or a number",
+    "worker.interpreter.backend": "names of generated code",
+    "worker.interpreter.checked_module": "weights and script objects by their names",
+    "worker.interpreter.codegen.cuda_source": "names of generated code",
+    "worker.loading.named": "takes the place of a method of torch",
+    "worker.model": "keyword arguments of a call",
+    "worker.printing.module": "names of printed code, and what torch.save holds",
+    "worker.sizes.read_space": "metadata of nodes",
+    "worker.weights": "what torch.save holds",
+}
+"""Modules with mappings of anything, and what these are. Whoever knows the names gives
+them a record instead."""
+
+JSON_EDGE = re.compile(r"\w*(to|from)_json")
+"""Functions that a record is written and read by."""
+
+
+def untyped(text: str) -> list[int]:
+    """Find mappings from names to anything, by their lines."""
+    tree = ast.parse(text)
+    edge = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and JSON_EDGE.fullmatch(node.name)
+        for inner in ast.walk(node)
+    }
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and id(node) not in edge
+        and _UNTYPED.fullmatch(ast.unparse(node))
+    ]
+
+
+_UNTYPED = re.compile(r"(Mutable)?(Mapping|[Dd]ict)\[str, (Any|object)\]")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_what_is_known_by_names_is_a_record(path: Path) -> None:
+    """Whoever misspells a name shall hear of it from mypy."""
+    if room(path) == "protocol":
+        return
+    module, lines = dotted(path).removeprefix("shrinkfx."), untyped(path.read_text())
+    assert not lines or module in UNTYPED, f"{path}: lines {lines}"
+    assert lines or module not in UNTYPED, f"{module} holds none: take it off the list"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def f(x: Mapping[str, Any]) -> None: ...",
+        "def f() -> dict[str, Any]: ...",
+        "x: list[Mapping[str, object]] = []",
+        "class A:\n    def of(self) -> 'int':\n        y: dict[str, object] = {}",
+    ],
+)
+def test_an_untyped_mapping_is_found(planted: str) -> None:
+    assert untyped(planted)
+    assert (
+        not untyped(planted.replace("def f", "def to_json")) or "def f" not in planted
+    )
+    assert not untyped(planted.replace("Any", "int").replace("object", "int"))
 
 
 def test_every_room_is_listed() -> None:

@@ -201,7 +201,7 @@ def test_check_sees_what_is_said_of_comparisons() -> None:
         value: Any = option.takes(3)
         asked = replace(Options(MODEL), **{option.name: value})
         assert asked.closeness == {option.name: value}
-        told = CheckOptions.from_line(CheckOptions(**asked.closeness).to_line())
+        told = CheckOptions.from_line(asked.compared(CheckOptions()).to_line())
         assert getattr(told, option.name) == value
     assert Options(MODEL).closeness == {}
 

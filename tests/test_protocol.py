@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from types import UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shrinkfx.protocol.answers import Ending, Ready
-from shrinkfx.protocol.record import Message
+from shrinkfx.program.beside import Beside, Loading
+from shrinkfx.program.sizes import Place, Space, Symbol
+from shrinkfx.protocol import files  # noqa: F401 - its records are messages, too
+from shrinkfx.protocol.answers import (
+    INSTEAD,
+    Answer,
+    Built,
+    Checked,
+    Difference,
+    Ending,
+    OpenSizes,
+    Ready,
+)
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.record import Message, Named, Reported
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
 
@@ -31,7 +44,16 @@ from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
             fresh=True,
         ),
         Request(Describe()),
-        Ending("signal", 11, "run", {"path": "a"}, 1.5, 3.0, 1 << 30, "two\nlines ä"),
+        Ending(
+            "signal",
+            11,
+            "run",
+            Checked(Difference("nan", "3 of 4", "values"), ("add",)),
+            1.5,
+            log="two\nlines ä",
+            built=Built(Build.FAST, Step.LINK),
+        ),
+        Ending("exit", answer=OpenSizes(Space((Symbol("s0", 2, None, 4),)))),
         Ready("cannot read", "m.pt2", "look", {"torch": "2.13"}, {"ops": ""}, {}, 4.0),
     ],
     ids=lambda message: type(message).__name__,
@@ -45,8 +67,12 @@ def test_message_survives_its_line(message: Message) -> None:
 
 
 def test_unknown_field_is_an_error() -> None:
+    ending = json.loads(Ending("exit", answer=Checked()).to_line())
     with pytest.raises(TypeError, match="Ending has no colour"):
-        Ending.from_json({"how": "exit", "colour": "red"})
+        Ending.from_json({**ending, "colour": "red"})
+    ending["answer"]["Checked"]["diference"] = None
+    with pytest.raises(TypeError, match="Checked has no diference"):
+        Ending.from_json(ending)
     line = Request(Describe(), CheckOptions(calls=2)).to_line()
     assert Request.from_line(line).options.calls == 2
     with pytest.raises(TypeError, match="CheckOptions has no cals"):
@@ -55,50 +81,124 @@ def test_unknown_field_is_an_error() -> None:
         Request.from_line(line.replace("Describe", "Undescribe"))
 
 
+def test_missing_field_is_an_error_even_where_a_record_has_a_default() -> None:
+    with pytest.raises(TypeError, match="Checked without differing, refused"):
+        Answer.from_json({"Checked": dict.fromkeys(CHECKED - {"differing", "refused"})})
+    with pytest.raises(TypeError, match=r"Ending without .*how"):
+        Ending.from_json({"code": 1})
+
+
+CHECKED = {field.name for field in fields(Checked)}
+
+
+@pytest.mark.parametrize("task", Task.__subclasses__())
+def test_task_is_answered_with_its_own_record_or_with_why_there_is_none(
+    task: type[Task],
+) -> None:
+    asked = object.__new__(task)
+    assert task.answer in ANSWERS
+    for kind in ANSWERS:
+        answer = object.__new__(kind)
+        if kind is task.answer or kind in INSTEAD:
+            assert asked.require(answer) is answer
+        else:
+            with pytest.raises(
+                TypeError, match=f"answered with {task.answer.__name__}"
+            ):
+                asked.require(answer)
+
+
+ANSWERS: list[type[Answer]] = Answer.__subclasses__()
+
+
+def test_every_answer_answers_something() -> None:
+    asked_for = {task.answer for task in Task.__subclasses__()}
+    assert {*asked_for, *INSTEAD} == {*ANSWERS}
+
+
+OF_OTHER_ROOMS: dict[object, st.SearchStrategy[object]] = {
+    Space: st.builds(
+        Space,
+        st.lists(st.from_type(Symbol)).map(tuple),
+        st.lists(st.from_type(Place)).map(tuple),
+        st.lists(st.text()).map(tuple),
+        st.lists(st.text()).map(tuple),
+    ),
+    Beside: st.builds(
+        Beside,
+        st.dictionaries(st.text(), st.text()),
+        st.lists(st.text()).map(tuple),
+        st.lists(st.text()).map(tuple),
+        st.lists(st.from_type(Loading)).map(tuple),
+        st.lists(st.tuples(st.text(), st.integers())).map(tuple),
+    ),
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
 def a_value(hint: object) -> st.SearchStrategy[object]:
     """Draw a value of a field's type, as JSON can hold it."""
+    if hint in OF_OTHER_ROOMS:
+        return OF_OTHER_ROOMS[hint]
     if get_origin(hint) is UnionType:
         return st.one_of([a_value(one) for one in get_args(hint)])
     if get_origin(hint) is tuple:
-        return st.lists(a_value(get_args(hint)[0])).map(tuple)
+        return st.lists(a_value(get_args(hint)[0]), max_size=3).map(tuple)
     if get_origin(hint) is Mapping:
-        return st.dictionaries(st.text(), st.integers())
+        return st.dictionaries(st.text(), a_value(get_args(hint)[1]), max_size=3)
+    if hint is Any:
+        return JSON
     if hint is float:
         return st.floats(allow_nan=False)
     assert isinstance(hint, type)
-    return st.from_type(hint)
+    return messages(hint) if issubclass(hint, Message) else st.from_type(hint)
 
 
 def messages(kind: type[Message]) -> st.SearchStrategy[Message]:
+    if kind in (Task, Answer):
+        return st.one_of([messages(one) for one in kind.__subclasses__()])
     hints = get_type_hints(kind)
     drawn = {f.name: a_value(hints[f.name]) for f in fields(kind)}
     return st.builds(kind, **drawn)
 
 
-@given(st.data())
-def test_every_request_survives_its_line(data: st.DataObject) -> None:
-    task = data.draw(st.one_of([messages(kind) for kind in Task.__subclasses__()]))
-    options = data.draw(messages(CheckOptions))
-    assert isinstance(task, Task)
-    assert isinstance(options, CheckOptions)
-    request = Request(task, options, fresh=data.draw(st.booleans()))
-    again = Request.from_line(request.to_line())
-    assert again == request
-    assert type(again.task) is type(task)
-    for field in fields(options):
-        was, now = getattr(options, field.name), getattr(again.options, field.name)
-        assert type(now) is type(was), field.name
+def alike(some: object, other: object) -> bool:
+    """Tell whether two are equal, and of the same types all the way down."""
+    if type(some) is not type(other) or some != other:
+        return False
+    if isinstance(some, tuple) and isinstance(other, tuple):
+        return all(map(alike, some, other))
+    return not is_dataclass(some) or all(
+        alike(getattr(some, f.name), getattr(other, f.name)) for f in fields(some)
+    )
 
 
+def below(kind: type[Message]) -> Iterator[type[Message]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from below(one)
+
+
+KINDS = [
+    kind
+    for kind in below(Message)
+    if kind.__module__.startswith("shrinkfx.protocol")
+    and kind not in {Named, Reported, Task, Answer}
+]
+"""All that are sent: one that is added is among them."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25)
 @given(st.data())
-def test_every_other_message_survives_its_line(data: st.DataObject) -> None:
-    kinds: list[type[Message]] = [Setup, Ending, Ready]
-    kind = data.draw(st.sampled_from(kinds))
+def test_every_message_survives_its_line(
+    kind: type[Message], data: st.DataObject
+) -> None:
     message = data.draw(messages(kind))
-    line = json.dumps(vars(message), default=list)
-    assert kind.from_json(json.loads(line)) == message
-
-
-def test_message_needs_what_has_no_default() -> None:
-    with pytest.raises(TypeError, match="how"):
-        Ending.from_json({"code": 1})
+    line = message.to_line()
+    assert line.count("\n") == 1
+    assert alike(kind.from_json(json.loads(line)), message)

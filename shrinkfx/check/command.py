@@ -81,9 +81,9 @@ class Command:
             words.append(word)
         ending = compiler.ask(RunCommand(tuple(words), self.cwd or os.getcwd()))
         seen = observe(ending)
-        if "error" in ending.answer:
-            message = ending.answer["error"]["message"]
-            return replace(seen, signature=None, invalid=f"--check: {cut(message)}")
+        if error := ending.raised:
+            invalid = f"--check: {cut(error.message)}"
+            return replace(seen, signature=None, invalid=invalid)
         if ending.how != "exit" or seen.unresolved:
             return replace(seen, signature=None)
         if ending.code == SKIP:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Stopped
 from shrinkfx.protocol.choices import Step
 
 
@@ -27,15 +27,16 @@ class Builds:
     in_a_row: int = 0
 
     def add(self, ending: Ending) -> Ending:
-        reason = ending.built.get("fallback", "")
-        if ending.built and "stopped" in ending.answer:
+        built = ending.built
+        if built is None:
+            return ending
+        if isinstance(ending.answer, Stopped):
             self.stopped += 1
-        elif reason:
-            self.fallbacks[reason] += 1
-        elif ending.built and ending.built["step"] != Step.LOWERING:
+        elif built.fallback:
+            self.fallbacks[built.fallback] += 1
+        elif built.step is not Step.LOWERING:
             self.fast += 1
-        if ending.built:
-            self.in_a_row = self.in_a_row + 1 if reason else 0
+        self.in_a_row = self.in_a_row + 1 if built.fallback else 0
         return ending
 
     def to_json(self) -> dict[str, Any]:

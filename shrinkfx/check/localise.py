@@ -14,7 +14,7 @@ from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Ending
 from shrinkfx.protocol.tasks import CheckCandidate
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
@@ -42,15 +42,15 @@ def interrogate(
         seconds: what it takes to compile it.
         budget: where it is short, the search begins without knowing more.
     """
-    again = _Again(compiler, whole, note, seconds, budget)
+    again = _Again(whole, note, seconds, budget)
     if target.stage is Stage.COMPARE:
-        return _with_values(again, whole, target, known)
+        return _with_values(again, compiler, target, known)
     has_names = bool(suspects(known, whole.skeleton, target))
     if has_names or target.stage is not Stage.RUN or compiler.options.probe:
         return known
-    inductor = {**compiler.options.inductor, **_PRINTER}
+    printing = {**compiler.options.inductor, **_PRINTER}
     said = "running it once more, with each launch of a kernel printed"
-    ending = again.run(said, inductor=inductor)
+    ending = again.run(said, compiler.with_options(inductor=printing))
     shows = ending is not None and target.admits(observe(ending).signature)
     return replace(known, printed=ending.log) if ending and shows else known
 
@@ -59,20 +59,19 @@ def interrogate(
 class _Again:
     """Compiles and runs the failing program again, as long as there is time to."""
 
-    compiler: Compiler
     whole: Candidate
     note: Callable[[str], None]
     seconds: float
     budget: Allowance
 
-    def run(self, what: str, **options: object) -> Ending | None:
+    def run(self, what: str, compiler: Compiler) -> Ending | None:
         """Run it; a flaky one until it fails, or as often as a child may."""
         share = self.budget.share()
         if self.seconds > share:
             self.note(f"blame: minutes are short: not {what}")
             return None
         self.note(f"blame: {what}")
-        often = self.compiler.with_options(runs=RUNS_PER_CHILD, **options)
+        often = compiler.with_options(runs=RUNS_PER_CHILD)
         whole = CheckCandidate(self.whole.to_json())
         with contextlib.suppress(BudgetExhausted):
             return often.within(share).ask(whole)
@@ -80,27 +79,28 @@ class _Again:
 
 
 def _with_values(
-    again: _Again, whole: Candidate, target: Signature, known: Evidence
+    again: _Again, compiler: Compiler, target: Signature, known: Evidence
 ) -> Evidence:
     """Have it return all that it computes, and see what differs from eager's.
 
     Returned values are not fused away, which may hide the failure; then fewer are.
     """
-    skeleton = whole.skeleton
+    skeleton = again.whole.skeleton
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
     for taps in _rows(values):
         size = sum(skeleton.node(value).nbytes for value in taps)
-        if size * _COPIES > again.compiler.limits.max_rss_bytes:
+        if size * _COPIES > compiler.limits.max_rss_bytes:
             continue
         said = f"comparing {len(taps)} values that it computes with eager's"
-        ending = again.run(said, taps=tuple(taps))
+        ending = again.run(said, compiler.with_options(taps=tuple(taps)))
         if ending is None:
             break
-        differing = ending.answer.get("differing", ())
+        answer = ending.answer
+        differing = answer.differing if isinstance(answer, Checked) else ()
         if differing and target.admits(observe(ending).signature):
             seen = dict.fromkeys([*taps, *skeleton.outputs])
             agreeing = tuple(v for v in seen if v not in differing)
-            return replace(known, differing=tuple(differing), agreeing=agreeing)
+            return replace(known, differing=differing, agreeing=agreeing)
     return known
 
 

@@ -19,6 +19,7 @@ from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judg
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Task
 
@@ -70,9 +71,10 @@ class Compiler:
     builds: Builds = field(default_factory=Builds)
     patience: Patience | None = None
 
-    def with_options(self, **changes: Any) -> Compiler:  # noqa: ANN401 - of its fields
-        """Set fields of ``CheckOptions``, which a journal may hold as text."""
-        options = CheckOptions.from_json({**vars(self.options), **changes})
+    @with_fields_of(CheckOptions)
+    def with_options(self, **changes: Any) -> Compiler:  # noqa: ANN401 - its fields
+        """Set fields of the options."""
+        options = dataclasses.replace(self.options, **changes)
         return dataclasses.replace(self, options=options)
 
     def with_limits(self, limits: Limits, meter: Meter) -> Compiler:

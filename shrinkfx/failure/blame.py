@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from shrinkfx.failure.divergence import Accusation, divergence
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Role, Skeleton
-
-Launch = tuple[str, tuple[str, ...]]
-"""A kernel's name, and the nodes that this launch of it computes."""
+from shrinkfx.protocol.files import Launch, Traces
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,10 @@ class Evidence:
     agreeing: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what the worker has left."""
-        launches = ((name, tuple(nodes)) for name, nodes in data.get("launches", ()))
-        raised_at = tuple(tuple(names) for names in data.get("raised_at", ()))
-        said = data.get("message", ""), raised_at, data.get("kernel", "")
-        return cls(tuple(launches), *said)
+    def of(cls, traces: Traces) -> Self:
+        """Take what the worker has left."""
+        said = traces.message, traces.raised_at, traces.kernel
+        return cls(traces.launches, *said)
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,7 @@ def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
 
 def _named(evidence: Evidence) -> list[int]:
     """Find the launches of the kernel that the failure names first."""
-    kernels = {kernel for kernel, _ in evidence.launches}
+    kernels = {launch.kernel for launch in evidence.launches}
     said = f"{evidence.kernel}\n{evidence.text}"
     words = [w for w in re.findall(r"\w[\w.]*", said) if w in kernels]
     if not words:
@@ -199,7 +195,7 @@ def _named(evidence: Evidence) -> list[int]:
         stems = {re.sub(r"_\d+$", "", k): k for k in users}
         words = [stems[w] for w in re.findall(r"\w+", said) if w in stems]
     places = enumerate(evidence.launches)
-    return [n for n, (kernel, _) in places if words and kernel == words[0]]
+    return [n for n, launch in places if words and launch.kernel == words[0]]
 
 
 _INDUCTORS = re.compile(r"(?:^|_)(?:cpp|cuda|triton_[a-z]{3})_fused_")
@@ -217,7 +213,7 @@ def reached(evidence: Evidence) -> list[int]:
     Some kernels print nothing, and one branch of two is taken: what is printed
     leaves some out. Loops, and further calls, begin again.
     """
-    kernels = [kernel for kernel, _ in evidence.launches]
+    kernels = [launch.kernel for launch in evidence.launches]
     place, when = -1, ""
     for when, kernel in _PRINTED.findall(evidence.printed):
         if when == "before" and kernel in kernels:
@@ -240,14 +236,14 @@ def _of_kernel(
     A user's kernel is that of its custom operator, whatever else bears its name.
     """
     launches = evidence.launches
-    kernel = launches[accused[0]][0]
-    names = [name for place in accused for name in launches[place][1]]
+    kernel = launches[accused[0]].kernel
+    names = [name for place in accused for name in launches[place].nodes]
     names = [name for name in dict.fromkeys(names) if name in skeleton]
     own = _owners(kernel, names, evidence.text, skeleton)
     if failure.stage is Stage.COMPILE:
-        well = [nodes for name, nodes in launches if name != kernel]
+        well = [launch.nodes for launch in launches if launch.kernel != kernel]
     else:
-        well = [nodes for _, nodes in launches[: accused[0]]]
+        well = [launch.nodes for launch in launches[: accused[0]]]
     cleared = {name for nodes in well for name in nodes} - own
     kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
     kept_out = set(names) - own if own else _out_of_branch(names, skeleton)

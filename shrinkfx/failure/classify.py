@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.readers.interpreter import finding
@@ -22,7 +20,15 @@ from shrinkfx.failure.readers.threads import (
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.words import cut, short_lines
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import (
+    Checked,
+    Difference,
+    Ending,
+    Invalid,
+    Raised,
+    Stopped,
+    Unresolved,
+)
 
 _ILLEGAL_ACCESS = re.compile(
     r"illegal memory access|cudaErrorIllegalAddress|misaligned address"
@@ -82,8 +88,9 @@ def observe(ending: Ending) -> Observation:
     signature = _signature(ending, Stage.RUN if stage is Stage.PASSING else stage)
     if signature and stage is Stage.PASSING:
         signature = replace(signature, stage=stage)
-    invalid = cut(str(ending.answer.get("invalid", "")))
-    unresolved = cut(str(ending.answer.get("unresolved", "")))
+    answer, built = ending.answer, ending.built
+    invalid = cut(answer.why) if isinstance(answer, Invalid) else ""
+    unresolved = cut(answer.why) if isinstance(answer, Unresolved) else ""
     if ending.how in ("timeout", "memory", "cancelled"):
         unresolved = f"{ending.how} in {stage}"
     elif ending.how == "late":
@@ -101,8 +108,8 @@ def observe(ending: Ending) -> Observation:
         signature=None if invalid or stage in _EAGER_STAGES else signature,
         invalid=invalid,
         unresolved=unresolved,
-        stopped=str(ending.answer.get("stopped", "")),
-        step=str(ending.built.get("step", "")) if stage is Stage.COMPILE else "",
+        stopped=answer.why if isinstance(answer, Stopped) else "",
+        step=built.step if built and stage is Stage.COMPILE else None,
         runs=ending.runs,
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
@@ -114,15 +121,13 @@ def observe(ending: Ending) -> Observation:
 
 def _in_short_lines(ending: Ending) -> Ending:
     """Bound what is searched: expressions take the square of a line's length."""
-    answer, error = ending.answer, ending.answer.get("error")
-    if error:
-        told = {**error, "message": short_lines(str(error["message"]))}
-        answer = {**answer, "error": told}
+    answer = ending.answer
+    if isinstance(answer, Raised):
+        answer = replace(answer, message=short_lines(answer.message))
     return replace(ending, log=short_lines(ending.log), answer=answer)
 
 
 def _signature(ending: Ending, stage: Stage) -> Signature | None:
-    answer = ending.answer
     if ending.how == "timeout":
         return Signature(Kind.HANG, stage, "", "did not end within the time limit")
     if ending.how == "memory":
@@ -132,10 +137,11 @@ def _signature(ending: Ending, stage: Stage) -> Signature | None:
         if known.kind is Kind.CRASH and is_without_words(ending):
             return Signature(Kind.CRASH, known.stage, UNSAID, UNSAID)
         return known
-    if "error" in answer:
-        return _raised(answer["error"], ending.log, stage)
-    if "difference" in answer:
-        return _difference(answer["difference"])
+    match ending.answer:
+        case Raised() as error:
+            return _raised(error, ending.log, stage)
+        case Checked(difference=Difference() as difference):
+            return _difference(difference)
     if ending.code:
         text = f"exit status {ending.code}"
         return Signature(Kind.EXCEPTION, stage, text, text)
@@ -197,10 +203,10 @@ def _memory_text(text: str, stage: Stage) -> Signature | None:
     return None
 
 
-def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
-    stage, text = _of_the_run(stage), str(error["message"])
-    if error["type"] == MemoryError.__name__:
-        return Signature(Kind.OOM, stage, "", f"{error['type']}: {text}".strip(": "))
+def _raised(error: Raised, log: str, stage: Stage) -> Signature:
+    stage, text = _of_the_run(stage), error.message
+    if error.type == MemoryError.__name__:
+        return Signature(Kind.OOM, stage, "", f"{error.type}: {text}".strip(": "))
     if stage is Stage.COMPILE:
         return finding(text, stage) or _compile_error(error)
     if stage is Stage.LOAD:
@@ -215,7 +221,7 @@ def _raised(error: Mapping[str, Any], log: str, stage: Stage) -> Signature:
         line = said[-1].strip()
     if line.endswith((":", "<EMPTY MESSAGE>")) and (found := _RAISED_AT.search(text)):
         line = f"{line} at {found[1]}"
-    return _exception(error["type"], line, stage, _innermost(error))
+    return _exception(error.type, line, stage, _innermost(error))
 
 
 def _exception(name: str, line: str, stage: Stage, where: str = "") -> Signature:
@@ -223,16 +229,16 @@ def _exception(name: str, line: str, stage: Stage, where: str = "") -> Signature
     return Signature(Kind.EXCEPTION, stage, detail, f"{name}: {line}")
 
 
-def _load_error(error: Mapping[str, Any]) -> Signature:
-    line = first_line(str(error["message"]))
-    detail = f"{error['type']}: {normalise_cpp(line) or _innermost(error)}"
-    return Signature(Kind.LOAD_ERROR, Stage.LOAD, detail, f"{error['type']}: {line}")
+def _load_error(error: Raised) -> Signature:
+    line = first_line(error.message)
+    detail = f"{error.type}: {normalise_cpp(line) or _innermost(error)}"
+    return Signature(Kind.LOAD_ERROR, Stage.LOAD, detail, f"{error.type}: {line}")
 
 
-def _compile_error(error: Mapping[str, Any]) -> Signature:
+def _compile_error(error: Raised) -> Signature:
     """Name a compile error: g++'s first ``error:``, else Inductor's own words."""
-    message, stage = str(error["message"]), Stage.COMPILE
-    if "CppCompileError" in message or error["type"] == "CppCompileError":
+    message, stage = error.message, Stage.COMPILE
+    if "CppCompileError" in message or error.type == "CppCompileError":
         output = message.partition("Output:")[2] or message
         if found := _COMPILER_OUT_OF_MEMORY.search(output):
             return Signature(Kind.OOM, stage, "", _line_of(output, found))
@@ -255,8 +261,8 @@ def _compile_error(error: Mapping[str, Any]) -> Signature:
     if says_nothing:
         cause = f"{line.partition(':')[0]}: {_innermost(error)}"
     target = _TARGET.search(message)
-    parts = [error["type"], cause.strip(), *([target[1]] if target else [])]
-    text = f"{error['type']}: {line}" + (f" ({target[1]})" if target else "")
+    parts = [error.type, cause.strip(), *([target[1]] if target else [])]
+    text = f"{error.type}: {line}" + (f" ({target[1]})" if target else "")
     return Signature(Kind.COMPILE_ERROR, stage, " | ".join(parts), text)
 
 
@@ -267,12 +273,11 @@ def _innermost_of_triton(text: str) -> str:
     return first_line(text)
 
 
-def _difference(difference: Mapping[str, Any]) -> Signature:
+def _difference(difference: Difference) -> Signature:
     """Name a wrong result. A wrong dtype shows as wrong values further down, so
     only the kind is the identity."""
-    kind = Kind.NAN if difference["what"] == "nan" else Kind.MISMATCH
-    beside_nan = difference.get("besides") == "nan"
-    text = str(difference["text"])
+    kind = Kind.NAN if difference.what == "nan" else Kind.MISMATCH
+    beside_nan, text = difference.besides == "nan", difference.text
     return Signature(kind, Stage.COMPARE, "", text, beside_nan=beside_nan)
 
 
@@ -281,12 +286,12 @@ def first_line(message: str) -> str:
     return cut(next((s.strip() for s in message.splitlines() if s.strip()), ""))
 
 
-def _innermost(error: Mapping[str, Any]) -> str:
+def _innermost(error: Raised) -> str:
     """Name the innermost frame inside torch: the identity of an empty message.
 
     A file of the user's has another name in a repro.
     """
-    frames = [f for f in error.get("frames", []) if f.startswith("torch/")]
+    frames = [f for f in error.frames if f.startswith("torch/")]
     return f"at {frames[-1]}" if frames else ""
 
 
@@ -298,9 +303,8 @@ def _line_of(text: str, found: re.Match[str]) -> str:
 
 
 def _last_words(ending: Ending) -> str:
-    error = ending.answer.get("error")
-    if error:
-        return f"{error['type']}: {first_line(str(error['message']))}"
+    if error := ending.raised:
+        return f"{error.type}: {first_line(error.message)}"
     if ending.how == "signal":
         return f"died by {signal.Signals(ending.code).name}"
     return f"ended with status {ending.code}"

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import Step
+from shrinkfx.protocol.record import Message
 
 
 class Outcome(StrEnum):
@@ -21,7 +23,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Observation:
+class Observation(Message):
     """What happened to one candidate: facts, no opinion.
 
     Attributes:
@@ -29,7 +31,7 @@ class Observation:
         invalid: why the candidate is no program to judge the compiler by, or ''.
         unresolved: why nothing can be said (a time limit, say), or ''.
         stopped: why a candidate that has passed so far was not run, or ''.
-        step: the ``Step`` of the build that failed, as far as known, or ''.
+        step: of the build that failed, as far as known.
         runs: how often the program ran; all but the last one passed.
         waited_s: of ``seconds``, those that a busy machine had it wait.
         log: the end of what the child wrote.
@@ -39,7 +41,7 @@ class Observation:
     invalid: str = ""
     unresolved: str = ""
     stopped: str = ""
-    step: str = ""
+    step: Step | None = None
     runs: int = 1
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -312,9 +312,4 @@ def _why_not_again(boots: list[str], now: str) -> str:
 
 def _observation(text: str | None) -> Observation:
     """Read an observation back; an empty one if there is none."""
-    if text is None:
-        return Observation()
-    data = json.loads(text)
-    signature = data["signature"]
-    read = Signature.from_json(signature) if signature else None
-    return Observation(**{**data, "signature": read})
+    return Observation() if text is None else Observation.from_line(text)

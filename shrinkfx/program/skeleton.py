@@ -231,7 +231,7 @@ class Skeleton:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Skeleton:
         fields = dict(data)
-        nodes = [_node(entry) for entry in fields.pop("nodes")]
+        nodes = [_node_from_json(entry) for entry in fields.pop("nodes")]
         sizes = {
             name: FreeSize(tuple(entry["symbols"]), entry["passing"], entry["failing"])
             for name, entry in fields.pop("sizes", {}).items()
@@ -249,7 +249,7 @@ def _to_json(node: Node) -> dict[str, Any]:
     return {**vars(node), "value": value}
 
 
-def _node(entry: Mapping[str, Any]) -> Node:
+def _node_from_json(entry: Mapping[str, Any]) -> Node:
     fields = dict(entry)
     value = fields["value"]
     if value is not None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
+
+InductorOptions = Mapping[str, Any]
+"""Settings of ``torch._inductor.config`` by their names: each is of a type of its own,
+which Inductor alone knows."""
 
 
 class Backend(StrEnum):

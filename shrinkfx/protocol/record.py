@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -18,22 +18,32 @@ from shrinkfx.program.words import plain
 
 @dataclass(frozen=True)
 class Message:
-    """A record that is one line of JSON and back; an unknown field is an error."""
+    """A record that is one line of JSON and back.
+
+    Each field is there: an unknown one is an error, and so is a missing one.
+    """
+
+    def to_json(self) -> Mapping[str, Any]:
+        """State its fields; those that are records are stated when they are written."""
+        return vars(self)
 
     def to_line(self) -> str:
-        return json.dumps(asdict(self)) + "\n"
+        return json.dumps(self.to_json(), default=_stated) + "\n"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read a record; what JSON does not have (enums, tuples, records) is made anew.
 
         Raises:
-            TypeError: a field is unknown, or one without a default is missing.
+            TypeError: a field is unknown, or missing.
             ValueError: a value is none of its enum's.
         """
         hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
-        if unknown := sorted(data.keys() - {f.name for f in fields(cls)}):
+        names = {field.name for field in fields(cls)}
+        if unknown := sorted(data.keys() - names):
             raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
+        if missing := sorted(names - data.keys()):
+            raise TypeError(f"{cls.__name__} without {', '.join(missing)}")
         read = {name: read_value(hints[name], value) for name, value in data.items()}
         return cls(**read)
 
@@ -46,6 +56,10 @@ _HINTS: dict[type, dict[str, Any]] = {}
 """Types of fields by class: to work them out takes longer than to read a record."""
 
 
+def _stated(value: Any) -> Any:  # noqa: ANN401 - a record, of which JSON has none
+    return value.to_json()
+
+
 def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
     """Make of a JSON value what a field's type says."""
     if get_origin(hint) in (Union, UnionType):
@@ -53,13 +67,33 @@ def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any va
         return None if value is None else read_value(hint, value)
     if get_origin(hint) is tuple:
         return tuple(read_value(get_args(hint)[0], item) for item in value)
-    if hint is Path:
-        return Path(value)
-    if isinstance(hint, type) and issubclass(hint, Message):
-        return hint.from_json(value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return hint(value)
-    return value
+    if hint is Path:
+        return Path(value)
+    read = getattr(hint, "from_json", None)  # of a message, or of another room's record
+    return read(value) if read else value
+
+
+@dataclass(frozen=True)
+class Named(Message):
+    """A record of one of several kinds, which JSON has by the name of its class."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        return {type(self).__name__: vars(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read a record of this kind, or of one below it.
+
+        Raises:
+            KeyError: there is no such kind.
+            TypeError: a field is unknown, or missing.
+        """
+        ((name, told),) = data.items()
+        kinds = {kind.__name__: kind for kind in (cls, *cls.__subclasses__())}
+        read: Self = super(Named, kinds[name]).from_json(told)
+        return read
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from shrinkfx.protocol.choices import (
     ARCHS,
@@ -14,13 +11,14 @@ from shrinkfx.protocol.choices import (
     CandidateForm,
     GraphForm,
     Guard,
+    InductorOptions,
     Probe,
     Step,
     Weights,
 )
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.tasks import TASKS, Task
+from shrinkfx.protocol.tasks import Task
 
 TIMES = 30
 """How many times its limit work may take by the clock, where the machine is busy."""
@@ -49,7 +47,7 @@ class Setup(Message):
     inputs: str | None = None
     preloads: tuple[str, ...] = ()
     device: str | None = None
-    inductor: Mapping[str, Any] = field(default_factory=dict)
+    inductor: InductorOptions = field(default_factory=dict)
     backend: str = Backend.AUTO
     arch: str = ARCHS[0]
     reading_cpu_s: float = 300.0
@@ -87,7 +85,7 @@ class CheckOptions(ComparisonOptions, Message):
     only: Step | None = None
     weights: Weights = Weights.INSIDE
     package: str | None = None
-    inductor: Mapping[str, Any] = field(default_factory=dict)
+    inductor: InductorOptions = field(default_factory=dict)
     fallback_random: bool = False
     sanity: bool = False
     sanitize: bool = False
@@ -126,17 +124,10 @@ class Request(Message):
         """Seconds by the clock after which there will be no answer."""
         return TIMES * self.timeout_s if self.clock_s is None else self.clock_s
 
-    def to_json(self) -> dict[str, Any]:
-        """State it with its task by name."""
-        task = {type(self.task).__name__: vars(self.task)}
-        return {**vars(self), "options": vars(self.options), "task": task}
 
-    def to_line(self) -> str:
-        return json.dumps(self.to_json()) + "\n"
+@dataclass(frozen=True)
+class Job(Message):
+    """What a fresh interpreter is told that answers one request."""
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        ((name, told),) = data["task"].items()
-        rest = {key: value for key, value in data.items() if key != "task"}
-        options = CheckOptions.from_json(rest.pop("options"))
-        return cls(TASKS[name].from_json(told), options, **rest)
+    setup: Setup
+    request: Request

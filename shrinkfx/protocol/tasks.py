@@ -6,18 +6,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.answers import (
+    INSTEAD,
+    Answer,
+    Checked,
+    Description,
+    Done,
+    Examined,
+    OpenSizes,
+    Printed,
+    Registered,
+)
+from shrinkfx.protocol.record import Named
 
 
 @dataclass(frozen=True)
-class Task(Message):
+class Task(Named):
     """What a child is asked to do; see its subclasses.
 
     Attributes:
         doing: what takes the time meanwhile, in words for whoever waits.
+        answer: the record that it is answered with, if there is an answer.
     """
 
     doing: ClassVar[str]
+    answer: ClassVar[type[Answer]] = Done
+
+    def require(self, answer: Answer) -> Answer:
+        """Refuse a record that answers another task.
+
+        Raises:
+            TypeError: this is one.
+        """
+        if not isinstance(answer, (self.answer, *INSTEAD)):
+            task, other = type(self).__name__, type(answer).__name__
+            raise TypeError(f"{task} is answered with {self.answer.__name__}: {other}")
+        return answer
 
 
 @dataclass(frozen=True)
@@ -25,6 +49,7 @@ class Describe(Task):
     """Run the original in eager, keep every value, answer with the skeleton."""
 
     doing = "running the program in eager"
+    answer = Description
 
 
 @dataclass(frozen=True)
@@ -37,6 +62,7 @@ class Examine(Task):
     """
 
     doing = "running the program in eager, with an eye on custom operators"
+    answer = Examined
 
     findings: str
     seconds: float
@@ -47,6 +73,7 @@ class CheckOriginal(Task):
     """Compile and run the program exactly as the file holds it."""
 
     doing = "compiling or running the program as it is"
+    answer = Checked
 
 
 @dataclass(frozen=True)
@@ -58,6 +85,7 @@ class CheckCandidate(Task):
     """
 
     doing = "compiling or running a candidate"
+    answer = Checked
 
     candidate: Mapping[str, Any]
 
@@ -88,6 +116,7 @@ class WriteCandidate(Task):
     """
 
     doing = "writing the result"
+    answer = Printed
 
     candidate: Mapping[str, Any]
     path: str
@@ -99,6 +128,7 @@ class FindSpace(Task):
     """List the sizes that the original leaves open."""
 
     doing = "reading its sizes"
+    answer = OpenSizes
 
 
 @dataclass(frozen=True)
@@ -118,6 +148,7 @@ class CheckAtSizes(Task):
     """
 
     doing = "running the program at some sizes"
+    answer = Checked
 
     sizes: Mapping[str, int]
     seed: int
@@ -151,6 +182,7 @@ class RunPreload(Task):
     """
 
     doing = "looking for what of the preloads is needed"
+    answer = Registered
 
     path: str
     model: str
@@ -179,9 +211,3 @@ class RunCommand(Task):
 
     words: tuple[str, ...]
     cwd: str
-
-
-TASKS: Mapping[str, type[Task]] = {
-    task.__name__: task for task in Task.__subclasses__()
-}
-"""Each task by its name on the wire."""

@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.record import RunRecord
@@ -70,7 +71,7 @@ def remove_if_empty(folder: Path) -> None:
 
 def write_smallest_repro(
     folder: Path,
-    printed: Mapping[str, Any],
+    printed: Printed,
     record: RunRecord,
     choices: Sequence[Carried],
     runner: Runner,
@@ -109,16 +110,16 @@ def write_smallest_repro(
 def _attempts(
     path: Path,
     folder: Path,
-    printed: Mapping[str, Any],
+    printed: Printed,
     record: RunRecord,
     choices: Sequence[Carried],
 ) -> Iterator[Written]:
     seen, settings = set(), record.conditions.environment
     for parts, data in itertools.product(choices, Data):
-        if printed["unprintable"]:
+        if printed.unprintable or printed.source is None:
             break
         script = write_repro(
-            printed["source"],
+            printed.source,
             record,
             parts.definitions,
             data,
@@ -136,7 +137,7 @@ def _attempts(
         program = folder / "minimal.pt2"
         small = program.stat().st_size <= _EMBED_BYTES
         carried = program.read_bytes() if small else program.name
-        values = [folder / DATA] if printed["two_sets"] else []
+        values = [folder / DATA] if printed.two_sets else []
         names = ("passing", "failing") if record.conditions.passes else ("failing",)
         runs = {name: _FROM_FILE.format(name) for name in names}
         if not values:
@@ -160,7 +161,7 @@ class _Form:
 
     path: Path
     folder: Path
-    printed: Mapping[str, Any]
+    printed: Printed
     written: Written
 
     def with_fewest_settings(

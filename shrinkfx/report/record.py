@@ -10,7 +10,7 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.interpreter import what_need_not_show
 from shrinkfx.failure.signature import ANY, Signature, Stage
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.choices import Guard, InductorOptions
 from shrinkfx.report.written import Verified
 
 
@@ -107,7 +107,7 @@ class Conditions:
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
-    inductor: Mapping[str, object] = field(default_factory=dict)
+    inductor: InductorOptions = field(default_factory=dict)
     reference: bool = True
     random: bool = False
     runs: int = 1

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import header
 from shrinkfx.report.record import RunRecord
@@ -36,7 +36,7 @@ class Script:
 
 
 def write_repro(
-    printed: Mapping[str, Any],
+    printed: Source,
     record: RunRecord,
     definitions: Sequence[Definitions],
     data: Data,
@@ -148,9 +148,9 @@ def _imports(
     return "\n".join([*lines, "import torch"])
 
 
-def _modules(printed: Mapping[str, Any]) -> list[str]:
+def _modules(printed: Source) -> list[str]:
     """List the modules that the printed statements name."""
-    text = "\n".join([*printed["body"], *printed["branches"]])
+    text = "\n".join([*printed.body, *printed.branches])
     return [m for m in ("math", "operator") if re.search(rf"\b{m}\.", text)]
 
 
@@ -175,20 +175,20 @@ class _Values:
         self._texts: list[str] = []
         self.needs_data = False
 
-    def weight(self, name: str, written: Mapping[str, str]) -> str:
+    def weight(self, name: str, written: Expression) -> str:
         exact = self._data in (Data.EXACT_WEIGHTS, Data.EXACT)
         return self._choose(name, written, exact)
 
-    def example(self, name: str, written: Mapping[str, str]) -> str:
+    def example(self, name: str, written: Expression) -> str:
         """Only export sees it: any values do."""
         return self._choose(name, written, exact=False)
 
-    def input(self, name: str, written: Mapping[str, str]) -> str:
+    def input(self, name: str, written: Expression) -> str:
         exact = self._data in (Data.EXACT_INPUTS, Data.EXACT)
         return self._choose(name, written, exact)
 
-    def _choose(self, name: str, written: Mapping[str, str], exact: bool) -> str:
-        text = written["exact"] if exact else written["seeded"]
+    def _choose(self, name: str, written: Expression, exact: bool) -> str:
+        text = written.exact if exact else written.seeded
         if not text:
             self.needs_data = True
             text = f'data["{name}"]'
@@ -228,22 +228,22 @@ def script_object(state, name):
 '''
 
 
-def _module(printed: Mapping[str, Any], values: _Values) -> str:
-    setup = [_weight_line(w, values) for w in printed["weights"]]
-    setup += [f"self.{name} = {kind}()" for name, kind in printed["members"].items()]
+def _module(printed: Source, values: _Values) -> str:
+    setup = [_weight_line(w, values) for w in printed.weights]
+    setup += [f"self.{name} = {kind}()" for name, kind in printed.members.items()]
     lines = ["class Repro(torch.nn.Module):"]
     if setup:
         lines += ["    def __init__(self):", "        super().__init__()"]
         lines += [f"        {line}" for line in setup] + [""]
-    names = ", ".join(["self", *(i["name"] for i in printed["inputs"])])
+    names = ", ".join(["self", *(i.name for i in printed.inputs)])
     lines.append(f"    def forward({names}):")
-    lines += [f"        {line}" for line in printed["body"]]
-    return "\n\n\n".join([*printed["branches"], "\n".join(lines)])
+    lines += [f"        {line}" for line in printed.body]
+    return "\n\n\n".join([*printed.branches, "\n".join(lines)])
 
 
-def _weight_line(weight: Mapping[str, Any], values: _Values) -> str:
-    name, kind = weight["attribute"], weight["kind"]
-    text = values.weight(f"weight_{name}", weight["text"])
+def _weight_line(weight: Weight, values: _Values) -> str:
+    name, kind = weight.attribute, weight.kind
+    text = values.weight(f"weight_{name}", weight.text)
     match kind:
         case "parameter":
             return f"self.{name} = torch.nn.Parameter({text}, requires_grad=False)"
@@ -256,29 +256,35 @@ def _weight_line(weight: Mapping[str, Any], values: _Values) -> str:
     return f"self.{name} = {text}"
 
 
-def _inputs(printed: Mapping[str, Any], values: _Values, record: RunRecord) -> str:
-    inputs = printed["inputs"]
+def _inputs(printed: Source, values: _Values, record: RunRecord) -> str:
+    inputs = printed.inputs
     example = _example(printed, record)
     only_exports = example == "args" and any(_has(printed, run) for run in _RUNS)
     take = values.example if only_exports else values.input
-    texts = [take(f"example_{i['name']}", i["example"]) for i in inputs]
+    texts = [take(f"example_{i.name}", i.example) for i in inputs]
     lines = [_tuple(example, texts)]
     for run in _RUNS:
-        if _has(printed, run):
-            texts = [values.input(f"{run}_{i['name']}", i[run]) for i in inputs]
+        own = [(i.name, written) for i in inputs if (written := _of_run(i, run))]
+        if own:
+            texts = [values.input(f"{run}_{name}", text) for name, text in own]
             lines.append(_tuple(run, texts))
-    return "\n".join([*lines, *printed["dims"]])
+    return "\n".join([*lines, *printed.dims])
 
 
 _RUNS = ("passing", "failing")
 
 
-def _has(printed: Mapping[str, Any], run: str) -> bool:
+def _has(printed: Source, run: str) -> bool:
     """Tell whether a run has inputs of its own, other than the example."""
-    return any(i.get(run) for i in printed["inputs"])
+    return any(_of_run(i, run) for i in printed.inputs)
 
 
-def _example(printed: Mapping[str, Any], record: RunRecord) -> str:
+def _of_run(given: Input, run: str) -> Expression | None:
+    """Take what an argument is in a run; None if that is the example."""
+    return {"passing": given.passing, "failing": given.failing}[run]
+
+
+def _example(printed: Source, record: RunRecord) -> str:
     """Name the inputs of the export by the run that has the same ones, if one has."""
     same = (run for run in _RUNS if record.conditions.passes and not _has(printed, run))
     return next(same, "args")
@@ -291,8 +297,8 @@ def _tuple(name: str, items: Sequence[str]) -> str:
     return f"{name} = (\n{rows})"
 
 
-def _run(printed: Mapping[str, Any], record: RunRecord) -> str:
-    shapes = printed["dynamic_shapes"]
+def _run(printed: Source, record: RunRecord) -> str:
+    shapes = printed.dynamic_shapes
     dynamic = "" if shapes == "None" else f", dynamic_shapes={shapes}"
     example = _example(printed, record)
     export = f"program = torch.export.export(model, {example}{dynamic})"

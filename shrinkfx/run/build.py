@@ -27,14 +27,14 @@ def can_build_fast(job: Job, server: Server) -> bool:
     return on_cpu and options.build == Build.FAST and options.check is None
 
 
-def place_of_weights(build: Build, program: Skeleton) -> dict[str, Weights]:
+def place_of_weights(build: Build, program: Skeleton) -> Weights:
     """Say where a compiled program's weights are: many would be written over and over.
 
     Whatever is built fast is confirmed in the stock build, with its weights inside.
     """
     nodes = map(program.node, program.graph)
     many = sum(n.nbytes for n in nodes if n.role in FEEDS - {Role.INPUT}) >= MANY_BYTES
-    return {"weights": Weights.BESIDE} if many and build is Build.FAST else {}
+    return Weights.BESIDE if many and build is Build.FAST else Weights.INSIDE
 
 
 def choose_build(job: Job, subject: Subject, evidence: str | None = None) -> Attempt:

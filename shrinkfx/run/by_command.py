@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
@@ -14,6 +13,7 @@ from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend, CandidateForm
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import write_smallest_repro
@@ -63,7 +63,7 @@ def verify_by_command(
     server: Server,
     subject: Subject,
     result: Result,
-    printed: Mapping[str, Any],
+    printed: Printed,
 ) -> RunRecord:
     """Run the command on ``minimal.pt2``, and write a repro that makes such a program.
 

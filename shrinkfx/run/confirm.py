@@ -7,16 +7,16 @@ whose repro does -> on from there, each step verified -> its repro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import Job
@@ -228,17 +228,18 @@ class Verification:
         printed = write(job, subject.compiler, result)
         if not job.budget.has(_CHECKS_FOR_SOURCE * self._check_s(candidate)):
             job.note("minutes are short: repro.py will hold the program itself")
-            printed = {**printed, "unprintable": _NO_TIME}
+            printed = replace(printed, unprintable=_NO_TIME)
         try:
             return self._run(job, subject, result, printed)
         except BudgetExhausted:
-            if printed["unprintable"] or self._kept is not None:
+            if printed.unprintable or self._kept is not None:
                 raise
             self._must_be_there()
-            return self._run(job, subject, result, {**printed, "unprintable": _NO_TIME})
+            printed = replace(printed, unprintable=_NO_TIME)
+            return self._run(job, subject, result, printed)
 
     def _run(
-        self, job: Job, subject: Subject, result: Result, printed: Mapping[str, Any]
+        self, job: Job, subject: Subject, result: Result, printed: Printed
     ) -> Kept:
         """Write the repro of a result that is saved and printed, and run that."""
         asked = job, self._server, subject, result, printed

@@ -7,7 +7,7 @@ import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from shrinkfx.check.busy import Busyness
 from shrinkfx.check.client.restarting import LastingServer
@@ -18,6 +18,8 @@ from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.host_memory import available_bytes
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.search.budget import Budget
 
 logger = logging.getLogger(__name__)
@@ -96,7 +98,8 @@ class Job:
             command=worker, environment=None, backend=backend, arch=arch
         )
 
-    def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - Server knows
+    @with_fields_of(Server)
+    def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - its fields
         return LastingServer(
             seconds_left=lambda: self.budget.seconds_left,
             asking=lambda task: self._doing(task.doing),
@@ -142,7 +145,22 @@ def _blaming_files(options: Options) -> Iterator[None]:
 _KILLED = ": something ends it from outside, for want of memory perhaps"
 
 
-def _settings(options: Options) -> dict[str, Any]:
+class _Settings(TypedDict):
+    """What a server is told that holds a program: some of its parameters."""
+
+    model: Path
+    inputs: Path | None
+    preloads: Sequence[str]
+    device: str | None
+    backend: str
+    arch: str
+    inductor: InductorOptions
+    environment: Mapping[str, str]
+    max_disk_bytes: int | None
+    cwd: Path | None
+
+
+def _settings(options: Options) -> _Settings:
     return {
         "model": options.model.resolve(),
         "inputs": options.inputs.resolve() if options.inputs else None,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.readers.script import frames_of_death
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Description, Ending
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.record import OtherCauses
 from shrinkfx.run.context import Job
@@ -21,32 +20,22 @@ from shrinkfx.run.context import Job
 
 @dataclass(frozen=True)
 class Described:
-    """What the worker says of the program after its run in eager.
-
-    Attributes:
-        liars: operators that yield something else than their fake kernels say.
-        stopped: the operator at which eager fails, or ''.
-        custom: its operators that are not PyTorch's own.
-        mismatches: in which way the results of ``liars`` are others, in words.
-        eager_error: what eager raises, in a line, or ''.
-    """
+    """The program after its run in eager: its graph, and what was said of it."""
 
     skeleton: Skeleton
-    inputs: int
-    dynamic_dims: int
-    keeps_state: bool
-    liars: tuple[str, ...]
-    stopped: str
-    custom: tuple[str, ...] = ()
-    mismatches: tuple[str, ...] = ()
-    eager_error: str = ""
+    said: Description
+
+    @property
+    def eager_error(self) -> str:
+        """What eager raises, in a line, or ''."""
+        return first_line(self.said.eager_error) if self.said.eager_error else ""
 
     @property
     def other_causes(self) -> OtherCauses:
         """What a run in eager says of other causes of the failure."""
         fails = f"eager fails on the original too: {self.eager_error}"
         warnings = (fails,) if self.eager_error else ()
-        return OtherCauses(self.mismatches, warnings=warnings)
+        return OtherCauses(self.said.lies, warnings=warnings)
 
 
 def describe_program(
@@ -61,12 +50,13 @@ def describe_program(
         LoadError: eager could not be run far enough to tell.
     """
     ending = compiler.ask(Describe())
-    answer: Mapping[str, Any] = ending.answer
-    if "skeleton" not in answer:
+    said = ending.answer
+    if not isinstance(said, Description):
         subject = job.options.inputs or job.options.model
         raise LoadError(str(subject), *_why_undescribed(ending))
-    described = _read(answer)
-    for mismatch in described.mismatches:
+    with open(said.skeleton, encoding="utf-8") as file:
+        described = Described(Skeleton.from_json(json.load(file)), said)
+    for mismatch in said.lies:
         if mismatch not in told:
             job.note(f"lying operator: {mismatch}")
     if line := described.eager_error:
@@ -75,30 +65,13 @@ def describe_program(
     return compiler, described
 
 
-def _read(answer: Mapping[str, Any]) -> Described:
-    with open(answer["skeleton"], encoding="utf-8") as file:
-        skeleton = Skeleton.from_json(json.load(file))
-    error = answer["eager_error"]
-    return Described(
-        skeleton,
-        inputs=answer["inputs"],
-        dynamic_dims=answer["dynamic_dims"],
-        keeps_state=answer["keeps_state"],
-        liars=tuple(answer["liars"]),
-        stopped=answer["stopped"],
-        custom=tuple(answer.get("custom", ())),
-        mismatches=tuple(answer["lies"]),
-        eager_error=first_line(error) if error else "",
-    )
-
-
 def _why_undescribed(ending: Ending) -> tuple[str, str]:
     """Say why there is no graph, and what to look at."""
-    error = ending.answer.get("error")
-    if error and error["type"] == LoadError.__name__:
-        return str(error["message"]).partition(": ")[2], ""
+    error = ending.raised
+    if error and error.type == LoadError.__name__:
+        return error.message.partition(": ")[2], ""
     if error:
-        reason = f"eager could not be run ({first_line(error['message'])})"
+        reason = f"eager could not be run ({first_line(error.message)})"
         return reason, "do the inputs fit the program's signature and ranges?"
     place = f" in {ending.operator}" if ending.operator else ""
     if ending.how != "signal":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from shrinkfx import scratch
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.failure.classify import first_line
 from shrinkfx.program.words import plain
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Examined
+from shrinkfx.protocol.files import Finding, What
 from shrinkfx.protocol.tasks import Examine
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
@@ -37,7 +37,7 @@ def examine_operators(
     Returns:
         The warnings, which the user has been told.
     """
-    if not described.custom or described.stopped:
+    if not described.said.custom or described.said.stopped:
         return ()
     if job.budget.share() < SECONDS:
         job.note("minutes are short: custom operators are not examined")
@@ -48,7 +48,7 @@ def examine_operators(
     with scratch.folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Examine(str(path), SECONDS))
-        found = _worth_telling(_read(path), described.mismatches)
+        found = _worth_telling(_read(path), described.said.lies)
     found += [died] if (died := _how_it_died(ending)) else []
     warnings = tuple(f"custom operator: {text}" for text in found)
     for warning in warnings:
@@ -58,46 +58,39 @@ def examine_operators(
     return warnings
 
 
-def _worth_telling(
-    found: Sequence[tuple[str, str]], mismatches: Sequence[str]
-) -> list[str]:
+def _worth_telling(found: Sequence[Finding], mismatches: Sequence[str]) -> list[str]:
     """Leave out what has been said of an operator in other words.
 
     Why a fake kernel is wrong says that it is; and of one whose results were others in
     the run that was described, it has been said.
     """
-    said = [*mismatches, *(text for text, what in found if what == "fixes")]
+    said = [*mismatches, *(f.text for f in found if f.what is What.FIXES)]
     return [
-        text
-        for text, what in found
-        if what != "fake" or not any(_operator(text) in other for other in said)
+        f.text
+        for f in found
+        if f.what is not What.FAKE or not any(f"({f.operator})" in s for s in said)
     ]
 
 
 def _cut_short(ending: Ending) -> str:
     """Say why not all was seen that was to be, where that is no finding."""
-    if ending.how in ("timeout", "late") or ending.answer.get("over"):
+    said = ending.answer
+    over = isinstance(said, Examined) and said.over
+    if ending.how in ("timeout", "late") or over:
         return f"for {SECONDS:.0f} s"
-    if error := ending.answer.get("error"):
-        return f"up to {error['type']}: {first_line(error['message'])}"
+    if error := ending.raised:
+        return f"up to {error.type}: {first_line(error.message)}"
     if ending.how == "signal" and not ending.operator:
         return f"up to {signal.Signals(ending.code).name} in another operator"
     return "up to the memory limit" if ending.how == "memory" else ""
 
 
-def _read(path: Path) -> list[tuple[str, str]]:
+def _read(path: Path) -> list[Finding]:
     """Read the findings, as far as they were written."""
     if not path.exists():
         return []
-    lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
-    found = [json.loads(line) for line in lines]
-    return [(plain(finding["text"]), finding["what"]) for finding in found]
-
-
-def _operator(text: str) -> str:
-    """Find the operator in what is said of it, with its brackets."""
-    name = text.partition("(")[2].partition(")")[0]
-    return f"({name})"
+    lines = path.read_text().splitlines()
+    return [Finding.from_line(line) for line in lines if line.endswith("}")]
 
 
 def _how_it_died(ending: Ending) -> str:

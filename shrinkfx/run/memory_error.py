@@ -19,6 +19,7 @@ from shrinkfx.failure.readers.asan import MemoryReport, parse
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import NotSanitized
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import Memory
@@ -119,8 +120,8 @@ def _sanitized(compiler: Compiler, best: Candidate) -> tuple[MemoryReport | None
         return None, str(error.reason)
     except BudgetExhausted:
         return None, _SHORT
-    if why := str(ending.answer.get("not_sanitized", "")):
-        return None, why
+    if isinstance(ending.answer, NotSanitized):
+        return None, ending.answer.why
     report = parse(ending.log)
     nothing = f"no report; under it: {describe(observe(ending))}"
     return report, "" if report else nothing

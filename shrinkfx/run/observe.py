@@ -57,7 +57,8 @@ def _describe_original(job: Job, server: Server) -> tuple[Original, OtherCauses]
     compiler, described = describe_program(job, compiler)
     examined = examine_operators(job, compiler, described)
     causes = replace(described.other_causes, examined=examined)
-    compiler = compiler.with_options(**place_of_weights(build, described.skeleton))
+    weights = place_of_weights(build, described.skeleton)
+    compiler = compiler.with_options(weights=weights)
     if ignored := server.ready.ignored_options:
         causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
         job.note(causes.warnings[-1])
@@ -68,8 +69,8 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
     """Put together the program, what shows its failure, and what else may cause it."""
     job, base, described = original.job, unchanged.base, original.described
     limits = job.limits(time_limit(base.seconds))
-    asked = {**unchanged.options, **job.options.closeness}
-    compiler = original.compiler.with_options(**asked)
+    shown = job.options.compared(unchanged.shown(original.compiler.options))
+    compiler = replace(original.compiler, options=shown)
     if original.build is Build.FAST:
         compiler = compiler.with_options(build=original.build)
     skeleton = described.skeleton
@@ -78,8 +79,8 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
         before=Sizes(
             operators=skeleton.original_operators,
             nodes=skeleton.original_nodes,
-            inputs=described.inputs,
-            dynamic_dims=described.dynamic_dims,
+            inputs=described.said.inputs,
+            dynamic_dims=described.said.dynamic_dims,
         ),
         compiler=compiler.with_limits(limits, job.meters["baseline"]),
         target=base.target,

@@ -13,14 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.program.beside import Beside
+from shrinkfx.protocol.answers import Answer, Printed, Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunPreload
 from shrinkfx.report.carried import Carried, Cut, Preload
@@ -57,14 +56,19 @@ class Effect:
     elsewhere: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> Effect | None:
-        """Read a worker's answer; None if it came to none."""
-        if "changes" not in answer:
+    def of(cls, said: Answer | None) -> Effect | None:
+        """Take a worker's answer; None if it came to none."""
+        if not isinstance(said, Registered):
             return None
-        texts = answer["outcome"], answer["exported"]
-        names = ("registered", "modules", "files", "elsewhere")
-        sets = (frozenset(answer[name]) for name in names)
-        return cls(*texts, answer["changes"], *sets)
+        return cls(
+            outcome=said.outcome,
+            exported=said.exported,
+            changes=said.changes,
+            registered=frozenset(said.registered),
+            modules=frozenset(said.modules),
+            files=frozenset(said.files),
+            elsewhere=frozenset(said.elsewhere),
+        )
 
     def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
         """Tell whether another one does the same for ``operators``."""
@@ -141,22 +145,21 @@ def ways_to_carry(
     server: Server,
     bare: Asks,
     limits: Limits,
-    printed: Mapping[str, Any],
+    printed: Printed,
     record: RunRecord,
 ) -> list[Carried]:
     """List ways to carry the preloads of a run into its repro, the smallest first."""
     preloads = preloads_of(job, server)
     if not preloads:
         return [Carried()]
-    operators = [_qualified(target) for target in printed["targets"]]
+    operators = [_qualified(target) for target in printed.targets]
     program = job.out / "minimal.pt2"
     meter = job.meters["verify"]
     deadline = time.monotonic() + seconds_for(job.budget.spare_s - job.budget.pace_s)
     judge = Judge(bare, limits, meter, program, operators, record, job.note, deadline)
-    beside = Beside.from_json(server.ready.beside)
 
     def made(cut: Cut) -> Carried:
-        return carry(preloads, beside, operators, cut)
+        return carry(preloads, server.ready.beside, operators, cut)
 
     cuts = _CUTS.setdefault(server, {})
     custom = frozenset(name for name in operators if not name.startswith(BUILT_IN))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.fast_builds import Builds
@@ -12,6 +10,7 @@ from shrinkfx.check.oracle import runs_to_be_sure
 from shrinkfx.failure.signature import ANY, Signature
 from shrinkfx.options import Reduction
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.report.record import (
     BuildCounts,
@@ -96,27 +95,27 @@ def with_result(record: RunRecord, result: Result) -> RunRecord:
     )
 
 
-def with_printed(
-    record: RunRecord, subject: Subject, printed: Mapping[str, Any]
-) -> RunRecord:
+def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRecord:
     """Add what the worker says of a program that it has printed."""
     conditions, inductor = record.conditions, dict(record.conditions.inductor)
-    if printed["random"] and subject.compiler.options.fallback_random:
+    if printed.random and subject.compiler.options.fallback_random:
         inductor["fallback_random"] = True
     return replace(
         record,
         programs=replace(
             record.programs,
-            after=Sizes.from_json(printed),
-            targets=tuple(printed["targets"]),
+            after=Sizes(
+                printed.operators, printed.nodes, printed.inputs, printed.dynamic_dims
+            ),
+            targets=printed.targets,
         ),
         conditions=replace(
             conditions,
             inductor=inductor,
-            random=printed["random"],
-            limits=tuple((rtol, atol) for rtol, atol in printed["limits"]),
-            keeps_state=printed["mutates"],
-            passes=printed["passes"],
+            random=printed.random,
+            limits=tuple((rtol, atol) for rtol, atol in printed.limits),
+            keeps_state=printed.mutates,
+            passes=printed.passes,
         ),
     )
 
@@ -126,7 +125,7 @@ def before_verifying(
     server: Server,
     subject: Subject,
     result: Result,
-    printed: Mapping[str, Any],
+    printed: Printed,
 ) -> RunRecord:
     """State all that a repro is written from."""
     record = with_result(with_baseline(job, server, subject), result)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.errors import WorkerError
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import draft_of, publish
@@ -28,7 +28,7 @@ class NotWritten(WorkerError):
     """The worker lives, but cannot write this result: perhaps it can another."""
 
 
-def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
+def write(job: Job, compiler: Compiler, result: Result) -> Printed:
     """Have the result saved and printed, in the output folder.
 
     Raises:
@@ -41,13 +41,14 @@ def write(job: Job, compiler: Compiler, result: Result) -> Mapping[str, Any]:
     program, data = (job.out / name for name in ("minimal.pt2", DATA))
     drafts = (str(draft_of(path).resolve()) for path in (program, data))
     ending = compiler.ask(WriteCandidate(result.candidate.to_json(), *drafts))
-    if "operators" not in ending.answer:
+    printed = ending.answer
+    if not isinstance(printed, Printed):
         raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
         publish(path)
     if result.printable:
-        return ending.answer
-    return {**ending.answer, "unprintable": "its source does not fail"}
+        return printed
+    return replace(printed, unprintable="its source does not fail")
 
 
 def verify(
@@ -55,7 +56,7 @@ def verify(
     server: Server,
     subject: Subject,
     result: Result,
-    printed: Mapping[str, Any],
+    printed: Printed,
 ) -> RunRecord:
     """Write the simplest repro that fails, and run it in empty folders.
 
@@ -84,7 +85,7 @@ def verify_as_is(
     server: Server,
     subject: Subject,
     result: Result,
-    printed: Mapping[str, Any],
+    printed: Printed,
 ) -> RunRecord:
     """Write the simplest repro that fails, with the guard pages that are known of.
 

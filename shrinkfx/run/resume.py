@@ -41,12 +41,12 @@ def recall_subject(job: Job, server: Server) -> Subject:
     if known is None:
         subject = find_subject(job, server)
         if not subject.unasked:  # else a session with more minutes asks
-            job.journal.note(_FACT, _stated(job, server, subject))
+            job.journal.note(_FACT, _to_json(job, server, subject))
         return _patient(job, subject)
     require_same_versions(job, server, known)
     job.note(f"baseline: {known['target']['text']} (as the journal says)")
     job.budget.keep(known.get("check_s", 0.0))  # a journal of before has none
-    return _patient(job, _read(job, server, known))
+    return _patient(job, _from_json(job, server, known))
 
 
 def _patient(job: Job, subject: Subject) -> Subject:
@@ -57,7 +57,7 @@ def _patient(job: Job, subject: Subject) -> Subject:
     return replace(subject, compiler=replace(subject.compiler, patience=patience))
 
 
-def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
+def _to_json(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
     compiler = subject.compiler
     return {
         "schema": SCHEMA,
@@ -77,7 +77,7 @@ def _stated(job: Job, server: Server, subject: Subject) -> dict[str, Any]:
     }
 
 
-def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
+def _from_json(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
     meter = job.meters["baseline"]
     meter.cpu_seconds = known["cpu_seconds"] + server.ready.cpu_seconds
     builds = dict(known["builds"])
@@ -87,7 +87,7 @@ def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
     compiler = Compiler(server, limits, options, meter, Builds(**builds))
     compiler, described = describe_program(job, compiler)
     causes = OtherCauses(
-        mismatches=described.mismatches,
+        mismatches=described.said.lies,
         examined=tuple(known.get("examined", ())),
         warnings=tuple(known["warnings"]),
     )
@@ -99,7 +99,7 @@ def _read(job: Job, server: Server, known: Mapping[str, Any]) -> Subject:
         target=Signature.from_json(known["target"]),
         rate=known["rate"],
         command=Command.parse(asked, cwd) if asked else None,
-        guarding=Guarding(**known["guarding"]),
+        guarding=Guarding.from_json(known["guarding"]),
         suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
         other_causes=causes,
     )

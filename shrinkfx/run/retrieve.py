@@ -150,7 +150,7 @@ def _write(
         result = dataclasses.replace(result, memory=memory)
         verified = verify(job, server, subject, result, printed).verified
     program = job.out / "minimal.pt2"
-    return Retrieved(describe(seen), printed["operators"], program, verified)
+    return Retrieved(describe(seen), printed.operators, program, verified)
 
 
 def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, Any]]:
@@ -159,8 +159,10 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, A
     if not path.is_file():
         raise UsageError(f"--out {folder} holds no run: name the folder of the one")
     with closing(Journal(path)) as journal:
-        found, run = journal.find(digest), journal.fact("run")
-        baseline = journal.fact("baseline")
+        run, baseline = journal.fact("run"), journal.fact("baseline")
+        if baseline is not None:
+            require_schema(f"--candidate {digest}", baseline)
+        found = journal.find(digest)
         digests = {asked.digest for asked in found}
         if not digests:
             there = _by_catch(journal, baseline)
@@ -168,7 +170,6 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, A
     if baseline is None:
         why = "the minutes of that run were spent before its search"
         raise UsageError(f"--candidate {digest}: {why}: --resume {folder}")
-    require_schema(f"--candidate {digest}", baseline)
     if len(digests) > 1:
         what = f"{len(digests)} candidates begin so in {path}: give more digits"
         raise UsageError(f"--candidate {digest}: {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.command import Command
@@ -11,6 +12,8 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.fields import with_fields_of
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import OtherCauses, Sizes
 
 
@@ -55,6 +58,7 @@ class Subject:
         """Build candidates as AOTInductor does."""
         return replace(self, compiler=self.compiler.built_stock())
 
-    def with_options(self, **options: object) -> Subject:
+    @with_fields_of(CheckOptions)
+    def with_options(self, **changes: Any) -> Subject:  # noqa: ANN401 - its fields
         """Set further options of the worker."""
-        return replace(self, compiler=self.compiler.with_options(**options))
+        return replace(self, compiler=self.compiler.with_options(**changes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from shrinkfx import scratch
 from shrinkfx.check.localise import interrogate
 from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
 from shrinkfx.failure.verdict import Verdict
+from shrinkfx.protocol.files import Traces
 from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.build import choose_build
 from shrinkfx.run.context import Job
@@ -31,9 +31,8 @@ def attempt(job: Job, subject: Subject, described: Described) -> Attempt:
         tried = choose_build(job, subject, evidence=str(left))
         if tried.subject is None:
             return tried
-        known = Evidence.from_json(
-            json.loads(left.read_text()) if left.exists() else {}
-        )
+        told = Traces.from_line(left.read_text()) if left.exists() else Traces()
+    known = Evidence.of(told)
     blamed = _suspects(job, tried.subject, described, known, tried.seen[-1])
     for tie in ties(blamed)[:_SHOWN]:
         job.note(str(tie))
@@ -53,8 +52,8 @@ def _suspects(
     known = replace(
         known,
         text=known.text or failed.log,
-        liars=described.liars,
-        stopped=described.stopped,
+        liars=described.said.liars,
+        stopped=described.said.stopped,
     )
     if subject.command is None:
         seconds = failed.seconds / failed.runs

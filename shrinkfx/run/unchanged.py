@@ -14,16 +14,16 @@ from shrinkfx.check.command import RUNS, Command, see_it_fail
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import Signature
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import guard
 
-SCHEMA = 2
+SCHEMA = 3
 """Of what the journal says of the unchanged program; no other one is read."""
 
 _FACT = "unchanged"
@@ -39,24 +39,21 @@ class Unchanged:
     base: Baseline
     guarding: Guarding
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """What every check is told, so that it shows the failure."""
-        probe = {"probe": self.base.probe} if self.base.probe else {}
-        return {
-            **self.guarding.options,
-            "fallback_random": self.base.fallback_random,
-            "calls": self.base.calls,
+    def shown(self, checks: CheckOptions) -> CheckOptions:
+        """Have checks show the failure."""
+        return replace(
+            self.guarding.around(checks),
+            fallback_random=self.base.fallback_random,
+            calls=self.base.calls,
             # As outputs come and go, another one that differs may be the first.
-            "sought": self.base.target.kind,
-            **probe,
-        }
+            sought=self.base.target.kind,
+            probe=self.base.probe,
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Unchanged:
-        target = Signature.from_json(data["base"]["target"])
-        base = Baseline(**{**data["base"], "target": target})
-        return cls(base, Guarding(**data["guarding"]))
+        base = Baseline.from_json(data["base"])
+        return cls(base, Guarding.from_json(data["guarding"]))
 
 
 @dataclass(frozen=True)
@@ -76,9 +73,9 @@ class Original:
     command: Command | None
     build: Build
 
-    def with_options(self, **options: object) -> Original:
-        """Set further options of the worker."""
-        return replace(self, compiler=self.compiler.with_options(**options))
+    def with_options(self, options: CheckOptions) -> Original:
+        """Set the options of the worker."""
+        return replace(self, compiler=replace(self.compiler, options=options))
 
 
 def find_unchanged(original: Original) -> Unchanged:
@@ -149,8 +146,8 @@ def _seen(original: Original) -> Unchanged:
     options, guarding = original.job.options, Guarding()
     if original.command is None:
         guarding = guard(original.job, original.server, original.compiler)
-    original = original.with_options(**guarding.options, sought=options.until or "")
-    original = original.with_options(**options.closeness)
+    checks = options.compared(guarding.around(original.compiler.options))
+    original = original.with_options(replace(checks, sought=options.until or ""))
     return Unchanged(_run_unchanged(original), guarding)
 
 
@@ -177,7 +174,7 @@ def _run_unchanged(original: Original) -> Baseline:
             budget=job.budget,
         )
     if command is None:
-        max_calls = MAX_CALLS if original.described.keeps_state else 1
+        max_calls = MAX_CALLS if original.described.said.keeps_state else 1
         asked = options.until, options.match, options.baseline_runs, job.note
         return baseline(compiler, *asked, max_calls, original.build, job.budget)
     job.note(f"baseline: running --check on the program as it is, {RUNS} times")
@@ -195,7 +192,7 @@ def _see_it_fail_flat(original: Original, command: Command) -> float:
     The user's file may hold them otherwise. Where it does not fail, what it was run
     on is left behind.
     """
-    job, told = original.job, original.described.mismatches
+    job, told = original.job, original.described.said.lies
     as_exported = original.compiler.with_options(graph=GraphForm.IN_PLACE)
     compiler, described = describe_program(job, as_exported, told)
     folder = job.out.resolve()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import platform
 import resource
@@ -17,15 +16,15 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
-from typing import Any
+from typing import NoReturn, Protocol
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.answers import Answer, NotSanitized, Ready
 from shrinkfx.protocol.choices import Backend, Guard
-from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.requests import Job, Request, Setup
 from shrinkfx.protocol.tasks import RunCommand, RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.cpu_memory import asan, guard_pages
@@ -43,6 +42,16 @@ CUDA_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "1",
 }
 """What makes a CUDA failure deterministic, and shows it where it happens."""
+
+_JOB = "job.json"
+
+
+class _Worker(Protocol):
+    """Whoever does what is asked: ``tasks.Worker``, which imports torch."""
+
+    setup: Setup
+
+    def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
 
 def main() -> None:
@@ -94,7 +103,7 @@ def _refusal(setup: Setup, error: Exception) -> Ready:
     return Ready(reason, setup.model or "the worker", advice)
 
 
-def _start(setup: Setup) -> tuple[Any, Ready]:
+def _start(setup: Setup) -> tuple[_Worker, Ready]:
     """Import torch, load what can be loaded before a fork, and warm up."""
     import torch
 
@@ -145,7 +154,7 @@ def _start(setup: Setup) -> tuple[Any, Ready]:
     return worker, Ready(
         versions=versions,
         preload_files=files,
-        beside=beside.to_json(),
+        beside=beside,
         environment=environment,
         backend=setup.backend,
         for_cuda=for_cuda,
@@ -170,29 +179,26 @@ def _version(package: str) -> str:
         return ""
 
 
-def _work(worker: Any, request: Request) -> Work:
+def _work(worker: _Worker, request: Request) -> Work:
     """Choose what the forked child does: answer here, or in a fresh interpreter."""
 
-    def here(note: Note, folder: Path) -> dict[str, Any]:
-        answer: dict[str, Any] = worker.perform(request, note, folder)
-        return answer
+    def here(note: Note, folder: Path) -> Answer:
+        return worker.perform(request, note, folder)
 
     library = os.environ.get(guard_pages.LIBRARY, "")
 
-    def fresh(note: Note, folder: Path) -> dict[str, Any]:
+    def fresh(note: Note, folder: Path) -> Answer:
         environment = dict(os.environ)
         environment.pop(guard_pages.LIBRARY, None)
         if request.options.sanitize:
             try:
                 environment = asan.environment_with(environment, folder)
             except asan.CannotSanitize as error:
-                return {"not_sanitized": str(error)}
+                return NotSanitized(str(error))
         elif library:
             environment = guard_pages.environment_with(environment, library)
-        job = {"setup": asdict(worker.setup), "request": request.to_json()}
-        (folder / "job.json").write_text(json.dumps(job))
+        (folder / _JOB).write_text(Job(worker.setup, request).to_line())
         _exec(environment, "-m", "shrinkfx.worker", "--once", str(folder))
-        return {}
 
     bare = worker.setup.backend != Backend.INTERPRETER
     match request.task:
@@ -206,7 +212,7 @@ def _work(worker: Any, request: Request) -> Work:
 def _script(task: RunScript, request: Request, library: str) -> Work:
     """Have the child become a Python that runs a script, as anyone's would."""
 
-    def work(note: Note, folder: Path) -> dict[str, Any]:
+    def work(note: Note, folder: Path) -> NoReturn:
         from shrinkfx.worker.aoti import backend as aoti
 
         os.chdir(task.cwd)
@@ -219,7 +225,6 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
         if request.one_thread:
             environment |= last_words.ONE_THREAD
         _exec(environment, "-X", "faulthandler", task.path)
-        return {}
 
     return work
 
@@ -227,7 +232,7 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
 def _command(task: RunCommand) -> Work:
     """Have the child become a command of the user's."""
 
-    def work(note: Note, folder: Path) -> dict[str, Any]:
+    def work(note: Note, folder: Path) -> NoReturn:
         from shrinkfx.worker.aoti import backend as aoti
 
         os.chdir(task.cwd)
@@ -245,14 +250,13 @@ def _command(task: RunCommand) -> Work:
     return work
 
 
-def _exec(environment: Mapping[str, str], *arguments: str) -> None:
+def _exec(environment: Mapping[str, str], *arguments: str) -> NoReturn:
     os.execve(sys.executable, [sys.executable, *arguments], environment)
 
 
 def _once(folder: Path) -> None:
-    job = json.loads((folder / "job.json").read_text())
-    setup = Setup.from_json(job["setup"])
-    request = Request.from_json(job["request"])
+    job = Job.from_line((folder / _JOB).read_text())
+    setup, request = job.setup, job.request
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def note(stage: str) -> None:
@@ -280,7 +284,7 @@ def _once(folder: Path) -> None:
         allow(Path(setup.directory), setup.max_disk_bytes)
         write_answer(folder, worker.perform(request, note, folder))
     except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
-        write_answer(folder, {"error": describe_error(error)})
+        write_answer(folder, describe_error(error))
         traceback.print_exc()  # it tells where in a script this was
     os._exit(0)
 

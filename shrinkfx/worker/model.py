@@ -14,12 +14,16 @@ MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATIO
 """Kinds of outputs that are written back instead of returned; they come first."""
 
 
+Keywords = dict[str, Any]
+"""Arguments of a call by name: torch's operators and Triton's kernels take anything."""
+
+
 @dataclass(frozen=True)
 class Inputs:
     """Arguments of one call, in the program's own structure."""
 
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: Keywords
 
     def flat(self) -> list[Any]:
         leaves: list[Any] = pytree.tree_leaves((self.args, self.kwargs))

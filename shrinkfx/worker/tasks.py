@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -17,6 +16,17 @@ from torch.export import ExportedProgram
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import (
+    Answer,
+    Description,
+    Done,
+    Examined,
+    Invalid,
+    OpenSizes,
+    Printed,
+    Registered,
+    Unresolved,
+)
 from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import (
@@ -72,6 +82,9 @@ from shrinkfx.worker.sizes.read_space import find_space
 
 _SKELETON = "skeleton.json"
 
+_Cut = CheckCandidate | SaveCandidate | WriteCandidate
+"""Tasks that are about a candidate."""
+
 
 @dataclass
 class Worker:
@@ -85,7 +98,10 @@ class Worker:
     threads: int
     program: Program | None = None
 
-    def perform(self, request: Request, note: Note, folder: Path) -> dict[str, Any]:
+    def perform(self, request: Request, note: Note, folder: Path) -> Answer:
+        return request.task.require(self._answer(request, note, folder))
+
+    def _answer(self, request: Request, note: Note, folder: Path) -> Answer:
         torch.set_num_threads(self.threads)
         if request.one_thread:
             last_words.one_thread()
@@ -98,8 +114,8 @@ class Worker:
                 return self._examine(task, note, folder)
             case CheckOriginal():
                 return self._original(options, note, folder)
-            case CheckCandidate(candidate):
-                return self._candidate(candidate, options, note, folder)
+            case CheckCandidate() as task:
+                return self._candidate(task, options, note, folder)
             case SaveCandidate() as task:
                 return self._save(task, options, note)
             case WriteCandidate() as task:
@@ -140,9 +156,7 @@ class Worker:
         if self.setup.backend == Backend.INTERPRETER:
             interpreter.switch_on()
 
-    def _describe(
-        self, options: CheckOptions, note: Note, folder: Path
-    ) -> dict[str, Any]:
+    def _describe(self, options: CheckOptions, note: Note, folder: Path) -> Description:
         self._prepare_eager()
         note(Stage.EAGER)
         program, home = self._cut_from(options.graph)
@@ -154,26 +168,24 @@ class Worker:
         path = home / _SKELETON
         path.write_text(json.dumps(skeleton))
         note(Stage.DONE)
-        return {
-            "skeleton": str(path),
-            "eager_error": recorded.error,
-            "stopped": recorded.stopped,
-            "lies": recorded.lies,
-            "liars": recorded.liars,
-            "custom": custom_operators(program.original),
-            "inputs": count_inputs(program.original),
-            "dynamic_dims": dynamic_dims(program.original),
-            "keeps_state": keeps_state(program),
-        }
+        return Description(
+            skeleton=str(path),
+            eager_error=recorded.error,
+            stopped=recorded.stopped,
+            lies=tuple(recorded.lies),
+            liars=tuple(recorded.liars),
+            custom=tuple(custom_operators(program.original)),
+            inputs=count_inputs(program.original),
+            dynamic_dims=dynamic_dims(program.original),
+            keeps_state=keeps_state(program),
+        )
 
-    def _examine(self, task: Examine, note: Note, folder: Path) -> dict[str, Any]:
+    def _examine(self, task: Examine, note: Note, folder: Path) -> Examined:
         self._prepare_eager()
         note(Stage.EAGER)
         return examine(self._loaded(), task, folder / OPERATOR)
 
-    def _original(
-        self, options: CheckOptions, note: Note, folder: Path
-    ) -> dict[str, Any]:
+    def _original(self, options: CheckOptions, note: Note, folder: Path) -> Answer:
         program = self._loaded()
         inputs = program.example, program.failing
         run = Rebuilt(program.original, *inputs, passing=program.passing)
@@ -181,21 +193,21 @@ class Worker:
 
     def _candidate(
         self,
-        candidate: Mapping[str, Any],
+        task: CheckCandidate,
         options: CheckOptions,
         note: Note,
         folder: Path,
-    ) -> dict[str, Any]:
+    ) -> Answer:
         note(Stage.REBUILD)
         try:
-            built = self._built(candidate, options)
+            built = self._built(task, options)
         except (CannotRebuild, Unprintable) as error:
-            return {"invalid": str(error)}
+            return Invalid(str(error))
         if not built.outputs:  # exported anew, its nodes have other names
             options = replace(options, evidence=None)
         return attempt(self.setup, built, options, note, folder)
 
-    def _built(self, data: Mapping[str, Any], options: CheckOptions) -> Rebuilt:
+    def _built(self, task: _Cut, options: CheckOptions) -> Rebuilt:
         """Make a candidate, in the form that was asked for.
 
         Raises:
@@ -203,29 +215,27 @@ class Worker:
         """
         program, home = self._cut_from(options.graph)
         skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
-        candidate = Candidate.from_json(skeleton, data)
+        candidate = Candidate.from_json(skeleton, task.candidate)
         built = rebuild(program, candidate, Values(home, program), options.taps)
         for again in (built.stale, options.form is CandidateForm.SOURCE):
             if again:
                 built = built.exported_again(export_source(built)[0])
         return built
 
-    def _save(
-        self, task: SaveCandidate, options: CheckOptions, note: Note
-    ) -> dict[str, Any]:
+    def _save(self, task: SaveCandidate, options: CheckOptions, note: Note) -> Answer:
         """Put a candidate and its inputs where a user's command can read them."""
         note(Stage.REBUILD)
         try:
-            built = self._built(task.candidate, options)
+            built = self._built(task, options)
         except (CannotRebuild, Unprintable) as error:
-            return {"invalid": str(error)}
+            return Invalid(str(error))
         self._prepare_eager()
         note(Stage.EAGER)
         Reference(built, options).run_eager()
         self._write_program(built.exported, Path(task.path))
         torch.save(built.failing.args, task.inputs)
         note(Stage.DONE)
-        return {}
+        return Done()
 
     def _write_program(self, exported: ExportedProgram, path: Path) -> None:
         """Save a program for the device that it is meant for."""
@@ -236,53 +246,51 @@ class Worker:
 
     def _write(
         self, task: WriteCandidate, options: CheckOptions, note: Note
-    ) -> dict[str, Any]:
+    ) -> Printed:
         note(Stage.REBUILD)
-        built = self._built(task.candidate, options)
+        built = self._built(task, options)
         exported = built.exported
         self._write_program(exported, Path(task.path))
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
+        source, unprintable = None, ""
         try:
             # Only a dim can be loose, and a large program takes long to export.
             loose = export_source(built)[1] if dynamic_dims(exported) else frozenset()
-            source, unprintable = print_program(built, device, loose).to_json(), ""
+            source = print_program(built, device, loose)
         except Exception as error:  # noqa: BLE001 - a script would raise it, too
-            source, unprintable = {}, str(error)
+            unprintable = str(error)
         torch.save(long_values(built), task.data)
         self._prepare_eager()
         note(Stage.DONE)
-        return {
-            "source": source,
-            "unprintable": unprintable,
-            "two_sets": self._loaded().failing is not self._loaded().example,
-            "passes": built.passing is not None,
-            "limits": Reference(built, options).limits(),
-            "operators": count_operators(exported.graph_module),
-            "nodes": len(exported.graph.nodes),
-            "inputs": count_inputs(exported),
-            "dynamic_dims": dynamic_dims(exported),
-            "random": draws_random_numbers(exported),
-            "mutates": mutates(exported),
-            "targets": sorted(
-                {str(n.target) for n in exported.graph.nodes if n.op == "call_function"}
-            ),
-        }
+        calls = (n for n in exported.graph.nodes if n.op == "call_function")
+        return Printed(
+            source=source,
+            unprintable=unprintable,
+            two_sets=self._loaded().failing is not self._loaded().example,
+            passes=built.passing is not None,
+            limits=tuple(Reference(built, options).limits()),
+            operators=count_operators(exported.graph_module),
+            nodes=len(exported.graph.nodes),
+            inputs=count_inputs(exported),
+            dynamic_dims=dynamic_dims(exported),
+            random=draws_random_numbers(exported),
+            mutates=mutates(exported),
+            targets=tuple(sorted({str(n.target) for n in calls})),
+        )
 
-    def _space(self, note: Note) -> dict[str, Any]:
+    def _space(self, note: Note) -> OpenSizes:
         program = self._loaded()
         space = find_space(program.original, program.failing)
         note(Stage.DONE)
-        return {"space": space.to_json()}
+        return OpenSizes(space)
 
-    def _compile(
-        self, options: CheckOptions, note: Note, folder: Path
-    ) -> dict[str, Any]:
+    def _compile(self, options: CheckOptions, note: Note, folder: Path) -> Done:
         note(Stage.COMPILE)
         original = self._loaded().original
         aoti.build_once(original, folder, self.setup.inductor, options)
         note(Stage.DONE)
-        return {}
+        return Done()
 
     def _made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
         """Take the original, with inputs of the sizes that were asked for."""
@@ -292,22 +300,23 @@ class Worker:
 
     def _at_sizes(
         self, task: CheckAtSizes, options: CheckOptions, note: Note, folder: Path
-    ) -> dict[str, Any]:
+    ) -> Answer:
         check = attempt_outside if task.outside else attempt
         run = self._made(task.sizes, task.seed)
         return check(self.setup, run, options, note, folder)
 
-    def _save_inputs(self, task: SaveInputs, note: Note) -> dict[str, Any]:
+    def _save_inputs(self, task: SaveInputs, note: Note) -> Done:
         made = self._made(task.sizes, task.seed).failing
-        saved: dict[str, Any] = {"args": made.args, "kwargs": made.kwargs}
+        saved = {"args": made.args, "kwargs": made.kwargs}
+        passing = {}
         if task.passing is not None:
-            passing = self._made(task.passing, task.seed).failing
-            saved["passing"] = {"args": passing.args, "kwargs": passing.kwargs}
-        torch.save(saved, task.path)
+            near = self._made(task.passing, task.seed).failing
+            passing = {"passing": {"args": near.args, "kwargs": near.kwargs}}
+        torch.save({**saved, **passing}, task.path)
         note(Stage.DONE)
-        return {}
+        return Done()
 
-    def _register(self, task: RunPreload, note: Note, folder: Path) -> dict[str, Any]:
+    def _register(self, task: RunPreload, note: Note, folder: Path) -> Registered:
         note(Stage.RUN)
         setup = replace(self.setup, model=task.model, directory=str(folder))
         answer = register(Path(task.path), setup, task.operators)
@@ -316,7 +325,7 @@ class Worker:
 
     def _script(
         self, task: RunScript, options: CheckOptions, note: Note, folder: Path
-    ) -> dict[str, Any]:
+    ) -> Answer:
         os.chdir(task.cwd)
         temporary = aoti.temporary_below(folder)
         environment = {**bare_script.environment(folder), **temporary}
@@ -329,6 +338,6 @@ class Worker:
         try:
             runpy.run_path(task.path, run_name="__main__")
         except interpreter.Unsupported as error:
-            return {"unresolved": str(error)}
+            return Unresolved(str(error))
         note(Stage.DONE)
-        return {}
+        return Done()

@@ -26,33 +26,28 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Weights
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.testing import chain, whole
 
-PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
-SKIPS = Ending("exit", stage="done", answer={"values_skipped": 4})
+PASSES = Ending("exit", stage="done", answer=Checked())
+SKIPS = Ending("exit", stage="done", answer=Checked(values_skipped=4))
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
-DIFFERS = Ending(
-    "exit", stage="done", answer={"difference": {"what": "values", "text": "wrong"}}
-)
+DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
 REFUSES = Ending(
     "exit",
     stage="run",
-    answer={
-        "error": {
-            "type": "RuntimeError",
-            "message": "input_handles[0]: unmatched dim value at 0, expected: 4, "
-            "but got: 5",
-        }
-    },
+    answer=Raised(
+        "RuntimeError",
+        "input_handles[0]: unmatched dim value at 0, expected: 4, but got: 5",
+    ),
 )
 RAISES = Ending(
     "exit",
     stage="compile",
-    answer={"error": {"type": "ValueError", "message": "no"}},
+    answer=Raised("ValueError", "no"),
 )
 HANGS = Ending("timeout", stage="run")
 LATE = Ending("late", stage="run", seconds=600.0, waited_s=590.0)

@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.doubles import DESCRIPTION
 
 from shrinkfx import scratch
 from shrinkfx.check.client.restarting import LIVES, LastingServer
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe
 
 PLAIN, INLINED = GraphForm.FUNCTIONAL, GraphForm.INLINED_COND
 IN_PLACE = GraphForm.IN_PLACE
-DESCRIBED = {"skeleton": "skeleton.json"}
 START = "start"
 DESCRIBE, CANDIDATE = Describe.__name__, CheckCandidate.__name__
 ORIGINAL = CheckOriginal.__name__
@@ -46,7 +46,7 @@ class World:
         self.left_s: float | None = None
         self.done: list[tuple[str, str]] = []
         self.clocks: list[float] = []
-        self.said = [Ending("exit", answer=DESCRIBED)]
+        self.said = [Ending("exit", answer=DESCRIPTION)]
         self.is_alive = False
 
     def start(self, clock_s: float = math.inf) -> None:
@@ -162,7 +162,7 @@ def test_form_that_the_run_has_described_since_is_not_described_anew(
 def test_form_that_could_not_be_described_is_not_described_anew(
     world: World, server: LastingServer
 ) -> None:
-    world.said = [Ending("exit", answer={"error": {"type": "E", "message": ""}})]
+    world.said = [Ending("exit", answer=Raised("E", ""))]
     server.ask(describe(INLINED))
     world.deaths[CANDIDATE] = 1
     server.ask(candidate(PLAIN))

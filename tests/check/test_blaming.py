@@ -17,7 +17,8 @@ from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Node, Role, TensorType
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending
+from shrinkfx.protocol.files import Launch
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, skeleton, whole
 
@@ -26,7 +27,7 @@ FAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
 BUILD = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no")
 PRINTED = Ending("signal", signal.SIGSEGV, "run", log="[ before_launch: cpp_1 ]\n")
-KNOWN = Evidence((("cpp_0", ("relu",)), ("cpp_1", ("tanh", "cos"))))
+KNOWN = Evidence((Launch("cpp_0", ("relu",)), Launch("cpp_1", ("tanh", "cos"))))
 
 
 def blamed(
@@ -53,7 +54,7 @@ def differ(
         seen = [name for name in (*taps, output) if name in wrong]
         if not seen or set(unless) & set(taps):
             return Ending("exit", stage="done")
-        told = {"difference": {"what": "values", "text": "w"}, "differing": seen}
+        told = Checked(Difference("values", "w"), tuple(seen))
         return Ending("exit", stage="done", answer=told)
 
     return answer

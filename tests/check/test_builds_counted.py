@@ -6,27 +6,27 @@ from support.doubles import FakeServer
 
 from shrinkfx.check.fast_builds import PATIENCE, Builds
 from shrinkfx.check.oracle import Compiler, Limits
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Built, Ending, Stopped
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckOriginal
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))
-FAST = Ending("exit", stage="done", built={"build": "fast", "step": "link"})
-DIED = Ending("signal", 11, "run", built={"build": "fast", "step": "link"})
-LOWERED = Ending("exit", stage="compile", built={"build": "fast", "step": "lowering"})
+FAST = Ending("exit", stage="done", built=Built(Build.FAST, Step.LINK))
+DIED = Ending("signal", 11, "run", built=Built(Build.FAST, Step.LINK))
+LOWERED = Ending("exit", stage="compile", built=Built(Build.FAST, Step.LOWERING))
 STOPPED = Ending(
     "exit",
     stage="compile",
-    answer={"stopped": "lowering passes"},
-    built={"build": "fast", "step": "wrapper"},
+    answer=Stopped("lowering passes"),
+    built=Built(Build.FAST, Step.WRAPPER),
 )
 STOCK = Ending("exit", stage="done")
 
 
 def fell_back(reason: str) -> Ending:
-    built = {"build": "fast", "step": "link", "fallback": reason}
+    built = Built(Build.FAST, Step.LINK, reason)
     return Ending("exit", stage="done", built=built)
 
 

@@ -14,14 +14,14 @@ from shrinkfx.check.command import Command, CommandOracle, see_it_fail
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Invalid, Raised
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu", "tanh"))
 COMMAND = Command.parse("./fails.sh --quiet {} {inputs}")
-MISSING = {"error": {"type": "FileNotFoundError", "message": "no ./fails.sh"}}
+MISSING = Raised("FileNotFoundError", "no ./fails.sh")
 
 
 class Saves:
@@ -89,7 +89,7 @@ def test_time_of_saving_counts() -> None:
 @pytest.mark.parametrize(
     ("saved", "outcome"),
     [
-        (Ending("exit", stage="rebuild", answer={"invalid": "no"}), Outcome.INVALID),
+        (Ending("exit", stage="rebuild", answer=Invalid("no")), Outcome.INVALID),
         (Ending("signal", signal.SIGSEGV, "eager"), Outcome.INVALID),
         (Ending("timeout", stage="eager"), Outcome.UNRESOLVED),
     ],

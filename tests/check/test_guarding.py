@@ -11,15 +11,13 @@ from support.doubles import Arguments, FakeServer, Minutes, TimedServer
 from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding, plain_runs
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done")
-WRONG = Ending(
-    "exit", stage="done", answer={"difference": {"what": "nan", "text": "wrong"}}
-)
+WRONG = Ending("exit", stage="done", answer=Checked(Difference("nan", "wrong")))
 FAULT = Ending(
     "signal",
     signal.SIGSEGV,
@@ -48,7 +46,7 @@ def under(side: str, *, reused: bool) -> Callable[[Arguments], Ending]:
 def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
     server = FakeServer(under(Guard.AFTER, reused=True))
     guarding, notes = found(server)
-    assert guarding.options == {"guard_pages": "after"}
+    assert (guarding.pages, guarding.inductor) == (Guard.AFTER, {})
     assert guarding.plain == "nan in compare: wrong (3 of 3 runs)"
     assert len(server.asked) == 4
     assert "read 0 bytes past a tensor of 64 bytes" in notes[-1]
@@ -60,8 +58,8 @@ def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
 )
 def test_other_guard_pages_are_tried_in_turn(side: Guard, reused: bool) -> None:
     guarding, _ = found(FakeServer(under(side, reused=reused)))
-    assert guarding.options["guard_pages"] == side
-    no_reuse = guarding.options.get("inductor", {})
+    assert guarding.pages == side
+    no_reuse = guarding.inductor
     assert no_reuse.get("allow_buffer_reuse", True) == reused
 
 
@@ -81,7 +79,7 @@ def test_program_that_fails_without_them_keeps_its_code() -> None:
     always = FakeServer(lambda _: FAULT)
     guarding, _ = found(always)
     assert guarding.steady
-    assert guarding.options == {"guard_pages": "after"}
+    assert (guarding.pages, guarding.inductor) == (Guard.AFTER, {})
     plainly = FakeServer(lambda asked: WRONG if "guard_pages" in asked else FAULT)
     guarding, notes = found(plainly)
     assert guarding == Guarding(plain=guarding.plain)
@@ -99,12 +97,12 @@ def test_fault_of_eager_itself_is_no_failure_of_the_compiler() -> None:
         return EAGER_FAULTS if "guard_pages" in arguments else WRONG
 
     guarding, _ = found(FakeServer(answer))
-    assert not guarding.options
+    assert guarding.pages is Guard.OFF
 
 
 def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:
-    assert not found(FakeServer(lambda _: WRONG), "ima")[0].options
-    assert found(FakeServer(lambda _: WRONG), "nan")[0].options
+    assert found(FakeServer(lambda _: WRONG), "ima")[0].pages is Guard.OFF
+    assert found(FakeServer(lambda _: WRONG), "nan")[0].pages is Guard.AFTER
 
 
 def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:

@@ -21,6 +21,7 @@ from shrinkfx import scratch
 from shrinkfx.check.client.restarting import LIVES, LastingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
+from shrinkfx.protocol.answers import Unresolved
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
     CompileOriginal,
@@ -65,7 +66,7 @@ def test_what_the_process_died_of_is_asked_again(
     server = start()
     before = server.pid
     ending = server.ask(request("kill_server", deaths=str(deaths(1))))
-    assert ending.answer == {"echo": "survived"}
+    assert ending.answer == Unresolved("survived")
     assert server.pid != before
     server.close()
     assert survivors() == []
@@ -89,7 +90,7 @@ def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(
     seen = observe(ending)
     assert "the server died of it" in seen.unresolved
     assert (seen.signature, seen.invalid) == (None, "")
-    assert server.ask(request("echo", word="next")).answer == {"echo": "next"}
+    assert server.ask(request("echo", word="next")).answer == Unresolved("next")
     server.close()
     assert survivors() == []
 
@@ -151,7 +152,7 @@ def test_server_that_does_not_load_again_is_an_error_until_it_does(
             with pytest.raises(WorkerError, match=said):
                 server.ask(asked)
         broken.unlink()
-        assert server.ask(asked).answer == {"echo": "survived"}
+        assert server.ask(asked).answer == Unresolved("survived")
 
 
 KILLED = """
@@ -178,7 +179,7 @@ def test_server_that_is_killed_while_it_loads_is_started_again(
     starter = KILLED.format(count=count, times=times, serve=serve)
     with LastingServer(command=["sh", "-c", starter]) as server:
         asked = request("kill_server", deaths=str(deaths(int(times != "1"))))
-        assert server.ask(asked).answer == {"echo": "survived"}
+        assert server.ask(asked).answer == Unresolved("survived")
     assert int(count.read_text()) == starts
 
 
@@ -221,7 +222,7 @@ def test_no_check_outlasts_the_run(start: Start) -> None:
 def test_child_whose_folder_is_removed_has_no_answer(start: Start, vice: str) -> None:
     server = start()
     assert server.ask(request(vice)).how == "server"
-    assert server.ask(request("echo", word="next")).answer == {"echo": "next"}
+    assert server.ask(request("echo", word="next")).answer == Unresolved("next")
 
 
 def test_server_without_a_place_to_begin_anew_says_what_was_removed(
@@ -257,6 +258,6 @@ def test_nothing_is_believed_of_a_child_that_died_while_the_disk_was_full(
     start: Start,
 ) -> None:
     server = start(folders=(Path("/proc"),))  # it never has any space
-    assert server.ask(request("echo", word="fits")).answer == {"echo": "fits"}
+    assert server.ask(request("echo", word="fits")).answer == Unresolved("fits")
     with pytest.raises(StorageError, match="/proc: the disk is full"):
         server.ask(request("segfault"))

@@ -13,7 +13,7 @@ from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import Asks, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Ending, Raised, Unresolved
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.requests import Request
 
@@ -29,15 +29,14 @@ ASSERTS = (
 
 
 def raises(text: str, stage: str = "run") -> Ending:
-    error = {"type": "Report", "message": text, "frames": []}
-    return Ending("exit", stage=stage, answer={"error": error})
+    return Ending("exit", stage=stage, answer=Raised("Report", text))
 
 
 PASSES = Ending("exit", stage="done")
-SAMPLED = Ending("exit", stage="done", answer={"sampled": ["k: 40 of 99999"]})
+SAMPLED = Ending("exit", stage="done", answer=Checked(sampled=("k: 40 of 99999",)))
 ABROAD = raises(STRAYS.format(""))
 ABROAD_IN_BENCHMARK = raises(STRAYS.format(", compile-time benchmark"), "compile")
-UNSUPPORTED = Ending("exit", stage="run", answer={"unresolved": "inline assembly"})
+UNSUPPORTED = Ending("exit", stage="run", answer=Unresolved("inline assembly"))
 
 
 class ByProbe:
@@ -102,8 +101,9 @@ def test_probe_that_tells_most_of_a_kind_is_asked_first(until: str) -> None:
 
 
 def test_result_says_that_its_grid_was_sampled() -> None:
-    error = {**ABROAD.answer["error"], "notes": ["k: 40 of 99999"]}
-    sampled = replace(ABROAD, answer={"error": error})
+    assert ABROAD.raised is not None
+    error = replace(ABROAD.raised, notes=("k: 40 of 99999",))
+    sampled = replace(ABROAD, answer=error)
     base = run(ByProbe({"real": [sampled], "contract": [SAMPLED]}))
     assert base.warning.endswith("only some programs ran: k: 40 of 99999")
     assert run(ByProbe({"real": [ABROAD], "contract": [SAMPLED]})).warning == ""

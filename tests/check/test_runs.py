@@ -12,12 +12,12 @@ from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.requests import Request
 
-PASSES = Ending("exit", stage="done", answer={"values_skipped": 0})
+PASSES = Ending("exit", stage="done", answer=Checked())
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
-ERROR = {"error": {"type": "ValueError", "message": "no"}}
+ERROR = Raised("ValueError", "no")
 RAISES = Ending("exit", stage="compile", answer=ERROR)
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 

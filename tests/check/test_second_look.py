@@ -13,7 +13,7 @@ from shrinkfx.check.oracle import Compiler, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 
@@ -82,7 +82,7 @@ def test_what_is_kept_of_each_thread_or_is_no_such_death_is_not_asked_again(
         aborted(LOST),
         aborted("Fatal Python error: Aborted\n"),
         aborted(SAID, "compile"),
-        Ending("exit", 0, "run", {"error": {"type": "RuntimeError", "message": SAID}}),
+        Ending("exit", 0, "run", Raised("RuntimeError", SAID)),
     ],
 )
 def test_one_thread_that_does_something_else_tells_nothing(one: Ending) -> None:

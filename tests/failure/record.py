@@ -37,7 +37,13 @@ from shrinkfx.failure.readers.script import as_check  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
-from shrinkfx.protocol.answers import Ending, Ready  # noqa: E402
+from shrinkfx.protocol.answers import (  # noqa: E402
+    Answer,
+    Description,
+    Ending,
+    Printed,
+    Ready,
+)
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup  # noqa: E402
 from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa: E402
 from shrinkfx.report.definitions import Definitions  # noqa: E402
@@ -93,7 +99,7 @@ def _compiler(case: Case, folder: Path, server: Server) -> Compiler:
         inductor=case.inductor,
     )
     # To a server for all cases, each says here what it is about.
-    told = {"setup": dataclasses.asdict(setup), "environment": dict(case.environment)}
+    told = {"setup": setup.to_json(), "environment": dict(case.environment)}
     options = CheckOptions(reference=case.reference, evidence=json.dumps(told))
     return Compiler(server, Limits(case.timeout_s, case.max_rss_bytes), options)
 
@@ -101,17 +107,20 @@ def _compiler(case: Case, folder: Path, server: Server) -> Compiler:
 def _print(compiler: Compiler, case: Case, signature: Signature, folder: Path) -> str:
     """Have the program printed, as a run would at its end."""
     described = compiler.ask(Describe()).answer
-    skeleton = json.loads(Path(described["skeleton"]).read_text())
+    assert isinstance(described, Description)
+    skeleton = json.loads(Path(described.skeleton).read_text())
     whole = Candidate.whole(Skeleton.from_json(skeleton)).to_json()
     path, data = str(folder / "minimal.pt2"), str(folder / DATA)
     answer = compiler.ask(WriteCandidate(whole, path, data)).answer
+    assert isinstance(answer, Printed)
+    assert answer.source is not None
     conditions = Conditions(
         case.environment, inductor=case.inductor, reference=case.reference
     )
     programs = Programs(Sizes(1), Sizes(1), cut=1)
     record = RunRecord(Failure(signature, signature), programs, conditions=conditions)
     definitions = Definitions(f"import {PLANTS.stem}", True, "", ())
-    return write_repro(answer["source"], record, [definitions], Data.EXACT).text
+    return write_repro(answer.source, record, [definitions], Data.EXACT).text
 
 
 def _run(text: str, case: Case, folder: Path, bare: Server) -> Ending:
@@ -127,7 +136,7 @@ def _run(text: str, case: Case, folder: Path, bare: Server) -> Ending:
 def _write(family: str, name: str, *, ending: Ending, **more: Any) -> None:
     folder = RECORDED / family
     folder.mkdir(parents=True, exist_ok=True)
-    data = {**more, "ending": _shortened(dataclasses.asdict(ending))}
+    data = {**more, "ending": _shortened(json.loads(ending.to_line()))}
     text = json.dumps(data, indent=1, ensure_ascii=False)
     (folder / f"{name}.json").write_text(text + "\n")
 
@@ -165,7 +174,7 @@ def _serve() -> None:
     aoti.warm_up()
 
     def answer(request: Request) -> Work:
-        def work(note: Note, folder: Path) -> dict[str, Any]:
+        def work(note: Note, folder: Path) -> Answer:
             assert request.options.evidence is not None
             told = json.loads(request.options.evidence)
             os.environ.update(told["environment"])

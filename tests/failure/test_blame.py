@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from shrinkfx.failure.blame import Evidence, Launch, Suspect, suspects, ties
+from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Node, Role, Skeleton
+from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.testing import feed, operator, projection, size, skeleton
 
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
@@ -36,11 +37,11 @@ PROGRAM = skeleton(
 MM = "aoti_torch_cpu_addmm_out"
 FUSED = "cpp_fused_add_flip_gelu_roll_tanh_1"
 LAUNCHES: tuple[Launch, ...] = (
-    (MM, ("linear",)),
-    ("cpp_fused_gelu_0", ("gelu", "linear")),
-    (FUSED, ("add", "gelu", "flip", "roll", "tanh", "add_1")),
-    (MM, ("linear_1",)),
-    ("cpp_fused_gelu_0", ("gelu_1", "linear_1")),
+    Launch(MM, ("linear",)),
+    Launch("cpp_fused_gelu_0", ("gelu", "linear")),
+    Launch(FUSED, ("add", "gelu", "flip", "roll", "tanh", "add_1")),
+    Launch(MM, ("linear_1",)),
+    Launch("cpp_fused_gelu_0", ("gelu_1", "linear_1")),
 )
 
 
@@ -80,7 +81,7 @@ def test_source_line_of_the_model_is_shown() -> None:
     node = Node("", Role.OPERATOR, "aten.index.Tensor", ("x",), source="model.py:41")
     program = skeleton({"x": "", "index": node})
     (suspect,) = suspects(
-        Evidence((("cpp_1", ("index",)),), "in cpp_1"), program, BOUNDS
+        Evidence((Launch("cpp_1", ("index",)),), "in cpp_1"), program, BOUNDS
     )
     assert str(suspect) == "aten.index.Tensor in kernel cpp_1, model.py:41"
 
@@ -103,7 +104,9 @@ def test_crash_is_blamed_on_the_kernel_that_was_launched_last() -> None:
 
 
 def test_second_launch_of_a_kernel_is_told_from_the_first() -> None:
-    events = [w for kernel, _ in LAUNCHES for w in ("before", kernel, "after", kernel)]
+    events = [
+        w for one in LAUNCHES for w in ("before", one.kernel, "after", one.kernel)
+    ]
     printed = launched(*events[:-2])
     assert surest(blamed(Evidence(LAUNCHES, printed=printed), FAULT)) == {"gelu_1"}
     again = launched(*events, *events[:6])
@@ -115,12 +118,14 @@ def test_death_between_launches_is_blamed_on_what_comes_next() -> None:
     weights = blamed(Evidence(LAUNCHES, printed=printed), FAULT)
     assert {"flip", "roll", "tanh"} <= surest(weights)
     # After the last one nothing is left to blame.
-    events = [w for kernel, _ in LAUNCHES for w in ("before", kernel, "after", kernel)]
+    events = [
+        w for one in LAUNCHES for w in ("before", one.kernel, "after", one.kernel)
+    ]
     assert not blamed(Evidence(LAUNCHES, printed=launched(*events)), FAULT)
 
 
 def test_operator_whose_like_ran_well_is_less_suspect() -> None:
-    launches = (("cpp_0", ("add",)), ("cpp_1", ("add_1", "tanh")))
+    launches = (Launch("cpp_0", ("add",)), Launch("cpp_1", ("add_1", "tanh")))
     weights = blamed(Evidence(launches, "in cpp_1"), FAULT)
     assert weights["add_1"] < weights["tanh"]
 
@@ -218,8 +223,8 @@ CUSTOM = skeleton(
 
 def test_users_kernel_is_blamed_on_the_custom_operator() -> None:
     launches = (
-        ("triton_poi_fused_mul_0", ("mul",)),
-        ("softclip_kernel_0", ("softclip", "mul", "add")),
+        Launch("triton_poi_fused_mul_0", ("mul",)),
+        Launch("softclip_kernel_0", ("softclip", "mul", "add")),
     )
     text = (
         "interpreter: illegal memory access: out-of-bounds load of 4 bytes in "
@@ -247,9 +252,9 @@ def test_users_kernel_that_a_finding_names_comes_first_though_others_bear_its_na
     # As repros/cuda_ima_unmasked_kernel leaves it: Inductor names each of its kernels
     # beside a custom operator with that, too.
     launches: tuple[Launch, ...] = (
-        ("triton_poi_fused_mul_0", NEIGHBOURS),
-        (f"{kernel}_0", NEIGHBOURS),
-        ("triton_poi_fused_add_1", NEIGHBOURS),
+        Launch("triton_poi_fused_mul_0", NEIGHBOURS),
+        Launch(f"{kernel}_0", NEIGHBOURS),
+        Launch("triton_poi_fused_add_1", NEIGHBOURS),
     )
     text = STRAY.format(f"{kernel}_0", f"user kernel {kernel}")
     text = f"{text} through x (result of planted.other.default)"
@@ -300,7 +305,7 @@ def test_operator_that_made_the_argument_is_among_the_suspects() -> None:
         "interpreter: misaligned address in triton_poi_fused_add_1 (aten.add) through "
         "in_ptr3 (result of planted.softclip.default): declared divisible by 16"
     )
-    launches = (("triton_poi_fused_add_1", ("add",)),)
+    launches = (Launch("triton_poi_fused_add_1", ("add",)),)
     weights = blamed(Evidence(launches, text), FAULT, CUSTOM)
     assert weights == {"softclip": 0.95, "softclip_1": 0.95, "add": 0.9}
     # Kernels made the argument, and ran well.
@@ -334,8 +339,8 @@ def test_kernel_of_a_branch_is_blamed_on_the_operator_that_branches() -> None:
     )
     # The branch has an expm1 as well: that is the one.
     launches = (
-        ("cpp_fused_lt_0", ("lt",)),
-        ("cpp_fused_expm1_1", ("cond", "lt", "expm1")),
+        Launch("cpp_fused_lt_0", ("lt",)),
+        Launch("cpp_fused_expm1_1", ("cond", "lt", "expm1")),
     )
     printed = launched("before", "cpp_fused_expm1_1")
     weights = blamed(Evidence(launches, printed=printed), FAULT, program)
@@ -344,7 +349,10 @@ def test_kernel_of_a_branch_is_blamed_on_the_operator_that_branches() -> None:
 
 def test_nodes_of_another_program_are_no_suspects() -> None:
     evidence = Evidence(
-        (("cpp_0", ("erfc",)),), "in cpp_0", (("arg0_1",), ("x",)), liars=("half",)
+        (Launch("cpp_0", ("erfc",)),),
+        "in cpp_0",
+        (("arg0_1",), ("x",)),
+        liars=("half",),
     )
     assert suspects(evidence, PROGRAM, FAULT) == ()
 
@@ -362,15 +370,10 @@ def test_weights_are_above_zero_and_at_most_one() -> None:
 
 
 def test_evidence_is_read_as_the_worker_leaves_it() -> None:
-    left = {
-        "launches": [["cpp_0", ["tanh"]]],
-        "message": "no",
-        "raised_at": [["roll"]],
-        "kernel": "k",
-    }
-    read = Evidence.from_json(left)
-    assert read == Evidence((("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
-    assert Evidence.from_json({}) == Evidence()
+    left = Traces((Launch("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
+    read = Evidence.of(left)
+    assert read == Evidence((Launch("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
+    assert Evidence.of(Traces()) == Evidence()
 
 
 def test_suspect_without_a_source_line_says_the_rest() -> None:

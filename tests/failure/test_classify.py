@@ -5,14 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from recordings import read_ending
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome, judge
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import (
+    Built,
+    Checked,
+    Difference,
+    Ending,
+    Raised,
+    Stopped,
+)
+from shrinkfx.protocol.choices import Build, Step
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = {
@@ -28,7 +38,7 @@ KINDS = {
 
 
 def ending(name: str) -> Ending:
-    return Ending.from_json(json.loads((RECORDED / f"{name}.json").read_text()))
+    return read_ending(json.loads((RECORDED / f"{name}.json").read_text()))
 
 
 def signature(name: str) -> Signature:
@@ -37,9 +47,10 @@ def signature(name: str) -> Signature:
     return seen
 
 
-def raised(kind: str, message: str, stage: str = "compile", **more: object) -> Ending:
-    error = {"type": kind, "message": message, **more}
-    return Ending("exit", stage=stage, answer={"error": error})
+def raised(
+    kind: str, message: str, stage: str = "compile", frames: Sequence[str] = ()
+) -> Ending:
+    return Ending("exit", stage=stage, answer=Raised(kind, message, tuple(frames)))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -63,7 +74,8 @@ def test_abort_and_exception_are_the_same_assertion() -> None:
         ending("assert_roll_bound_small"),
     )
     assert (abort.how, abort.code) == ("signal", signal.SIGABRT)
-    assert exception.answer["error"]["type"] == "RuntimeError"
+    assert exception.raised is not None
+    assert exception.raised.type == "RuntimeError"
     one, other = observe(abort).signature, observe(exception).signature
     assert one is not None
     assert one.admits(other)
@@ -88,15 +100,14 @@ def test_different_compile_errors_are_different() -> None:
 
 def test_same_lowering_error_of_another_operator_is_different() -> None:
     seen = ending("compile_lowering_raises")
-    message = seen.answer["error"]["message"]
+    assert seen.raised is not None
+    message = seen.raised.message
     other = dataclasses.replace(
         seen,
-        answer={
-            "error": {
-                **seen.answer["error"],
-                "message": message.replace("aten.cumsum.default", "aten.sort.stable"),
-            }
-        },
+        answer=dataclasses.replace(
+            seen.raised,
+            message=message.replace("aten.cumsum.default", "aten.sort.stable"),
+        ),
     )
     assert not signature("compile_lowering_raises").admits(observe(other).signature)
 
@@ -244,14 +255,14 @@ def test_other_device_assertions_are_told_apart_and_are_the_interpreters() -> No
     scale, shift = asserted("scale must be positive"), asserted("no shift")
     assert not scale.admits(shift)
     text = "interpreter: device-side assert in k (aten.mul): scale must be positive "
-    error = {"type": "Report", "message": f"{text}[program (0, 0, 0), 5 lanes] at `x`"}
-    found = observe(Ending("exit", stage="run", answer={"error": error})).signature
+    error = Raised("Report", f"{text}[program (0, 0, 0), 5 lanes] at `x`")
+    found = observe(Ending("exit", stage="run", answer=error)).signature
     assert found is not None
     assert found.admits(scale)
 
 
 def test_pass_has_no_signature() -> None:
-    seen = observe(Ending("exit", stage="done", answer={"values_skipped": 0}))
+    seen = observe(Ending("exit", stage="done", answer=Checked()))
     assert seen.signature is None
     assert not seen.invalid
     assert not seen.unresolved
@@ -302,18 +313,18 @@ def test_too_much_shared_memory_is_a_compile_error_at_any_size() -> None:
 
 
 def test_step_of_the_build_is_told_where_compiling_fails() -> None:
-    built = {"build": "fast", "step": "kernel"}
-    raised = {"error": {"type": "InductorError", "message": "no"}}
+    built = Built(Build.FAST, Step.KERNEL)
+    raised = Raised("InductorError", "no")
     seen = observe(Ending("exit", stage="compile", answer=raised, built=built))
     assert seen.step == "kernel"
-    assert observe(Ending("signal", 11, "run", built=built)).step == ""
+    assert observe(Ending("signal", 11, "run", built=built)).step is None
 
 
 def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
-    stopped = {"stopped": "lowering passes, nothing else was tried"}
+    stopped = Stopped("lowering passes, nothing else was tried")
     seen = observe(Ending("exit", stage="compile", answer=stopped))
     assert judge(seen, Signature(Kind.COMPILE_ERROR, Stage.COMPILE)) is Outcome.PASSED
-    assert seen.stopped == stopped["stopped"]
+    assert seen.stopped == stopped.why
 
 
 @pytest.mark.parametrize(
@@ -325,9 +336,7 @@ def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
         ),
         (Ending("signal", signal.SIGSEGV, "passing"), "crash"),
         (
-            Ending(
-                "exit", 0, "passing", {"difference": {"what": "nan", "text": "nan"}}
-            ),
+            Ending("exit", 0, "passing", Checked(Difference("nan", "nan"))),
             "nan",
         ),
     ],
@@ -355,7 +364,7 @@ def test_time_limit_where_it_should_pass_tells_nothing() -> None:
 def test_wrong_values_know_of_nan_in_other_outputs(
     besides: str, beside_nan: bool
 ) -> None:
-    difference = {"what": "values", "text": "wrong", "besides": besides}
-    seen = observe(Ending("exit", stage="done", answer={"difference": difference}))
+    answer = Checked(Difference("values", "wrong", besides))
+    seen = observe(Ending("exit", stage="done", answer=answer))
     assert seen.signature is not None
     assert seen.signature.beside_nan is beside_nan

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 import pytest
+from recordings import read_ending
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.script import as_check
@@ -101,7 +102,7 @@ class Seen:
 
 def _read(path: Path) -> Seen:
     data = json.loads(path.read_text())
-    ending = Ending.from_json(data["ending"])
+    ending = read_ending(data["ending"])
     if script := data.get("script"):
         ending = as_check(ending, script)
     signature = observe(ending).signature

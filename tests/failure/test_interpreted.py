@@ -7,7 +7,7 @@ import pytest
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.interpreter import finding
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Raised, Unresolved
 
 ACCESS = (
     "interpreter{who}: illegal memory access: out-of-bounds {access} of {size} bytes "
@@ -89,15 +89,15 @@ def test_benchmark_fails_while_compiling(stage: str) -> None:
         number=3,
         operators="aten.add",
     )
-    error = {"type": "Report", "message": text, "frames": []}
-    seen = observe(Ending("exit", stage=stage, answer={"error": error})).signature
+    error = Raised("Report", text)
+    seen = observe(Ending("exit", stage=stage, answer=error)).signature
     assert seen is not None
     assert (seen.kind, seen.stage) == (Kind.IMA, Stage.COMPILE)
 
 
 def test_what_the_interpreter_cannot_run_is_neither_failure_nor_pass() -> None:
     reason = "interpreter: unsupported: inline assembly"
-    seen = observe(Ending("exit", stage="run", answer={"unresolved": reason}))
+    seen = observe(Ending("exit", stage="run", answer=Unresolved(reason)))
     assert seen.unresolved == reason
     assert seen.signature is None
 

@@ -13,7 +13,7 @@ from shrinkfx.failure.readers.script import (
     name_frame,
 )
 from shrinkfx.failure.signature import MEMORY, Kind, Stage
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Unresolved
 
 SCRIPT = """\
 import torch
@@ -49,7 +49,7 @@ def test_stage_is_that_of_the_line(line: int, stage: str) -> None:
 
 
 def test_what_the_interpreter_cannot_run_is_no_pass() -> None:
-    answer = {"unresolved": "inline assembly"}
+    answer = Unresolved("inline assembly")
     seen = observe(as_check(Ending("exit", stage="run", answer=answer), SCRIPT))
     assert seen.unresolved == "inline assembly"
     assert not seen.tells
@@ -59,10 +59,11 @@ def test_exception_has_its_type_message_and_frames() -> None:
     ending = died(
         6, "torch._inductor.exc.InductorError: LoweringException: x\n  target: y"
     )
-    error = ending.answer["error"]
-    assert error["type"] == "InductorError"
-    assert error["message"] == "LoweringException: x\n  target: y\n".rstrip()
-    assert error["frames"][-1] == "torch/_inductor/ir.py:freeze"
+    error = ending.raised
+    assert error is not None
+    assert error.type == "InductorError"
+    assert error.message == "LoweringException: x\n  target: y\n".rstrip()
+    assert error.frames[-1] == "torch/_inductor/ir.py:freeze"
 
 
 def test_first_error_of_a_long_compiler_output_is_found() -> None:

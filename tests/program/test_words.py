@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.words import LINE, cut, cut_apart, cut_middle, plain
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Ending, Raised, Ready
 
 
 @given(st.text())
@@ -57,9 +57,8 @@ def test_both_ends_of_a_long_text_are_kept() -> None:
 def test_lines_of_any_length_are_searched() -> None:
     """Not for hours: no expression may take the square of a message's length."""
     text = "x" * 500_000
-    error = {"type": "E", "message": text, "frames": []}
     for stage in (Stage.COMPILE, Stage.LOAD, Stage.RUN):
-        told = Ending("exit", 0, stage, answer={"error": error})
+        told = Ending("exit", 0, stage, answer=Raised("E", text))
         for ending in (told, Ending("signal", signal.SIGABRT, stage, log=text)):
             seen = observe(ending).signature
             assert seen is not None
@@ -67,10 +66,10 @@ def test_lines_of_any_length_are_searched() -> None:
 
 
 def test_what_a_worker_says_is_plain_and_what_it_is_asked_is_not() -> None:
-    said = {"error": {"message": "\x1b[1mbold", "frames": ["\x07"]}}
+    said = Raised("E", "\x1b[1mbold", ("\x07",))
     ending = Ending("exit", answer=said, log="\x1b[K50 %\r100 %")
     read = Ending.from_line(ending.to_line())
-    assert read.answer == {"error": {"message": "bold", "frames": ["\\x07"]}}
+    assert read.answer == Raised("E", "bold", ("\\x07",))
     assert read.log == "50 %\n100 %"
     assert Ready.from_line(Ready("\x1b[31mno").to_line()).error == "no"
 

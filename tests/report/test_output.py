@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_repro import PRINTED, about
+from support.doubles import PRINTED
+from test_repro import PRINTED as SOURCE
+from test_repro import about
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
@@ -30,6 +33,9 @@ def mix(x: torch.Tensor) -> torch.Tensor:
 """
 
 
+ANSWER = replace(PRINTED, source=SOURCE)
+
+
 class FakeRunner:
     """Says that a script fails if its text satisfies a predicate."""
 
@@ -47,19 +53,13 @@ def write(
     folder: Path,
     fails: Callable[[str], bool],
     preloads: Sequence[Preload] = (),
-    **changes: object,
+    **changes: Any,
 ) -> tuple[Written, FakeRunner]:
     """Write a repro as the worker's answer would have it."""
     (folder / "minimal.pt2").write_bytes(b"program")
     (folder / DATA).write_bytes(b"values")
-    answer: dict[str, Any] = {
-        "source": PRINTED,
-        "unprintable": "",
-        "two_sets": False,
-        "targets": ["mylib.mix.default"],
-    }
     runner = FakeRunner(fails)
-    answer |= changes
+    answer = replace(ANSWER, targets=("mylib.mix.default",), **changes)
     cuts = Cut(), Cut(whole=True)
     ways = [carry(preloads, Beside(), ["mylib::mix"], cut) for cut in cuts]
     return write_smallest_repro(folder, answer, about(), ways, runner), runner
@@ -149,10 +149,9 @@ def test_what_lies_beside_a_script_that_is_not_kept_is_removed(tmp_path: Path) -
     with_it, without = (
         Carried(files=files) for files in ({"ops.so": home / "ops.so"}, {})
     )
-    answer = {"source": PRINTED, "unprintable": "", "two_sets": False, "targets": []}
     runner = FakeRunner(lambda text: "ops.so" not in text)
     written = write_smallest_repro(
-        tmp_path, answer, about(), [with_it, without], runner
+        tmp_path, ANSWER, about(), [with_it, without], runner
     )
     assert written.carried == without
     assert not (tmp_path / "ops.so").exists()
@@ -198,10 +197,9 @@ def write_with(
     """Write a repro that was made where some variables were set."""
     for name in ("minimal.pt2", DATA):
         (folder / name).write_bytes(b"values")
-    answer = {"source": PRINTED, "unprintable": "", "two_sets": False, "targets": []}
     runner, told = FakeRunner(fails), about(environment={"KEPT": "1", **variables})
     ways, asked = [Carried()], list(variables)
-    return write_smallest_repro(folder, answer, told, ways, runner, asked), runner
+    return write_smallest_repro(folder, ANSWER, told, ways, runner, asked), runner
 
 
 def test_nothing_is_asked_where_no_variable_was_set(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.script import STAGE_OF_CALL
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import is_of_interpreter
 from shrinkfx.report.record import (
@@ -35,32 +36,28 @@ from shrinkfx.report.repro import Data, write_embedded, write_repro
 CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
 
 
-def written(seeded: str, exact: str) -> dict[str, str]:
-    return {"seeded": seeded, "exact": exact}
-
-
-PRINTED: dict[str, Any] = {
-    "weights": [
-        {
-            "attribute": "w",
-            "kind": "parameter",
-            "text": written("torch.randn(3)", 'unpack("c$", torch.float32, (3,))'),
-        },
-        {"attribute": "b", "kind": "buffer", "text": written("torch.rand(9)", "")},
-    ],
-    "inputs": [
-        {
-            "name": "x",
-            "example": written("torch.randn(2, 3)", "torch.tensor([[1.0, 2.0, 3.0]])"),
-            "failing": None,
-        }
-    ],
-    "branches": ["class Inner(torch.nn.Module):\n    def forward(self, v):\n        v"],
-    "members": {"inner": "Inner"},
-    "body": ["y = torch.ops.aten.mul.Tensor(x, self.w)", "return (y,)"],
-    "dims": ['s0 = torch.export.Dim("s0", min=2)'],
-    "dynamic_shapes": "({0: s0},)",
-}
+PRINTED = Source(
+    weights=(
+        Weight(
+            "w",
+            "parameter",
+            Expression("torch.randn(3)", 'unpack("c$", torch.float32, (3,))'),
+        ),
+        Weight("b", "buffer", Expression("torch.rand(9)", "")),
+    ),
+    inputs=(
+        Input(
+            "x",
+            Expression("torch.randn(2, 3)", "torch.tensor([[1.0, 2.0, 3.0]])"),
+            None,
+        ),
+    ),
+    branches=("class Inner(torch.nn.Module):\n    def forward(self, v):\n        v",),
+    members={"inner": "Inner"},
+    body=("y = torch.ops.aten.mul.Tensor(x, self.w)", "return (y,)"),
+    dims=('s0 = torch.export.Dim("s0", min=2)',),
+    dynamic_shapes="({0: s0},)",
+)
 
 
 def about(kind: Kind = Kind.MISMATCH, **changes: Any) -> RunRecord:
@@ -153,9 +150,10 @@ def test_exact_values_that_are_too_long_come_from_the_file() -> None:
 
 
 def test_failing_inputs_run_and_example_inputs_export() -> None:
-    (one,) = PRINTED["inputs"]
-    two_sets = {**one, "failing": written("torch.randn(9, 3)", "")}
-    text = write_repro({**PRINTED, "inputs": [two_sets]}, about(), [], Data.SEEDED).text
+    (one,) = PRINTED.inputs
+    two_sets = replace(one, failing=Expression("torch.randn(9, 3)", ""))
+    printed = replace(PRINTED, inputs=(two_sets,))
+    text = write_repro(printed, about(), [], Data.SEEDED).text
     assert "torch.export.export(model, args" in text
     assert "failing = (torch.randn(9, 3),)" in text
     assert "compiled(*failing)" in text
@@ -342,8 +340,8 @@ def test_strides_are_compared_where_they_were_asked_for(
 
 
 def test_modules_that_the_body_names_are_imported() -> None:
-    body = ["n = operator.neg(x.shape[0])", "return (n,)"]
-    text = write_repro({**PRINTED, "body": body}, about(), [], Data.SEEDED).text
+    body = "n = operator.neg(x.shape[0])", "return (n,)"
+    text = write_repro(replace(PRINTED, body=body), about(), [], Data.SEEDED).text
     assert "import operator\n" in text
 
 
@@ -589,9 +587,10 @@ def swept(data: Data = Data.SEEDED, *, own: str = "failing", **changes: Any) -> 
     Args:
         own: the runs whose inputs are others than those of the export.
     """
-    inputs = [{**PRINTED["inputs"][0], "passing": None}]
-    inputs[0] |= {run: written(f"torch.randn({run})", "") for run in own.split()}
-    changed = {**PRINTED, "inputs": inputs}
+    runs: dict[str, Any] = {
+        run: Expression(f"torch.randn({run})", "") for run in own.split()
+    }
+    changed = replace(PRINTED, inputs=(replace(PRINTED.inputs[0], **runs),))
     return write_repro(changed, about(passes=True, **changes), [], data).text
 
 

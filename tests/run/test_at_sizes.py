@@ -18,11 +18,24 @@ from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
 from shrinkfx.run.context import Job
-from shrinkfx.run.sweep.at_sizes import Runner
+from shrinkfx.run.sweep.at_sizes import Runner, SweepSettings
 from shrinkfx.sweep.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))
-SETTINGS = {"until": "any", "seed": 0, "guard_pages": False, "ranges": "inside"}
+SETTINGS = SweepSettings(
+    content="",
+    torch="",
+    until="any",
+    device=None,
+    backend="aoti",
+    inductor={},
+    environment={},
+    guard_pages=False,
+    examples=9,
+    seed=0,
+    max_elements=1 << 20,
+    ranges="declared",
+)
 
 PASSES = Ending("exit", stage="done")
 TIMEOUT = Ending("timeout", stage="compile")

@@ -15,7 +15,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options import Options
 from shrinkfx.program.skeleton import Node, Role, Skeleton
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Built, Ending, Raised
 from shrinkfx.protocol.choices import MANY_BYTES, Build, GraphForm, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Sizes
@@ -25,16 +25,16 @@ from shrinkfx.run.subject import Subject
 from shrinkfx.testing import FLOATS, chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh"))
-ERROR = {"error": {"type": "InductorError", "message": "no such thing"}}
+ERROR = Raised("InductorError", "no such thing")
 TARGET = Signature(
     Kind.COMPILE_ERROR, Stage.COMPILE, "InductorError | no such thing", "no such thing"
 )
 HANG = Signature(Kind.HANG, Stage.COMPILE)
-PASSES = Ending("exit", stage="done", built={"build": "fast", "step": "link"})
+PASSES = Ending("exit", stage="done", built=Built(Build.FAST, Step.LINK))
 
 
 def raised_in(step: Step) -> Ending:
-    built = {"build": "fast", "step": step}
+    built = Built(Build.FAST, step)
     return Ending("exit", stage="compile", answer=ERROR, built=built)
 
 
@@ -134,7 +134,8 @@ def test_only_many_weights_of_what_is_built_fast_are_left_out() -> None:
         return Skeleton([held, relu], ["relu"])
 
     large, small = (program(n, Role.PARAMETER) for n in (MANY_BYTES, MANY_BYTES - 1))
-    assert place_of_weights(Build.FAST, large) == {"weights": Weights.BESIDE}
-    assert place_of_weights(Build.STOCK, large) == {}
-    assert place_of_weights(Build.FAST, small) == {}
-    assert place_of_weights(Build.FAST, program(MANY_BYTES, Role.INPUT)) == {}
+    assert place_of_weights(Build.FAST, large) is Weights.BESIDE
+    assert place_of_weights(Build.STOCK, large) is Weights.INSIDE
+    assert place_of_weights(Build.FAST, small) is Weights.INSIDE
+    inputs = program(MANY_BYTES, Role.INPUT)
+    assert place_of_weights(Build.FAST, inputs) is Weights.INSIDE

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doubles import FakeServer
+from support.doubles import DESCRIPTION, FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import NotCuttable
@@ -16,7 +17,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Build, GraphForm
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Sizes
@@ -26,7 +27,7 @@ from shrinkfx.run.form import in_a_form_that_fails
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, operator, skeleton
 
-RAISED = {"error": {"type": "ValueError", "message": "no such thing"}}
+RAISED = Raised("ValueError", "no such thing")
 RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "ValueError: no such thing")
 FAILS = Ending("exit", stage="run", answer=RAISED)
 PASSES = Ending("exit", stage="done")
@@ -65,14 +66,14 @@ def chosen(
             asked.append((form, build))
             return FAILS if fails(form, build) else PASSES
         if form not in forms:
-            error = {"type": "SpecViolationError", "message": "no such graph"}
-            return Ending("exit", answer={"error": error})
+            error = Raised("SpecViolationError", "no such graph")
+            return Ending("exit", answer=error)
         path = folder / f"{form}.json"
         path.write_text(json.dumps(forms[form].to_json()))
-        said: dict[str, Any] = {"skeleton": str(path), "eager_error": eager}
-        said["lies"] = [f"a lie in the {form} form"]
-        said |= {"inputs": 1, "dynamic_dims": 0, "keeps_state": False}
-        return Ending("exit", answer={**said, "liars": [], "stopped": "relu"})
+        lies = (f"a lie in the {form} form",)
+        said = replace(DESCRIPTION, skeleton=str(path), lies=lies, stopped="relu")
+        said = replace(said, eager_error=eager)
+        return Ending("exit", answer=said)
 
     compiler = Compiler(
         FakeServer(answer), Limits(10.0, 1 << 30), CheckOptions(build=Build.FAST)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doubles import Arguments, FakeServer
+from support.doubles import DESCRIPTION, Arguments, FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.events import Noted
 from shrinkfx.options import Options
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Examined, Raised
+from shrinkfx.protocol.files import Finding, What
 from shrinkfx.protocol.requests import Request
 from shrinkfx.run.context import Job
 from shrinkfx.run.describing import Described
@@ -24,11 +25,19 @@ from shrinkfx.testing import chain
 MIX, ROLL = "mix (my.mix.default)", "roll (my.roll.default)"
 FILL = "fill (my.fill.default)"
 FOUND = [
-    {"what": "writes", "text": f"{MIX} writes to its argument x"},
-    {"what": "fake", "text": f"{MIX} has a fake kernel that promises \x1b[31mless"},
-    {"what": "fake", "text": f"{ROLL} has a fake kernel that promises more"},
-    {"what": "fake", "text": f"{FILL} has a fake kernel that promises 4"},
-    {"what": "fixes", "text": f"{FILL} has a fake kernel that fixes dim 0"},
+    Finding("my.mix.default", What.WRITES, f"{MIX} writes to its argument x"),
+    Finding(
+        "my.mix.default",
+        What.FAKE,
+        f"{MIX} has a fake kernel that promises \x1b[31mless",
+    ),
+    Finding(
+        "my.roll.default", What.FAKE, f"{ROLL} has a fake kernel that promises more"
+    ),
+    Finding("my.fill.default", What.FAKE, f"{FILL} has a fake kernel that promises 4"),
+    Finding(
+        "my.fill.default", What.FIXES, f"{FILL} has a fake kernel that fixes dim 0"
+    ),
 ]
 
 
@@ -54,7 +63,7 @@ def examined(
     """Examine a program of which one operator is known to lie."""
 
     def answer(arguments: Any) -> Ending:
-        lines = "".join(json.dumps(finding) + "\n" for finding in FOUND)
+        lines = "".join(finding.to_line() for finding in FOUND)
         Path(arguments["findings"]).write_text(lines + '{"what": "wri')
         return ending
 
@@ -63,7 +72,8 @@ def examined(
     job = Job(options, folder, lambda event: said.append(event))
     job.budget.clock = lambda: job.budget.started
     known = ("roll (my.roll.default) has strides [1], its metadata says [2]",)
-    described = Described(chain("x", "relu"), 1, 0, False, (), stopped, custom, known)
+    about = replace(DESCRIPTION, stopped=stopped, custom=custom, lies=known)
+    described = Described(chain("x", "relu"), about)
     compiler = Compiler(server, Limits(600.0, 1 << 30))
     warnings = examine_operators(job, compiler, described)
     return warnings, [e.text for e in said if isinstance(e, Noted)], server
@@ -77,7 +87,7 @@ WARNINGS = [
 
 
 def test_findings_are_warnings_but_for_lies_that_are_known(tmp_path: Path) -> None:
-    warnings, said, _ = examined(tmp_path, Ending("exit", answer={"over": False}))
+    warnings, said, _ = examined(tmp_path, Ending("exit", answer=Examined((), False)))
     assert said == WARNINGS
     assert warnings == tuple(WARNINGS)
 
@@ -93,14 +103,14 @@ def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None
     ]
 
 
-RAISED = {"error": {"type": "ValueError", "message": "no such size\nat all"}}
+RAISED = Raised("ValueError", "no such size\nat all")
 
 
 @pytest.mark.parametrize(
     ("ending", "why"),
     [
         (Ending("timeout"), "for 10 s"),
-        (Ending("exit", answer={"over": True}), "for 10 s"),
+        (Ending("exit", answer=Examined((), True)), "for 10 s"),
         (Ending("late"), "for 10 s"),
         (Ending("memory"), "up to the memory limit"),
         (Ending("signal", signal.SIGBUS), "up to SIGBUS in another operator"),

@@ -15,7 +15,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options import Options
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, NotSanitized
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.record import Memory
@@ -34,7 +34,7 @@ READ of size 64 at 0x1 thread T0
 """
 SANITIZED = Ending("exit", 1, "run", log=REPORT)
 LATE = Ending("late", stage="run")
-NO_LIBRARY = Ending("exit", stage="start", answer={"not_sanitized": "no libasan"})
+NO_LIBRARY = Ending("exit", stage="start", answer=NotSanitized("no libasan"))
 
 Arguments = Mapping[str, Any]
 

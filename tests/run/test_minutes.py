@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doubles import Arguments, asked_of, written
+from support.doubles import DESCRIPTION, Arguments, asked_of, written
 
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.events import Event, Noted
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Ending, Raised, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
@@ -39,7 +39,7 @@ from shrinkfx.testing import chain, needs, whole
 from shrinkfx.version import __version__
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
-TORN = {"error": {"type": "RuntimeError", "message": "torn"}}
+TORN = Raised("RuntimeError", "torn")
 FAILS = Ending("exit", stage="run", answer=TORN)
 LOG = 'File "repro.py", line 1\n    actual = compiled()\nRuntimeError: torn\n'
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
@@ -78,9 +78,7 @@ class Model:
         self._last = WHOLE
         path = folder / "skeleton.json"
         path.write_text(json.dumps(WHOLE.skeleton.to_json()))
-        said: dict[str, Any] = {"skeleton": str(path), "stopped": "", "eager_error": ""}
-        said |= {"inputs": 1, "dynamic_dims": 0, "keeps_state": False}
-        self.described = {**said, "lies": [], "liars": []}
+        self.described = replace(DESCRIPTION, skeleton=str(path))
 
     def ask(self, request: Request) -> Ending:
         """Answer as ``LastingServer`` does, which keeps to the minutes."""
@@ -324,7 +322,9 @@ def test_run_that_another_version_has_begun_is_refused_with_what_to_do(
 def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
     lie = "n3 (aten.n3.default) has strides [1], its metadata says [2]"
     world = model(20.0)
-    world.described |= {"lies": [lie], "eager_error": "no such size\nat all"}
+    world.described = replace(
+        world.described, lies=(lie,), eager_error="no such size\nat all"
+    )
     told = world.reduced(3.0).summary["warnings"]
     eager = "eager fails on the original too: no such size"
     assert told[:2] == [f"lying operator: {lie}", eager]

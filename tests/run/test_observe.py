@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
-from support.doubles import Arguments, FakeServer
+from support.doubles import DESCRIPTION, Arguments, FakeServer
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
 from shrinkfx.options import Options
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Checked, Description, Difference, Ending, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.run.context import Job
 from shrinkfx.run.observe import find_subject
 from shrinkfx.testing import chain
 from shrinkfx.validation import require_sense
 
-DIFFERS = {"difference": {"what": "values", "text": "wrong"}}
+DIFFERS = Checked(Difference("values", "wrong"))
 
 
 class Worker(FakeServer):
@@ -32,22 +32,12 @@ class Worker(FakeServer):
     def __init__(self, folder: Path) -> None:
         skeleton = folder / "skeleton.json"
         skeleton.write_text(json.dumps(chain("x", "relu", "tanh").to_json()))
-        described = {
-            "skeleton": str(skeleton),
-            "inputs": 1,
-            "dynamic_dims": 0,
-            "keeps_state": False,
-            "stopped": "",
-            "lies": [],
-            "liars": [],
-            "eager_error": "",
-        }
+        described = replace(DESCRIPTION, skeleton=str(skeleton))
         super().__init__(lambda asked: self._ending(asked, described))
 
-    def _ending(self, asked: Arguments, described: Arguments) -> Ending:
+    def _ending(self, asked: Arguments, described: Description) -> Ending:
         is_asked = "package" in asked or "candidate" in asked or "sanity" in asked
-        answer = DIFFERS if is_asked else described
-        return Ending("exit", stage="done", answer=answer)
+        return Ending("exit", stage="done", answer=DIFFERS if is_asked else described)
 
 
 @pytest.mark.parametrize(

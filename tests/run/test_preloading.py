@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.doubles import FakeServer
+from support.doubles import PRINTED, FakeServer
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
@@ -21,7 +21,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options import Options
 from shrinkfx.program.beside import Beside
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
@@ -102,9 +102,16 @@ def says(text: str, *needed: str) -> Ending:
     if not all(line in text for line in needed):
         return Ending("exit", code=1)
     changes = {"lowerings: aten.relu": "f"} if "lowerings" in text else {}
-    answer = {"changes": changes, "registered": ["mylib::mix"], "outcome": "same"}
-    answer |= {"exported": "same", "modules": ["helper"] if "helper" in text else []}
-    return Ending("exit", answer={**answer, "files": [], "elsewhere": []})
+    answer = Registered(
+        changes=changes,
+        registered=("mylib::mix",),
+        exported="same",
+        outcome="same",
+        modules=("helper",) if "helper" in text else (),
+        files=(),
+        elsewhere=(),
+    )
+    return Ending("exit", answer=answer)
 
 
 OPS = """\
@@ -289,13 +296,13 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
     (tmp_path / "logs.py").write_text("def begin(): pass\n")
     options = Options(tmp_path / "m.pt2", preload=(str(file),))
     job = Job(options, tmp_path, lambda _: None)
-    ready = SimpleNamespace(preload_files={str(file): str(file)}, beside={})
+    ready = SimpleNamespace(preload_files={str(file): str(file)}, beside=Beside())
     server: Any = type("Holder", (), {"ready": ready})()
     bare = FakeServer(lambda asked: says(Path(asked["path"]).read_text()))
 
     def ask(*targets: str) -> int:
         before = len(bare.asked)
-        printed = {"targets": targets}
+        printed = replace(PRINTED, targets=targets)
         limits = Limits(60.0, 1 << 30)
         assert ways_to_carry(job, server, bare, limits, printed, RECORD)
         return len(bare.asked) - before

@@ -18,7 +18,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
@@ -29,9 +29,9 @@ from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
-DIFFERS = {"difference": {"what": "values", "text": "wrong"}}
+DIFFERS = Checked(Difference("values", "wrong"))
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
-RAISED = {"error": {"type": "ValueError", "message": "no such thing"}}
+RAISED = Raised("ValueError", "no such thing")
 RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "ValueError: no such thing")
 
 Fails = Callable[[Candidate, int], bool]

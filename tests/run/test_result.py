@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doubles import Arguments, FakeServer
+from support.doubles import PRINTED, Arguments, FakeServer
 
 from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import Compiler, Limits
@@ -32,21 +32,6 @@ OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
 DIES = Ending("signal", signal.SIGABRT, log="double free or corruption\n")
 PASSES = Ending("exit", log="no longer fails\n")
 LATE = Ending("late", stage="run")
-SOURCE: dict[str, Any] = {
-    "weights": [],
-    "inputs": [
-        {
-            "name": "x",
-            "example": {"seeded": "torch.randn(9)", "exact": ""},
-            "failing": None,
-        }
-    ],
-    "branches": [],
-    "members": {},
-    "body": ["y = torch.ops.aten.relu.default(x)", "return (y,)"],
-    "dims": [],
-    "dynamic_shapes": "",
-}
 IN_FILE = 'torch.load("'
 
 
@@ -54,12 +39,7 @@ def printed(asked: Arguments) -> Ending:
     """Save and print, as the worker does."""
     Path(asked["path"]).write_bytes(b"program")
     Path(asked["data"]).write_bytes(b"values")
-    known: dict[str, Any] = dict.fromkeys(
-        ("unprintable", "two_sets", "random", "mutates", "passes"), False
-    )
-    answer = {"operators": 1, "nodes": 2, "inputs": 1, "dynamic_dims": 0, **known}
-    printed = {"source": SOURCE, "targets": [], "limits": []}
-    return Ending("exit", answer={**answer, **printed})
+    return Ending("exit", answer=PRINTED)
 
 
 def verified(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -20,7 +21,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options import Options
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.retrieve import retrieve, see_again
@@ -30,9 +31,7 @@ from shrinkfx.testing import chain, whole
 CANDIDATE = whole(chain("x", "relu"))
 PASSES = Ending("exit", stage="done")
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
-DIFFERS = Ending(
-    "exit", stage="done", answer={"difference": {"what": "values", "text": "wrong"}}
-)
+DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
 
@@ -100,6 +99,8 @@ def test_unknown_candidate_is_answered_with_those_there_are(tmp_path: Path) -> N
 
 def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH], SCHEMA - 1)
+    with closing(sqlite3.connect(tmp_path / JOURNAL)) as db, db:
+        db.execute("UPDATE checks SET observation='{}'")  # it had other fields
     assert "another version of shrinkfx has written the journal" in refusal(
         tmp_path, digest
     )

@@ -18,7 +18,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import ignore
 from shrinkfx.options import Options, Sweeping
 from shrinkfx.program.sizes import Space, Symbol
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Checked, Difference, Ending, OpenSizes, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
@@ -32,7 +32,7 @@ from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
 
 SPACE = Space((Symbol("n", 2, 64, 6),))
-WRONG = {"difference": {"what": "values", "text": "wrong"}}
+WRONG = Checked(Difference("values", "wrong"))
 
 
 class Program:
@@ -66,7 +66,7 @@ class Program:
     def _answer(self, task: Task) -> Ending:
         match task:
             case FindSpace():
-                return Ending("exit", answer={"space": SPACE.to_json()})
+                return Ending("exit", answer=OpenSizes(SPACE))
             case CompileOriginal():
                 (self.directory / "sweep.pt2").touch()
             case SaveInputs():

@@ -24,7 +24,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Invalid, NotSanitized, Raised
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
@@ -39,7 +39,7 @@ from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
 RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "RuntimeError: torn")
-TORN = {"error": {"type": "RuntimeError", "message": "torn"}}
+TORN = Raised("RuntimeError", "torn")
 OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
 DIES = Ending("signal", signal.SIGSEGV, "run")
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
@@ -70,10 +70,10 @@ class World:
         if "data" in asked:
             self.last = candidate
             if candidate in self.refused:
-                return Ending("exit", answer={"invalid": "it cannot be rebuilt"})
+                return Ending("exit", answer=Invalid("it cannot be rebuilt"))
             return written(asked, candidate)
         if asked.get("sanitize"):
-            return Ending("exit", answer={"not_sanitized": "no libasan"})
+            return Ending("exit", answer=NotSanitized("no libasan"))
         side = Guard(asked.get("guard_pages", Guard.OFF))
         self.compiled.append((candidate, side))
         return self.ending if self.program(candidate, side) else PASSES
@@ -107,7 +107,7 @@ class World:
             job = Job(options, self.folder, self.events.append, journal)
             guarding = about.pop("guarding", Guarding())
             limits = Limits(9.0, 1 << 30)
-            compiler = Compiler(server, limits, CheckOptions(**guarding.options))
+            compiler = Compiler(server, limits, guarding.around(CheckOptions()))
             target = about.pop("target", RAISES)
             subject = Subject(WHOLE, Sizes(12), compiler, target, 1.0, None, guarding)
             self.found = reduce(job, subject)
@@ -242,9 +242,9 @@ def test_run_killed_in_any_run_of_a_repro_goes_on_to_the_same_end(
         assert kept.verified.failed == 3
 
 
-AFTER = {"guard_pages": Guard.AFTER}
-STEADY = Guarding("after each tensor", AFTER, "crash in run: SIGSEGV", steady=True)
-SOMETIMES = Guarding("after each tensor", AFTER, "passes (3 of 3 runs)")
+GUARDED = Guarding("after each tensor", Guard.AFTER)
+STEADY = replace(GUARDED, plain="crash in run: SIGSEGV", steady=True)
+SOMETIMES = replace(GUARDED, plain="passes (3 of 3 runs)")
 
 
 def guarded(plain: Fails) -> Fails:

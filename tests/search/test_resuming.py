@@ -20,6 +20,7 @@ from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Step
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
@@ -165,7 +166,7 @@ def test_only_what_the_candidate_may_have_caused_counts_as_a_try(
 
 
 def test_answer_is_recalled_only_for_the_same_form_and_build(path: Path) -> None:
-    seen = Observation(PLANTED, runs=3, seconds=0.5, cpu_seconds=2.0, step="kernel")
+    seen = Observation(PLANTED, runs=3, seconds=0.5, cpu_seconds=2.0, step=Step.KERNEL)
     verdict = Verdict(Outcome.REPRODUCED, seen)
     with closing(Journal(path)) as journal:
         journal.ask("drop_nodes", "source", CHAIN, "fast", lambda _: verdict)

@@ -12,9 +12,10 @@ from typing import Any
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Description, Ending, Printed, Ready, Unresolved
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.source import Expression, Input, Source
 from shrinkfx.protocol.tasks import CheckOriginal, Task
 
 Arguments = Mapping[str, Any]
@@ -140,26 +141,58 @@ class TimedServer(FakeServer):
         return replace(super()._reply(request), seconds=seconds)
 
 
-_INPUT = {"seeded": "torch.randn(9)", "exact": ""}
+DESCRIPTION = Description(
+    skeleton="skeleton.json",
+    eager_error="",
+    stopped="",
+    lies=(),
+    liars=(),
+    custom=(),
+    inputs=1,
+    dynamic_dims=0,
+    keeps_state=False,
+)
+"""What a worker says of a program of one input that runs in eager."""
+
+SOURCE = Source(
+    weights=(),
+    inputs=(Input("x", Expression("torch.randn(9)", ""), None),),
+    branches=(),
+    members={},
+    body=("y = torch.ops.aten.relu.default(x)", "return (y,)"),
+    dims=(),
+    dynamic_shapes="None",
+)
+"""A printed program of one operator."""
+
+PRINTED = Printed(
+    source=SOURCE,
+    unprintable="",
+    two_sets=False,
+    passes=False,
+    limits=(),
+    operators=1,
+    nodes=3,
+    inputs=1,
+    dynamic_dims=0,
+    random=False,
+    mutates=False,
+    targets=(),
+)
+"""What a worker says when it has printed that."""
 
 
 def written(asked: Arguments, candidate: Candidate) -> Ending:
     """Print a program that tells in a line which one it is."""
     Path(asked["path"]).write_text(json.dumps(candidate.to_json()))
     Path(asked["data"]).write_bytes(b"values")
-    body = [f"candidate = {json.dumps(candidate.to_json())}", "return (x,)"]
-    source = {
-        "weights": [],
-        "inputs": [{"name": "x", "example": _INPUT, "failing": None}],
-        "branches": [],
-        "members": {},
-        "body": body,
-        "dims": [],
-        "dynamic_shapes": "",
-    }
-    names = ("unprintable", "two_sets", "random", "mutates", "passes")
-    known: dict[str, Any] = dict.fromkeys(names, False)
+    body = f"candidate = {json.dumps(candidate.to_json())}", "return (x,)"
     operators = candidate.cost[0]
-    sizes = {"operators": operators, "nodes": operators + 2, "inputs": 1}
-    answer = {**sizes, "dynamic_dims": 0, "source": source, "targets": [], "limits": []}
-    return Ending("exit", answer={**answer, **known})
+    printed = replace(PRINTED, operators=operators, nodes=operators + 2)
+    return Ending("exit", answer=replace(printed, source=replace(SOURCE, body=body)))
+
+
+def told(ending: Ending) -> Any:
+    """Read the answer of a vice that is JSON in the place of a reason."""
+    assert isinstance(ending.answer, Unresolved)
+    return json.loads(ending.answer.why)

@@ -1,14 +1,16 @@
 """A server without torch whose children misbehave, each in a way of its own.
 
 ``vices.py [MANNER]`` serves as ``shrinkfx.worker`` does; a request names the
-vice in its arguments. ``vices.py --once REQUEST FOLDER`` supervises one child and
-prints its ending. A vice that goes on for ever touches the file ``ready`` first.
+vice in its arguments. Each answers with a reason, or with JSON in the place of one.
+``vices.py --once REQUEST FOLDER`` supervises one child and prints its ending. A vice
+that goes on for ever touches the file ``ready`` first.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import resource
 import shutil
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.processes import descendants
-from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.answers import Ending, Ready, Unresolved
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.worker.forkserver.serve import Line, serve, take_line
 from shrinkfx.worker.forkserver.supervise import Note, Work, become_subreaper, supervise
@@ -31,16 +33,12 @@ def _told(request: Request) -> Mapping[str, Any]:
     return request.options.inductor
 
 
-Answer = dict[str, Any]
+Answer = dict[str, Any] | str
 Vice = Callable[[Request, Path], Answer]
 
 
 def echo(request: Request, folder: Path) -> Answer:
-    return {"echo": _told(request)["word"]}
-
-
-def answer_and_exit_5(request: Request, folder: Path) -> Answer:
-    return {"still": "told", "exit": 5}
+    return str(_told(request)["word"])
 
 
 def core_limit(request: Request, folder: Path) -> Answer:
@@ -98,14 +96,14 @@ def kill_server(request: Request, folder: Path) -> Answer:
         deaths.write_text(str(left - 1))
         os.kill(os.getppid(), signal.SIGKILL)
         return hang(request, folder)
-    return {"echo": "survived"}
+    return "survived"
 
 
 def count_calls(request: Request, folder: Path) -> Answer:
     """Note a call in a file, as whoever describes a program leaves values behind."""
     with Path(_told(request)["calls"]).open("a") as calls:
         calls.write("call\n")
-    return {"echo": "called"}
+    return "called"
 
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:
@@ -276,7 +274,8 @@ def babble(request: Request, folder: Path) -> Answer:
 
 
 def speak_on_every_descriptor(request: Request, folder: Path) -> Answer:
-    forged = b'{"how": "exit", "answer": {"forged": true}}\nvice\n'
+    answer = Unresolved(json.dumps({"forged": True}))
+    forged = Ending("exit", answer=answer).to_line().encode() + b"vice\n"
     for descriptor in range(3, 64):
         try:
             os.write(descriptor, forged)
@@ -411,9 +410,10 @@ def _daemonise() -> None:
 def work(request: Request) -> Work:
     vice: Vice = globals()[_told(request)["vice"]]
 
-    def do(note: Note, folder: Path) -> Answer:
+    def do(note: Note, folder: Path) -> Unresolved:
         note("vice")
-        return vice(request, folder)
+        said = vice(request, folder)
+        return Unresolved(said if isinstance(said, str) else json.dumps(said))
 
     return do
 

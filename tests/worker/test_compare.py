@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from shrinkfx.protocol.answers import Difference
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.compare import (
     USUAL,
@@ -15,6 +18,13 @@ from shrinkfx.worker.checking.compare import (
     unstable,
 )
 from shrinkfx.worker.model import Inputs
+
+NONE = Difference("", "")
+
+
+def compared(*results: Any, **more: Any) -> Difference:
+    """What compare says; ``NONE`` if nothing differs."""
+    return compare(*results, **more) or NONE
 
 
 def difference(
@@ -28,8 +38,8 @@ def difference(
     second = expected if again is None else again
     outputs = [actual], [expected], [second]
     truth = None if exact is None else [exact]
-    found = compare(*outputs, lambda: truth, close=close)
-    return found.get("what", "")
+    found = compared(*outputs, lambda: truth, close=close)
+    return found.what
 
 
 ONES = torch.ones(3)
@@ -44,24 +54,25 @@ def test_output_that_differs_as_sought_comes_before_others(
     sought: str, position: int, besides: str
 ) -> None:
     outputs, results = [ONES] * 4, [ONES, ONES * 2, NANS, NANS * 2]
-    found = compare(results, outputs, outputs, lambda: None, sought)
-    assert found["text"].startswith(f"output {position}:")
-    assert found["besides"] == besides
+    found = compared(results, outputs, outputs, lambda: None, sought)
+    assert found.text.startswith(f"output {position}:")
+    assert found.besides == besides
 
 
 def test_nan_is_found_beside_an_output_of_another_shape() -> None:
     outputs, results = [ONES, ONES], [ONES[:2], NANS]
-    found = compare(results, outputs, outputs, lambda: None, "nan")
-    assert (found["what"], found["besides"]) == ("nan", "values")
-    found = compare(results, outputs, outputs, lambda: None)
-    assert (found["what"], found["besides"]) == ("metadata", "nan")
+    found = compared(results, outputs, outputs, lambda: None, "nan")
+    assert (found.what, found.besides) == ("nan", "values")
+    found = compared(results, outputs, outputs, lambda: None)
+    assert (found.what, found.besides) == ("metadata", "nan")
 
 
 def test_nothing_is_besides_where_all_outputs_differ_alike() -> None:
     outputs = [ONES, ONES]
-    assert "besides" not in compare([NANS, NANS], outputs, outputs, lambda: None)
-    found = compare([ONES, ONES * 2], outputs, outputs, lambda: None, "nan")
-    assert (found["what"], "besides" in found) == ("values", False)
+    found = compared([NANS, NANS], outputs, outputs, lambda: None)
+    assert (found.what, found.besides) == ("nan", "")
+    found = compared([ONES, ONES * 2], outputs, outputs, lambda: None, "nan")
+    assert (found.what, found.besides) == ("values", "")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -82,24 +93,25 @@ def test_integers_are_compared_exactly() -> None:
 
 @pytest.mark.parametrize("number", [3, True, 0.5, float("nan")])
 def test_number_may_come_back_as_a_tensor_of_no_dims(number: float) -> None:
-    assert compare([torch.tensor(number)], [number], [number], lambda: None) == {}
-    assert compare([torch.tensor([number])], [number], [number], lambda: None)
+    assert compared([torch.tensor(number)], [number], [number], lambda: None) == NONE
+    found = compared([torch.tensor([number])], [number], [number], lambda: None)
+    assert found != NONE
 
 
 @pytest.mark.parametrize(("actual", "expected"), [(2**60 + 1, 2**60), (0.25, 0.5)])
 def test_wrong_number_is_a_difference(actual: float, expected: float) -> None:
-    found = compare([torch.tensor(actual)], [expected], [expected], lambda: None)
-    assert found["what"] == "values"
-    assert found["text"] == f"output 0: {actual}, eager gives {expected}"
+    found = compared([torch.tensor(actual)], [expected], [expected], lambda: None)
+    assert found.what == "values"
+    assert found.text == f"output 0: {actual}, eager gives {expected}"
 
 
 def test_number_of_another_type_is_a_difference() -> None:
-    found = compare([torch.tensor(3.0)], [3], [3], lambda: None)
-    assert found == {"what": "metadata", "text": "output 0: float, not int"}
+    found = compared([torch.tensor(3.0)], [3], [3], lambda: None)
+    assert found == Difference("metadata", "output 0: float, not int")
 
 
 def test_random_number_is_none() -> None:
-    assert compare([torch.tensor(1)], [2], [3], lambda: None) == {}
+    assert compared([torch.tensor(1)], [2], [3], lambda: None) == NONE
 
 
 def test_wrong_bool_is_a_difference() -> None:
@@ -107,11 +119,11 @@ def test_wrong_bool_is_a_difference() -> None:
 
 
 def test_dtype_comes_before_values() -> None:
-    found = compare(
+    found = compared(
         [ONES * 2, ONES.int()], [ONES, ONES], [ONES, ONES], exact=lambda: None
     )
-    assert found["what"] == "metadata"
-    assert "output 1: dtype" in found["text"]
+    assert found.what == "metadata"
+    assert "output 1: dtype" in found.text
 
 
 def test_shape_is_compared() -> None:
@@ -130,8 +142,8 @@ def test_strides_are_compared_where_they_are_asked_for() -> None:
     row, other = torch.rand(1, 4), torch.rand(1, 4).as_strided((1, 4), (9, 1))
     assert difference(row, other.copy_(row), close=strict) == ""
     other = matrix.t().contiguous().t()
-    found = compare([other], [matrix], [matrix], no, close=strict)
-    assert found["text"] == "output 0: strides (1, 3), eager gives (4, 1)"
+    found = compared([other], [matrix], [matrix], no, close=strict)
+    assert found.text == "output 0: strides (1, 3), eager gives (4, 1)"
 
 
 def no() -> None:
@@ -154,8 +166,8 @@ def test_tolerances_that_are_asked_for_hold(
     if kind == "tensor":
         assert difference(ONES * 1.1, ONES, close=close) == expected
         return
-    found = compare([torch.tensor(1.1)], [1.0], [1.0], no, close=close)
-    assert found.get("what", "") == expected
+    found = compared([torch.tensor(1.1)], [1.0], [1.0], no, close=close)
+    assert found.what == expected
 
 
 def test_tolerance_is_read_off_a_request() -> None:
@@ -167,7 +179,7 @@ def test_tolerance_is_read_off_a_request() -> None:
 
 
 def test_missing_output_is_a_difference() -> None:
-    assert compare([], [ONES], [ONES], lambda: None)["what"] == "metadata"
+    assert compared([], [ONES], [ONES], lambda: None).what == "metadata"
 
 
 def test_nan_that_eager_has_too_is_no_difference() -> None:
@@ -207,12 +219,12 @@ def test_overflow_that_only_eager_has_is_no_difference() -> None:
 def test_difference_within_ten_times_eagers_own_error_is_rounding() -> None:
     expected, exact = torch.tensor([1.001]), torch.tensor([1.0]).double()
     actual = torch.tensor([0.995])
-    found = compare([actual], [expected], [expected], lambda: [exact])
-    assert found == {}
+    found = compared([actual], [expected], [expected], lambda: [exact])
+    assert found == NONE
     assert difference(actual, expected) == "values"
 
 
-def test_empty_and_zero_dimensional_outputs_compare() -> None:
+def test_empty_and_zero_dimensional_outputs_compared() -> None:
     assert difference(torch.empty(0, 3), torch.empty(0, 3)) == ""
     assert difference(torch.tensor(2.0), torch.tensor(1.0)) == "values"
 

@@ -15,6 +15,7 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.protocol.answers import Checked, Description
 from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, Describe
@@ -143,6 +144,7 @@ def test_user_kernel_runs_in_eager_where_its_program_is_described(
         backend=Backend.INTERPRETER,
     ) as server:
         described = server.ask(Request(Describe())).answer
-        assert described["eager_error"] == ""
+        assert isinstance(described, Description)
+        assert described.eager_error == ""
         ran = server.ask(Request(CheckOriginal(), CheckOptions(probe=Probe.REAL)))
-        assert (ran.stage, ran.answer) == (Stage.DONE, {"values_skipped": 0})
+        assert (ran.stage, ran.answer) == (Stage.DONE, Checked())

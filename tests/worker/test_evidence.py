@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from torch._inductor import debug
 from torch._inductor.exc import InductorError
 
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.evidence import PROVENANCE, gathered, raised_at
@@ -58,14 +59,14 @@ def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:
             debug._inductor_kernel_stack_trace[kernel] = []
         note("run")
         debug._inductor_kernel_stack_trace.clear()
-        left = json.loads(path.read_text())
-        assert left == {"launches": [["cpp_7", []], ["cpp_7", []], ["cpp_9", []]]}
+        left = Traces.from_line(path.read_text())
+        seven, nine = Launch("cpp_7", ()), Launch("cpp_9", ())
+        assert left == Traces(launches=(seven, seven, nine))
     assert stages == ["compile", "run"]
     # A child that runs a package which another has compiled knows of no kernel.
     with pytest.raises(Stops), gathered(path, stages.append):
         raise Stops("no")
-    again = json.loads(path.read_text())
-    assert again == {**left, "message": "no", "raised_at": [], "kernel": ""}
+    assert Traces.from_line(path.read_text()) == replace(left, message="no")
 
 
 def test_kernels_are_known_by_the_names_of_the_program(
@@ -85,9 +86,9 @@ def test_kernels_are_known_by_the_names_of_the_program(
             package_path=str(tmp_path / "model.pt2"),
             inductor_configs=dict(PROVENANCE),
         )
-    launches = json.loads(path.read_text())["launches"]
+    launches = Traces.from_line(path.read_text()).launches
     assert launches
-    names = {name for _, nodes in launches for name in nodes}
+    names = {name for launch in launches for name in launch.nodes}
     assert names <= set(skeleton.graph)
     assert len(names & set(skeleton.operators)) > len(skeleton.operators) / 2
 
@@ -110,7 +111,7 @@ def test_whole_kernel_is_at_work_where_it_cannot_be_generated(
             package_path=str(tmp_path / "model.pt2"),
             inductor_configs=dict(PROVENANCE),
         )
-    (at_work,) = json.loads(path.read_text())["raised_at"]
+    (at_work,) = Traces.from_line(path.read_text()).raised_at
     assert set(at_work) == {"relu", "softmax"}
 
 
@@ -136,12 +137,13 @@ def test_values_that_differ_are_named() -> None:
     reference = Reference(built, CheckOptions(taps=tuple(taps)))
     reference.run_eager()
     results = eager(built.exported, built.failing)
-    assert "differing" not in reference.compare(results)
+    assert reference.compare(results).differing == ()
     place = built.outputs.index(taps[1])
     results[place] = results[place] + 1
     answer = reference.compare(results)
-    assert answer["differing"] == [taps[1]]
-    assert f"output {place}: " in answer["difference"]["text"]
+    assert answer.differing == (taps[1],)
+    assert answer.difference is not None
+    assert f"output {place}: " in answer.difference.text
 
 
 def test_node_of_a_later_graph_goes_back_to_the_programs() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Examined
+from shrinkfx.protocol.files import Finding
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
@@ -49,11 +49,11 @@ def found(made: Program, folder: Path, seconds: float = 60.0) -> list[tuple[str,
     """Examine a program; list what was found, the first word of it and all."""
     path = folder / "findings"
     answer = examine(made, Examine(str(path), seconds), folder / "at")
-    assert answer["operators"] == custom_in(made.original)
-    assert not answer["over"]
+    assert list(answer.operators) == custom_in(made.original)
+    assert not answer.over
     assert (folder / "at").read_text() == ""
     lines = path.read_text().splitlines() if path.exists() else []
-    return [(f["what"], f["text"]) for f in map(json.loads, lines)]
+    return [(f.what.value, f.text) for f in map(Finding.from_line, lines)]
 
 
 def test_operators_that_are_as_declared_are_not_mentioned(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_only_what_there_is_time_for_is_seen(tmp_path: Path) -> None:
     made = program(lambda x: OPS.good(x, [x]), torch.randn(4, 3))
     task = Examine(str(tmp_path / "findings"), seconds=-1.0)
     answer = examine(made, task, tmp_path / "at")
-    assert answer == {"operators": [], "over": True}
+    assert answer == Examined((), True)
 
 
 def test_operators_in_branches_are_examined(tmp_path: Path) -> None:

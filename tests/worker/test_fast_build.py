@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +12,10 @@ import pytest
 from torch._inductor.cpp_builder import BuildOptionsBase, CppBuilder
 from torch._inductor.exc import CppCompileError
 
-from shrinkfx.protocol.choices import Step
+from shrinkfx.protocol.answers import Built
+from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.worker.aoti import runtime_object
-from shrinkfx.worker.aoti.fast_build import Stopped, fast_build
+from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
 
 INTERFACE = """\
 // What all wrappers begin with.
@@ -50,8 +50,6 @@ ANOTHER_TYPE = WRAPPER.replace("Box<int>", "Box<short>")
 KERNEL = 'extern "C" int of_the_kernel(int number) { return 20 + number; }\n'
 NOT_CPP = "int undeclared() { return missing_name; }\n"
 
-Report = dict[str, str]
-
 
 @pytest.fixture(name="cache", autouse=True)
 def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
@@ -82,7 +80,7 @@ class Library:
             (folder / f"{name}.cpp").write_text(text)
         self.path = folder / "a.wrapper.so"
 
-    def build(self, only: Step | None = None) -> Report:
+    def build(self, only: Step | None = None) -> Built:
         """Build as ``AotCodeCompiler`` does; say what was written down of it."""
         with fast_build(self.folder, only):
             objects = [self.builder(name) for name in self._texts]
@@ -99,9 +97,8 @@ class Library:
         source = str(self.folder / f"{name}.cpp")
         return CppBuilder(name, source, options, str(self.folder))
 
-    def report(self) -> Report:
-        report: Report = json.loads((self.folder / "built.json").read_text())
-        return report
+    def report(self) -> Built:
+        return Built.from_line((self.folder / "built.json").read_text())
 
     def answers(self) -> int:
         """Call it: 22, if all is well."""
@@ -116,7 +113,7 @@ def test_library_is_linked_with_what_was_compiled_once(
     tmp_path: Path, cache: Path
 ) -> None:
     first = Library(tmp_path / "first")
-    assert first.build() == {"build": "fast", "step": "link"}
+    assert first.build() == Built(Build.FAST, Step.LINK)
     assert first.answers() == 22
     (made,) = objects(cache)
     inode = made.stat().st_ino
@@ -124,7 +121,7 @@ def test_library_is_linked_with_what_was_compiled_once(
     second = Library(
         tmp_path / "second", WRAPPER.replace("opened()", "opened() + 1"), other
     )
-    assert second.build() == {"build": "fast", "step": "link"}
+    assert second.build() == Built(Build.FAST, Step.LINK)
     assert second.answers() == 33
     assert [path.stat().st_ino for path in objects(cache)] == [inode]
 
@@ -132,7 +129,7 @@ def test_library_is_linked_with_what_was_compiled_once(
 def test_missing_instance_is_a_fallback_that_is_named(tmp_path: Path) -> None:
     library = Library(tmp_path / "library", ANOTHER_TYPE)
     report = library.build()
-    assert report["fallback"] == "undefined: Box<short>::opened()"
+    assert report.fallback == "undefined: Box<short>::opened()"
     assert library.answers() == 22
 
 
@@ -148,13 +145,13 @@ def test_error_of_the_compiler_is_that_of_the_stock_build(
         library.build()
     assert f".{step}.cpp:" in str(caught.value).partition("Output:")[2]
     assert "fno-implicit" not in str(caught.value)
-    assert library.report() == {"build": "fast", "step": step}
+    assert library.report() == Built(Build.FAST, step)
 
 
 def test_error_of_the_linker_is_that_of_the_stock_build(tmp_path: Path) -> None:
     library = Library(tmp_path / "library", kernel="\n")
     report = library.build()  # a shared library may miss a symbol
-    assert report["fallback"] == "undefined: of_the_kernel"
+    assert report.fallback == "undefined: of_the_kernel"
     with pytest.raises(OSError, match="of_the_kernel"):
         library.answers()
 
@@ -164,7 +161,7 @@ def test_errors_name_the_lines_of_the_wrapper(tmp_path: Path) -> None:
     says = 'extern "C" const char* file() { return __FILE__; }\n'
     says += 'extern "C" int line() { return __LINE__; }\n'
     library = Library(tmp_path / "library", WRAPPER + says)
-    assert "fallback" not in library.build()
+    assert library.build().fallback == ""
     loaded = ctypes.CDLL(str(library.path))
     loaded.file.restype = ctypes.c_char_p
     source = library.folder / "a.wrapper.cpp"
@@ -186,7 +183,7 @@ def test_unknown_wrapper_is_built_the_stock_way(
     source = library.folder / "a.wrapper.cpp"
     source.write_text(change(source.read_text()))
     report = library.build()
-    assert reason in report["fallback"]
+    assert reason in report.fallback
     assert library.answers() == 22
 
 
@@ -196,8 +193,8 @@ def test_runtime_object_that_does_not_compile_is_a_fallback(
     runtime_object.INSTANCES.write_text(NOT_CPP)
     library = Library(tmp_path / "library")
     report = library.build()
-    assert "does not compile" in report["fallback"]
-    assert "missing_name" in report["fallback"]
+    assert "does not compile" in report.fallback
+    assert "missing_name" in report.fallback
     assert library.answers() == 22
     assert objects(cache) == []
 
@@ -207,7 +204,7 @@ def test_cache_that_cannot_be_written_is_a_fallback(
 ) -> None:
     cache.write_text("a file, where a folder should be")
     library = Library(tmp_path / "library")
-    assert library.build()["fallback"].startswith("no runtime object: ")
+    assert library.build().fallback.startswith("no runtime object: ")
     assert library.answers() == 22
 
 
@@ -221,7 +218,7 @@ def test_one_step_may_be_asked_about_alone(
         WRAPPER if only is Step.WRAPPER else broken,
         KERNEL if only is Step.KERNEL else broken,
     )
-    with pytest.raises(Stopped):
+    with pytest.raises(StepPassed):
         library.build(only)
     assert not list(library.folder.glob("*.o"))
     assert objects(cache) == []
@@ -243,7 +240,7 @@ def test_step_that_fails_alone_fails_as_in_the_stock_build(
     library = Library(tmp_path / "library", wrapper, kernel)
     with pytest.raises(CppCompileError, match=said):
         library.build(only)
-    assert "fallback" not in library.report()
+    assert library.report().fallback == ""
     assert not list(library.folder.glob("*.o"))
 
 
@@ -259,7 +256,7 @@ def test_step_that_fails_only_without_code_falls_back(
     picky.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     library = Library(tmp_path / "library")
-    assert library.build(Step.KERNEL)["fallback"] == "nothing said"
+    assert library.build(Step.KERNEL).fallback == "nothing said"
     assert library.answers() == 22
 
 
@@ -293,7 +290,7 @@ def test_faster_linker_is_used_if_it_works(
     mold.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     library = Library(tmp_path / "library")
-    assert "fallback" not in library.build()
+    assert library.build().fallback == ""
     assert library.answers() == 22
     uses = tmp_path / "uses"
     if works == "true":
@@ -331,4 +328,4 @@ def test_wrapper_may_hold_any_text(tmp_path: Path) -> None:
     library = Library(tmp_path / "library", WRAPPER + "// caf\u00e9 ")
     source = library.folder / "a.wrapper.cpp"
     source.write_bytes(source.read_bytes() + b"\xff\n")
-    assert "fallback" not in library.build()
+    assert library.build().fallback == ""

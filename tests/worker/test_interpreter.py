@@ -16,7 +16,7 @@ import pytest
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Raised
 
 HERE = Path(__file__).parent
 ROOT = str(HERE.parents[1])
@@ -90,8 +90,8 @@ def ask(server: Any) -> Ask:
 
 
 def classified(message: str, stage: str) -> Any:
-    error = {"type": "Report", "message": message, "frames": []}
-    ending = Ending(how="exit", code=0, stage=stage, answer={"error": error})
+    answer = Raised("Report", message)
+    ending = Ending(how="exit", code=0, stage=stage, answer=answer)
     return observe(ending).signature
 
 

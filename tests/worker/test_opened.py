@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Answer, Description, Done
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
@@ -125,18 +125,19 @@ def test_worker_cuts_from_the_form_that_was_described(tmp_path: Path) -> None:
     worker = Worker(setup, 1, program)
     inlined = CheckOptions(graph=GraphForm.INLINED_COND)
 
-    def ask(task: Task) -> dict[str, Any]:
+    def ask(task: Task) -> Answer:
         request = Request(task, inlined)
         return worker.perform(request, lambda stage: None, tmp_path)
 
     said = ask(Describe())
-    skeleton = Skeleton.from_json(json.loads(Path(said["skeleton"]).read_text()))
+    assert isinstance(said, Description)
+    skeleton = Skeleton.from_json(json.loads(Path(said.skeleton).read_text()))
     assert "cond" not in [skeleton.node(name).target for name in skeleton.operators]
     (inner,) = (n for n in skeleton.operators if n.startswith("exp"))
     others = frozenset(skeleton.operators) - {inner}
     one = apply(Candidate.whole(skeleton), [Drop(others)])
     path = str(tmp_path / "one.pt2")
-    assert ask(SaveCandidate(one.to_json(), path, str(tmp_path / "one.pt"))) == {}
+    assert ask(SaveCandidate(one.to_json(), path, str(tmp_path / "one.pt"))) == Done()
     saved = torch.export.load(path).graph
     (only,) = saved.find_nodes(op="call_function", target=torch.ops.aten.exp.default)
     assert len(saved.nodes) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
+from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import attempt_outside
@@ -62,19 +64,17 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("rows", "compiled", "answer"),
     [
-        (2, Halves(), {"values_skipped": 0}),
-        (2, refuse, {"refused": "input_handles[0]: dim value is too small at 0"}),
-        (5, refuse, {"refused": "input_handles[0]: dim value is too small at 0"}),
-        (5, Halves(), {"refused": "The size of tensor a (2) must match"}),
+        (2, Halves(), Checked()),
+        (2, refuse, Checked(refused="input_handles[0]: dim value is too small at 0")),
+        (5, refuse, Checked(refused="input_handles[0]: dim value is too small at 0")),
+        (5, Halves(), Checked(refused="The size of tensor a (2) must match")),
     ],
 )
 def test_refusal_and_what_eager_does_are_fine(
-    rows: int, compiled: Callable[..., Any], answer: dict[str, Any], outside: Outside
+    rows: int, compiled: Callable[..., Any], answer: Checked, outside: Outside
 ) -> None:
     seen = outside(rows, compiled)
-    assert {
-        key: str(value)[: len(str(answer[key]))] for key, value in seen.items()
-    } == {key: str(value) for key, value in answer.items()}
+    assert replace(seen, refused=seen.refused[: len(answer.refused)]) == answer
     assert os.environ["AOTI_RUNTIME_CHECK_INPUTS"] == "1"
 
 
@@ -89,21 +89,25 @@ def test_refusal_and_what_eager_does_are_fine(
 def test_silence_is_a_difference(
     rows: int, compiled: Callable[..., Any], words: str, outside: Outside
 ) -> None:
-    assert words in outside(rows, compiled)["difference"]["text"]
+    difference = outside(rows, compiled).difference
+    assert difference is not None
+    assert words in difference.text
 
 
-Outside = Callable[[int, Callable[..., Any]], dict[str, Any]]
+Outside = Callable[[int, Callable[..., Any]], Checked]
 
 
 @pytest.fixture(name="outside")
 def _outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outside:
     """Run what stands for a compiled program."""
 
-    def run(rows: int, compiled: Callable[..., Any]) -> dict[str, Any]:
+    def run(rows: int, compiled: Callable[..., Any]) -> Checked:
         monkeypatch.setattr(aoti, "build_once", build_once)
         monkeypatch.setattr(aoti, "load", lambda package: compiled)
         made = Rebuilt(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
         options = CheckOptions(package="package")
-        return attempt_outside(SETUP, made, options, lambda stage: None, tmp_path)
+        answer = attempt_outside(SETUP, made, options, lambda stage: None, tmp_path)
+        assert isinstance(answer, Checked)
+        return answer
 
     return run

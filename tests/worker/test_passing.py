@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
+from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.checking import check as module
 from shrinkfx.worker.checking.check import attempt
@@ -43,7 +44,7 @@ def tried(
     folder: Path,
     load: Callable[[], Compiled],
     of: nn.Module | None = None,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[Checked, list[str]]:
     """Check a program that passes at 3 rows, and may fail at 4.
 
     Returns:
@@ -59,7 +60,9 @@ def tried(
     stages: list[str] = []
     setup = Setup(str(folder))
     run = Rebuilt(exported, example, failing, passing=passing)
-    return attempt(setup, run, CheckOptions(), stages.append, folder), stages
+    answer = attempt(setup, run, CheckOptions(), stages.append, folder)
+    assert isinstance(answer, Checked)
+    return answer, stages
 
 
 def wrong_at(*rows: int) -> Compiled:
@@ -74,7 +77,7 @@ def test_both_are_run_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         return x * 2
 
     answer, stages = tried(monkeypatch, tmp_path, lambda: compiled)
-    assert "difference" not in answer
+    assert answer.difference is None
     assert seen == [3, 4]
     assert stages == ["eager", "compile", "load", "passing", "run", "compare", "done"]
 
@@ -83,7 +86,7 @@ def test_failure_at_the_failing_sizes_is_one_of_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(4))
-    assert "difference" in answer
+    assert answer.difference is not None
     assert stages[-3:] == ["run", "compare", "done"]
 
 
@@ -91,7 +94,7 @@ def test_failure_at_the_passing_sizes_ends_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(3, 4))
-    assert "difference" in answer
+    assert answer.difference is not None
     assert stages[-1] == "passing"
 
 
@@ -99,4 +102,4 @@ def test_program_with_buffers_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answer, _ = tried(monkeypatch, tmp_path, Counts, Counts())
-    assert "difference" not in answer
+    assert answer.difference is None

@@ -15,6 +15,7 @@ from zoo import ZOO, export
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Checked, Difference
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.compare import in_float64
 from shrinkfx.worker.checking.reference import Reference
@@ -62,8 +63,8 @@ def test_first_call_is_not_compared_with_a_later_one() -> None:
     built = rebuild(program, Candidate.whole(skeleton), values)
     reference = Reference(built, CheckOptions(calls=CALLS))
     reference.run_eager()
-    assert "difference" in reference.compare([as_module_gives(1)])
-    assert "difference" not in reference.compare([as_module_gives(CALLS)])
+    assert reference.compare([as_module_gives(1)]).difference
+    assert not reference.compare([as_module_gives(CALLS)]).difference
 
 
 class Stored(torch.nn.Module):
@@ -213,10 +214,8 @@ def test_results_in_other_strides_differ_if_strides_were_asked_for(
     def compiled(x: torch.Tensor) -> list[torch.Tensor]:
         return [x.relu().t().contiguous().t()]
 
-    found = reference.judge(compiled, lambda _: None).get("difference", {})
-    assert found.get("text", "") == text
-    if text:
-        assert found["what"] == "metadata"
+    found = reference.judge(compiled, lambda _: None)
+    assert found == Checked(Difference("metadata", text) if text else None)
 
 
 def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
@@ -252,9 +251,9 @@ def test_what_lay_in_memory_is_not_compared() -> None:
     reference.run_eager()
     inverse = torch.tensor([1, 2, 0])
     nothing = torch.full((2, 3), 7.0), torch.tensor([True, False, True, False])
-    assert reference.compare([inverse, *nothing, x + 1]) == {"values_skipped": 2}
-    assert "difference" in reference.compare([inverse, *nothing, x])
-    assert "difference" in reference.compare([order, *nothing, x + 1])
+    assert reference.compare([inverse, *nothing, x + 1]) == Checked(values_skipped=2)
+    assert reference.compare([inverse, *nothing, x]).difference
+    assert reference.compare([order, *nothing, x + 1]).difference
     assert "filled" not in exported.graph_module.code
 
 

@@ -90,7 +90,7 @@ def test_serve_answers_one_request_after_the_other(
 ) -> None:
     for word in ("one", "two"):
         worker.say(ask("echo", word=word))
-        assert worker.hear()["answer"] == {"echo": word}
+        assert worker.hear()["answer"] == {"Unresolved": {"why": word}}
     # The second request is read after the first one's folder is gone.
     assert not (directory / "child-1").exists()
 
@@ -108,11 +108,11 @@ def test_serve_cancels_the_check_it_is_at(
 
 def test_serve_ignores_a_cancel_when_the_check_has_ended(worker: Worker) -> None:
     worker.say(ask("echo", word="before"))
-    assert worker.hear()["answer"] == {"echo": "before"}
+    assert worker.hear()["answer"] == {"Unresolved": {"why": "before"}}
     worker.say(CANCEL)
     assert worker.is_silent(0.2)
     worker.say(CANCEL + ask("echo", word="after"))
-    assert worker.hear()["answer"] == {"echo": "after"}
+    assert worker.hear()["answer"] == {"Unresolved": {"why": "after"}}
     assert worker.is_silent(0.2)
 
 
@@ -158,7 +158,7 @@ def test_serve_ends_when_nobody_reads_its_answer(
 
 def test_serve_closes_the_line_in_its_children(worker: Worker) -> None:
     worker.say(ask("list_pipes"))
-    assert worker.hear()["answer"] == {"pipes": []}
+    assert worker.hear()["answer"] == {"Unresolved": {"why": '{"pipes": []}'}}
 
 
 def test_line_reads_lines_however_they_arrive() -> None:

@@ -14,12 +14,12 @@ from torch._dynamo.exc import UserError, UserErrorType
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
+from shrinkfx.protocol.source import Source
 from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
 from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import (
-    Printed,
     export_source,
     print_program,
     run_source,
@@ -249,7 +249,7 @@ def test_export_that_refuses_whatever_is_declared_is_asked_no_further(
 ) -> None:
     asked: list[str] = []
 
-    def refuses(printed: Printed, built: Rebuilt) -> None:
+    def refuses(printed: Source, built: Rebuilt) -> None:
         asked.append(printed.dynamic_shapes)
         raise UserError(
             UserErrorType.CONSTRAINT_VIOLATION,

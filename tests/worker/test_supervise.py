@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.doubles import request_of
+from support.doubles import request_of, told
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.processes import descendants
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Answer, Ending, Unresolved
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.forkserver.supervise import describe_error, write_answer
 
@@ -48,16 +49,11 @@ def once(vices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Once:
 def test_supervise_tells_exit_status_and_answer(once: Once, tmp_path: Path) -> None:
     ending = once(request_of("echo", word="ü\ud800"))
     assert (ending.how, ending.code, ending.stage) == ("exit", 0, "vice")
-    assert ending.answer == {"echo": "ü\ud800"}
+    assert ending.answer == Unresolved("ü\ud800")
     assert ending.log == ""
     assert ending.seconds > 0
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["answer.json", "log", "stage"]
-
-
-def test_supervise_takes_the_exit_status_from_an_answer(once: Once) -> None:
-    ending = once(request_of("answer_and_exit_5"))
-    assert (ending.how, ending.code, ending.answer) == ("exit", 5, {"still": "told"})
 
 
 def test_supervise_says_that_something_else_has_waited_for_the_child(
@@ -128,7 +124,7 @@ def test_supervise_has_no_answer_from_what_never_gets_its_core(
 
 def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:
     ending = once(request_of("core_limit"))
-    assert ending.answer == {"limit": 0}
+    assert told(ending) == {"limit": 0}
 
 
 @pytest.mark.parametrize("vice", ["daemonise", "storm", "runaways"])
@@ -177,10 +173,12 @@ def test_descendants_name_the_dead_that_nobody_waited_for(
 
 
 def test_write_answer_leaves_all_or_nothing(tmp_path: Path) -> None:
-    write_answer(tmp_path, {"whole": True})
-    with pytest.raises(TypeError):
-        write_answer(tmp_path, {"half": object()})
-    assert (tmp_path / "answer.json").read_text() == '{"whole": true}'
+    write_answer(tmp_path, Unresolved("whole"))
+    half: Any = object()
+    with pytest.raises(AttributeError):
+        write_answer(tmp_path, Unresolved(half))
+    written = (tmp_path / "answer.json").read_text()
+    assert Answer.from_line(written) == Unresolved("whole")
 
 
 def test_describe_error_names_frames_from_the_outside_in() -> None:
@@ -191,8 +189,8 @@ def test_describe_error_names_frames_from_the_outside_in() -> None:
         inner()
     except KeyError as error:
         described = describe_error(error)
-    assert (described["type"], described["message"]) == ("KeyError", "'missing'")
-    assert [frame.rpartition(":")[2] for frame in described["frames"]] == [
+    assert (described.type, described.message) == ("KeyError", "'missing'")
+    assert [frame.rpartition(":")[2] for frame in described.frames] == [
         "test_describe_error_names_frames_from_the_outside_in",
         "inner",
     ]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Answer, Description, Printed
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
@@ -53,15 +54,18 @@ def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
 
     monkeypatch.setattr(tasks, "export_source", noted)
 
-    def ask(task: Task) -> dict[str, Any]:
+    def ask(task: Task) -> Answer:
         request = Request(task, CheckOptions(form=form))
         return worker.perform(request, lambda stage: None, tmp_path)
 
     said = ask(Describe())
-    skeleton = Skeleton.from_json(json.loads(Path(said["skeleton"]).read_text()))
+    assert isinstance(said, Description)
+    skeleton = Skeleton.from_json(json.loads(Path(said.skeleton).read_text()))
     paths = str(tmp_path / "one.pt2"), str(tmp_path / "one.pt")
     whole = Candidate.whole(skeleton).to_json()
     answer = ask(WriteCandidate(whole, *paths))
-    assert (answer["unprintable"], len(exports)) == ("", times)
-    assert answer["source"]["body"]
-    assert answer["dynamic_dims"] == int(dynamic)
+    assert isinstance(answer, Printed)
+    assert (answer.unprintable, len(exports)) == ("", times)
+    assert answer.source is not None
+    assert answer.source.body
+    assert answer.dynamic_dims == int(dynamic)

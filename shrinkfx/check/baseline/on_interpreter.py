@@ -13,7 +13,7 @@ from shrinkfx.check.oracle import Compiler
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.choices import Probe
 
 
@@ -106,11 +106,14 @@ def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
 _SAMPLED = "large grids, of which only some programs ran"
 
 
-def _sampled(ending: Ending) -> list[str]:
+def _sampled(ending: Ending) -> tuple[str, ...]:
     """List the launches of which not all was run, report or no report."""
-    error = ending.answer.get("error", {})
-    found = error.get("notes", []) if error.get("type") == "Report" else []
-    return list(ending.answer.get("sampled", found))
+    match ending.answer:
+        case Checked(sampled=sampled):
+            return sampled
+        case Raised(type="Report", notes=notes):
+            return notes
+    return ()
 
 
 def _confirmed(

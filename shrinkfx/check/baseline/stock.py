@@ -18,11 +18,13 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.protocol.choices import Build, Guard, Weights
+from shrinkfx.protocol.answers import Checked
+from shrinkfx.protocol.choices import Build, Guard, Probe, Weights
+from shrinkfx.protocol.record import Message
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Baseline(Message):
     """The failure to look for.
 
     Attributes:
@@ -30,7 +32,7 @@ class Baseline:
         fallback_random: random numbers are eager's, so that values compare.
         seconds: the longest run, of its own time.
         calls: how often a run must call the program before it fails.
-        probe: what shows it on the interpreter; '' elsewhere.
+        probe: what shows it on the interpreter; None elsewhere.
         warning: what else may be the cause, or what was not looked at; or ''.
     """
 
@@ -39,7 +41,7 @@ class Baseline:
     fallback_random: bool
     seconds: float
     calls: int = 1
-    probe: str = ""
+    probe: Probe | None = None
     warning: str = ""
 
 
@@ -81,7 +83,9 @@ def baseline(
         kept = compiler.with_options(package=f"{folder}/first.pt2")
         first, ending = kept.original(fresh=True)
         ways = [kept]
-        skipped = first.signature is None and ending.answer.get("values_skipped", 0) > 0
+        said = ending.answer
+        skipped = isinstance(said, Checked) and said.values_skipped > 0
+        skipped = skipped and first.signature is None
         if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
             note("random values: comparing them with eager's random numbers")
             own = kept.with_options(package=f"{folder}/random.pt2")
@@ -264,8 +268,11 @@ def _go_on(
         left = max_runs * (ENOUGH if runs.target else 1) - runs.made
         batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, left)
         compiles = runs.target and runs.target.stage is Stage.COMPILE
-        again = {"package": None} if compiles else {"runs": batch}
-        if seen := bounds.run(kept.with_options(**again)):
+        if compiles:
+            again = kept.with_options(package=None)
+        else:
+            again = kept.with_options(runs=batch)
+        if seen := bounds.run(again):
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]
     if len(silent) >= PATIENCE:

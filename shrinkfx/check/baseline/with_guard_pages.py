@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
@@ -16,42 +15,45 @@ from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import CheckOptions
 
 _PLAIN_RUNS = 3
 
 _NO_REUSE = {"allow_buffer_reuse": False, "inplace_buffers": False}
 """A buffer that took over a larger one's memory may be overrun without a fault."""
 
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "after each tensor": {"guard_pages": Guard.AFTER},
-    "after each tensor, buffers not reused": {
-        "guard_pages": Guard.AFTER,
-        "inductor": _NO_REUSE,
-    },
-    "before each tensor": {"guard_pages": Guard.BEFORE},
-    "before each tensor, buffers not reused": {
-        "guard_pages": Guard.BEFORE,
-        "inductor": _NO_REUSE,
-    },
-}
-"""In the order in which they are tried: each changes more than the one before."""
-
 
 @dataclass(frozen=True)
-class Guarding:
+class Guarding(Message):
     """How guard pages show a failure.
 
     Attributes:
         name: where they are; '' where they show nothing, or were not tried.
-        options: what the worker needs to be told.
+        pages: what the worker is told of that.
+        inductor: settings that the code needs for it.
         plain: what the program does without them, or ''.
         steady: without them it fails as well, in every run.
     """
 
     name: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    pages: Guard = Guard.OFF
+    inductor: Mapping[str, bool] = field(default_factory=dict)
     plain: str = ""
     steady: bool = False
+
+    def around(self, checks: CheckOptions) -> CheckOptions:
+        """Have checks run so."""
+        return replace(checks, guard_pages=self.pages, inductor=self.inductor)
+
+
+_SETTINGS = (
+    Guarding("after each tensor", Guard.AFTER),
+    Guarding("after each tensor, buffers not reused", Guard.AFTER, _NO_REUSE),
+    Guarding("before each tensor", Guard.BEFORE),
+    Guarding("before each tensor, buffers not reused", Guard.BEFORE, _NO_REUSE),
+)
+"""In the order in which they are tried: each changes more than the one before."""
 
 
 def find_guarding(
@@ -82,22 +84,24 @@ def find_guarding(
         steady = fails and len(runs) == _PLAIN_RUNS
         note(f"without guard pages: {plain}")
         tried = "guard pages"
-        for name, options in _SETTINGS.items():
-            if fails and "inductor" in options:
+        for guarding in _SETTINGS:
+            name, compiles = guarding.name, bool(guarding.inductor)
+            if fails and compiles:
                 continue  # it fails with its own code, and so must the result
-            if "inductor" in options and compiling_s > budget.share():
+            if compiles and compiling_s > budget.share():
                 note(f"minutes are short: not trying guard pages {name}")
                 tried = _TRIED
                 continue
-            compiled = other if "inductor" in options else reused
-            seen = _within_a_share(compiled.with_options(**options), budget)
+            compiled = other if compiles else reused
+            guarded = replace(compiled, options=guarding.around(compiled.options))
+            seen = _within_a_share(guarded, budget)
             if seen is None:
                 note(f"minutes are short: guard pages {name} not tried to the end")
                 tried = _TRIED
                 continue
             if _is_wanted(seen, until, match):
                 note(f"guard pages {name}: {describe(seen)}")
-                return Guarding(name, options, plain, steady)
+                return replace(guarding, plain=plain, steady=steady)
             if seen.invalid.startswith(Stage.EAGER):
                 note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
     note(f"{tried} show no such failure: going on without them")

@@ -13,7 +13,7 @@ from typing import Any
 
 from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Description, Ending
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
@@ -194,7 +194,7 @@ _NOT_AGAIN = "the program could not be described again"
 
 
 def _is_described(ending: Ending) -> bool:
-    return bool(ending.answer) and "error" not in ending.answer
+    return isinstance(ending.answer, Description)
 
 
 def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
@@ -203,9 +203,9 @@ def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
     Raises:
         StorageError: a disk is full.
     """
-    if ending.how == "exit" and not ending.code and "error" not in ending.answer:
+    if ending.how == "exit" and not ending.code and not ending.raised:
         return
-    said = ending.log + str(ending.answer.get("error", ""))
+    said = ending.log + (ending.raised.message if ending.raised else "")
     for folder in folders:
         if found := _TOO_MUCH.search(said):
             raise StorageError(str(folder), found[1], _MORE)

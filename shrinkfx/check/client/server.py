@@ -27,7 +27,7 @@ from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.words import LINE, cut, plain
 from shrinkfx.protocol.answers import Ending, Ready
-from shrinkfx.protocol.choices import ARCHS, Backend
+from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import MARK, TIMES, Request, Setup
 
@@ -72,7 +72,7 @@ class Server:
         device: str | None = None,
         backend: str = Backend.AUTO,
         arch: str = ARCHS[0],
-        inductor: Mapping[str, object] | None = None,
+        inductor: InductorOptions | None = None,
         environment: Mapping[str, str] | None = _NOTHING,
         command: Sequence[str] = WORKER,
         cwd: Path | None = None,

@@ -9,10 +9,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import (
+    Answer,
+    Checked,
+    Difference,
+    Ending,
+    Raised,
+    Unresolved,
+)
 
 STAGE_OF_CALL = {
     "torch.export.": Stage.REBUILD,
@@ -51,18 +57,19 @@ def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
     """
     said_so = re.search(f"^{AT_ITS_END}", ending.log, re.MULTILINE)
     if (ending.how, ending.code) == ("exit", CANNOT_TELL) and said_so:
-        return dataclasses.replace(ending, code=0, stage=Stage.DONE.value, answer={})
+        return dataclasses.replace(ending, code=0, stage=Stage.DONE.value, answer=None)
     stage = _stage(ending.log, script, name)
-    answer = {k: v for k, v in ending.answer.items() if k == "unresolved"}
-    if ending.how == "exit" and (ending.code or "error" in ending.answer):
+    answer: Answer | None = None
+    if isinstance(ending.answer, Unresolved):
+        answer = ending.answer
+    if ending.how == "exit" and (ending.code or ending.raised):
         # A fork knows its exception; a bare Python has only printed it.
-        error = ending.answer.get("error") or _error(ending.log)
-        if stage is Stage.COMPARE and error["type"] == "AssertionError":
-            message = str(error["message"])
-            what = "nan" if "not finite" in message else "values"
-            answer = {"difference": {"what": what, "text": message.strip()}}
-        elif error["type"]:
-            answer = {"error": error}
+        error = ending.raised or _error(ending.log)
+        if stage is Stage.COMPARE and error.type == "AssertionError":
+            what = "nan" if "not finite" in error.message else "values"
+            answer = Checked(Difference(what, error.message.strip()))
+        elif error.type:
+            answer = error
     if stage in (Stage.RUN, Stage.COMPARE) and not _has_passed(ending.log, script):
         stage = Stage.PASSING
     return dataclasses.replace(ending, stage=stage.value, answer=answer)
@@ -120,7 +127,7 @@ def _stage(log: str, script: str, name: str) -> Stage:
     return Stage.START
 
 
-def _error(log: str) -> dict[str, Any]:
+def _error(log: str) -> Raised:
     """Take type, message and frames of the last exception that was printed."""
     last = log.rpartition(_TRACEBACK)[2]
     frames = []
@@ -129,7 +136,7 @@ def _error(log: str) -> dict[str, Any]:
     lines = last.splitlines()
     start = next((i for i, s in enumerate(lines) if s and not s.startswith(" ")), None)
     if start is None:
-        return {"type": "", "message": "", "frames": frames}
+        return Raised("", "", tuple(frames))
     found = _ERROR.match("\n".join(lines[start:]))
     kind, message = (found[1], found[2] or "") if found else ("Exception", lines[start])
-    return {"type": kind.rpartition(".")[2], "message": message, "frames": frames}
+    return Raised(kind.rpartition(".")[2], message, tuple(frames))

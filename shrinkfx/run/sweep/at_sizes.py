@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Compiler, Limits
@@ -17,7 +16,8 @@ from shrinkfx.host_memory import available_bytes
 from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.options import Sweeping
 from shrinkfx.program.sizes import Sizes, Space
-from shrinkfx.protocol.choices import Backend, Guard, Probe
+from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe
+from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
 from shrinkfx.run.context import Job
@@ -47,7 +47,31 @@ def _is_speechless(seen: Observation) -> bool:
     return seen.signature is not None and seen.signature.detail == UNSAID
 
 
-def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SweepSettings(Message):
+    """What the examples of a sweep share.
+
+    Attributes:
+        content: of the program and its inputs, as a digest.
+        until: the kind of failure that is looked for.
+        guard_pages: they are wanted; there may be none.
+    """
+
+    content: str
+    torch: str
+    until: str
+    device: str | None
+    backend: str
+    inductor: InductorOptions
+    environment: Mapping[str, str]
+    guard_pages: bool
+    examples: int
+    seed: int
+    max_elements: int
+    ranges: str
+
+
+def settle_settings(job: Job, server: Server, journal: SweepJournal) -> SweepSettings:
     """Settle what the examples share, or take it from the sweep that goes on.
 
     Raises:
@@ -55,27 +79,31 @@ def settle_settings(job: Job, server: Server, journal: SweepJournal) -> dict[str
     """
     options, asked = job.options, job.options.sweeping or Sweeping()
     free = available_bytes() // _BYTES_PER_ELEMENT
-    fixed = {
-        "content": content_of(options),
-        "torch": server.ready.versions.get("torch", ""),
-        "until": options.until or ANY,
-        "device": options.device,
-        "backend": server.ready.backend,
-        "inductor": dict(options.inductor),
-        "environment": dict(options.environment),
-        "guard_pages": wants_guard_pages(options),
-    }
-    before = journal.settings()
-    if not before:
-        defaults = {"examples": EXAMPLES, "seed": 0, "max_elements": MAX_ELEMENTS}
-        given = {k: v for k, v in asdict(asked).items() if v is not None}
-        settings = {**fixed, **defaults, **given}
-        settings["max_elements"] = min(settings["max_elements"], free)
-        journal.begin(settings)
+    settings = SweepSettings(
+        content=content_of(options),
+        torch=server.ready.versions.get("torch", ""),
+        until=options.until or ANY,
+        device=options.device,
+        backend=server.ready.backend,
+        inductor=dict(options.inductor),
+        environment=dict(options.environment),
+        guard_pages=wants_guard_pages(options),
+        examples=EXAMPLES if asked.examples is None else asked.examples,
+        seed=asked.seed or 0,
+        max_elements=min(
+            MAX_ELEMENTS if asked.max_elements is None else asked.max_elements, free
+        ),
+        ranges=asked.ranges,
+    )
+    noted = journal.settings()
+    if not noted:
+        journal.begin(settings.to_json())
         return settings
+    before = SweepSettings.from_json(noted)
     for name in ("torch", "backend"):  # all else was read from the same journal
-        if fixed[name] != before[name]:
-            then = f"{name} {before[name]}, and here is {fixed[name]}"
+        here, there = getattr(settings, name), getattr(before, name)
+        if here != there:
+            then = f"{name} {there}, and here is {here}"
             raise UsageError(f"--resume {job.out}: that sweep was with {then}")
     return before
 
@@ -87,30 +115,30 @@ class Runner:
     """
 
     def __init__(
-        self, job: Job, server: Server, space: Space, settings: Mapping[str, Any]
+        self, job: Job, server: Server, space: Space, settings: SweepSettings
     ) -> None:
         self.job = job
         self.space = space
         self.compiles = 0
         self._package = str(server.directory / "sweep.pt2")
         self._interprets = server.ready.backend == Backend.INTERPRETER
-        self._until = settings["until"]
+        self._until = settings.until
         seconds = job.options.timeout_s or _TIMEOUT_S
         limits = Limits(seconds, job.limits(seconds).max_rss_bytes)
-        self._seed = int(settings["seed"])
-        guarded = settings["guard_pages"] and not server.ready.no_guard_pages
+        self._seed = settings.seed
+        guarded = settings.guard_pages and not server.ready.no_guard_pages
         options = CheckOptions(
             package=None if self._interprets else self._package,
             probe=Probe(job.options.probe) if job.options.probe else None,
             guard_pages=Guard.AFTER if guarded else Guard.OFF,
-            **job.options.closeness,
         )
+        options = job.options.compared(options)
         self._compiler = Compiler(server, limits, options, job.meters["search"])
         if job.options.probe and not self._interprets:
             raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
         if self._interprets:
             job.note("on the interpreter, code is generated again for each example")
-            if settings["ranges"] == "beyond":
+            if settings.ranges == "beyond":
                 raise UsageError("--beyond-ranges: the interpreter checks no ranges")
 
     def inside(self, sizes: Sizes) -> Example:

@@ -14,7 +14,7 @@ from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
 from shrinkfx.run.context import Job
-from shrinkfx.run.sweep.at_sizes import Runner
+from shrinkfx.run.sweep.at_sizes import Runner, SweepSettings
 from shrinkfx.sweep.examples import Answer, Example, Examples, Found
 
 
@@ -78,7 +78,7 @@ class Searched:
 
 
 def conclude(
-    job: Job, runner: Runner, settings: Mapping[str, Any], searched: Searched
+    job: Job, runner: Runner, settings: SweepSettings, searched: Searched
 ) -> Swept:
     space, out, until = runner.space, job.out, job.options.until
     findings = tuple(
@@ -91,9 +91,9 @@ def conclude(
     report = {
         "status": _status(searched.stopped, until, wanted),
         "stopped": searched.stopped,
-        "settings": settings,
+        "settings": settings.to_json(),
         "space": space.to_json(),
-        "findings": [_facts(space, finding) for finding in findings],
+        "findings": [_to_json(space, finding) for finding in findings],
         "examples": {
             "inside": _counts(examples),
             "outside": _counts(searched.outside.all()),
@@ -148,7 +148,7 @@ def _row(space: Space, found: Found) -> Row:
     return Row(space.describe(found.sizes), failure.kind, f"{missing}{text}", near)
 
 
-def _facts(space: Space, finding: Finding) -> dict[str, Any]:
+def _to_json(space: Space, finding: Finding) -> dict[str, Any]:
     found = finding.found
     return {
         "sizes": finding.sizes,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Compiler
@@ -16,12 +14,18 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
+from shrinkfx.protocol.answers import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.context import INTERRUPTED, Job
 from shrinkfx.run.folder import JOURNAL, at_work, finish
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.sweep.at_sizes import QUIET_THREADS, Runner, settle_settings
+from shrinkfx.run.sweep.at_sizes import (
+    QUIET_THREADS,
+    Runner,
+    SweepSettings,
+    settle_settings,
+)
 from shrinkfx.run.sweep.conclude import Searched, Swept, conclude
 from shrinkfx.sweep.examples import Example, Examples
 from shrinkfx.sweep.minimise import settle_outside, so_far
@@ -47,7 +51,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         job.budget.checks = journal.count()
         space = _space(job, server)
         settings = settle_settings(job, server, journal)
-        listener(Spanned(tuple(map(asdict, space.symbols)), settings))
+        listener(Spanned(tuple(map(asdict, space.symbols)), settings.to_json()))
         runner = Runner(job, server, space, settings)
         searched = _search(job, runner, settings, journal, beside)
         job.budget.max_seconds = None  # what was found is written, come what may
@@ -62,11 +66,10 @@ def _space(job: Job, server: Server) -> Space:
     compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S))
     ending = compiler.ask(FindSpace())
     model = str(job.options.model)
-    if "space" not in ending.answer:
-        error = ending.answer.get("error", {"message": ending.log[-1500:]})
-        reason = f"its sizes cannot be read: {first_line(str(error['message']))}"
-        raise LoadError(model, reason)
-    space = Space.from_json(ending.answer["space"])
+    if not isinstance(ending.answer, OpenSizes):
+        why = ending.raised.message if ending.raised else ending.log[-1500:]
+        raise LoadError(model, f"its sizes cannot be read: {first_line(why)}")
+    space = ending.answer.space
     if not space.symbols:
         raise UsageError(f"{model} has no dynamic dims: export it with dynamic_shapes")
     if not all(space.allowed):
@@ -104,7 +107,7 @@ class _Teller:
 def _search(
     job: Job,
     runner: Runner,
-    settings: Mapping[str, Any],
+    settings: SweepSettings,
     journal: SweepJournal,
     beside: SweepJournal,
 ) -> Searched:
@@ -112,16 +115,16 @@ def _search(
     # that where that is gone there would be no telling.
     from shrinkfx.sweep.hunt import Plan, sweep
 
-    space, count, seed = runner.space, settings["examples"], settings["seed"]
+    space, count, seed = runner.space, settings.examples, settings.seed
 
     searched = Searched(
         Examples(runner.inside, journal, _Teller(job, space)),
         Examples(runner.outside, beside, _Teller(job, space)),
     )
-    plan = Plan(space, settings["max_elements"], seed)
+    plan = Plan(space, settings.max_elements, seed)
     try:
         searched.found += sweep(plan, searched.inside, count=count, seed=seed)
-        if settings["ranges"] == "beyond":
+        if settings.ranges == "beyond":
             at = [s for s in outside(space) if space.elements(s) <= plan.max_elements]
             inside = searched.inside, plan.grid
             searched.found += settle_outside(at, searched.outside, *inside)

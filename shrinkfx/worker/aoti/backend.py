@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.choices import Build, InductorOptions, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
@@ -67,7 +67,7 @@ def compiler_version() -> str:
     return done.stdout.strip()
 
 
-def build(exported: ExportedProgram, folder: Path, options: Mapping[str, Any]) -> str:
+def build(exported: ExportedProgram, folder: Path, options: InductorOptions) -> str:
     """Compile into a package below ``folder``, caches included.
 
     A cache of its own makes a check independent of the ones before it, and its
@@ -105,7 +105,7 @@ class Package:
 def build_once(
     exported: ExportedProgram,
     folder: Path,
-    inductor: Mapping[str, Any],
+    inductor: InductorOptions,
     options: CheckOptions,
 ) -> Package:
     """Compile as a request says, or take what an earlier check left.
@@ -113,7 +113,7 @@ def build_once(
     A program that fails in some runs only is compiled once and run often.
 
     Raises:
-        Stopped: the one step that the request is about has passed.
+        StepPassed: the one step that the request is about has passed.
     """
     kept = Path(options.package) if options.package else None
     if kept and kept.exists():
@@ -127,7 +127,7 @@ def build_once(
 def _built(
     exported: ExportedProgram,
     folder: Path,
-    inductor: Mapping[str, Any],
+    inductor: InductorOptions,
     options: CheckOptions,
 ) -> Package:
     """Compile with the weights beside the package where that saves much."""
@@ -146,7 +146,7 @@ def _built(
 def _compiled(
     exported: ExportedProgram,
     folder: Path,
-    inductor: Mapping[str, Any],
+    inductor: InductorOptions,
     options: CheckOptions,
 ) -> Path:
     if options.build is Build.FAST and not options.sanitize:

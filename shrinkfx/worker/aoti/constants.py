@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch._inductor import codecache, config
 from torch._inductor.graph import GraphLowering
 from torch.export import ExportedProgram
 
-from shrinkfx.protocol.choices import MANY_BYTES
+from shrinkfx.protocol.choices import MANY_BYTES, InductorOptions
 
 LEFT_OUT = {"aot_inductor.package_constants_in_so": False}
 """AOTInductor's option for a package without weights."""
@@ -54,7 +54,7 @@ class CannotKeepBeside(Exception):
     """The weights have to be in the package."""
 
 
-def are_worth_it(exported: ExportedProgram, options: Mapping[str, Any]) -> bool:
+def are_worth_it(exported: ExportedProgram, options: InductorOptions) -> bool:
     """Tell whether a program has many weights, and nobody says where they are to be."""
     if any(name in options for name in _OWN_LAYOUT) or not _is_as_expected():
         return False
@@ -190,11 +190,10 @@ def _layout(value: torch.Tensor) -> tuple[Any, ...]:
 def _weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
     """List the tensors that a program holds, by the names that it has for them."""
     targets = [spec.target for spec in exported.graph_signature.input_specs]
-    stores: Sequence[Mapping[str, Any]] = (exported.state_dict, exported.constants)
+    held = [*exported.state_dict.items(), *exported.constants.items()]
     return {
         name: value.detach()
-        for store in stores
-        for name, value in store.items()
+        for name, value in held
         if name in targets and isinstance(value, torch.Tensor)
     }
 

@@ -8,11 +8,11 @@ again as AOTInductor does it, so a failure is always its own, in its own words.
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ import torch._inductor.config
 from torch._inductor import codecache
 from torch._inductor.cpp_builder import CppBuilder
 
-from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.answers import Built
+from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker.aoti.headers import remembered
 from shrinkfx.worker.aoti.runtime_object import (
     AS_WRITTEN,
@@ -36,7 +37,7 @@ from shrinkfx.worker.forkserver.supervise import BUILT
 _WRAPPER_LEVEL = "compile_wrapper_opt_level"
 
 
-class Stopped(BaseException):
+class StepPassed(BaseException):
     """The step that was asked about has passed; nothing after it was done.
 
     Not an Exception: Inductor takes those for its own failures.
@@ -52,7 +53,7 @@ def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
         only: stop once this step has passed.
 
     Raises:
-        Stopped: it has.
+        StepPassed: it has.
     """
     make, build = CppBuilder.__init__, CppBuilder.build
     session = _Session(folder / BUILT, only, build)
@@ -92,7 +93,7 @@ def _instead(owner: object, name: str, value: Callable[..., Any]) -> Iterator[No
         setattr(owner, name, usual)
 
 
-def with_plain_wrapper(options: Mapping[str, Any]) -> dict[str, Any]:
+def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
     """Have the wrapper compiled without optimisation, unless the user says how.
 
     It does no more than launch the kernels.
@@ -111,14 +112,14 @@ class _Session:
         self._record = record
         self._only = only
         self._stock = stock
-        self._facts: dict[str, Any] = {"build": Build.FAST, "step": Step.LOWERING}
+        self._built = Built(Build.FAST, Step.LOWERING)
         self._kernels: CppBuilder | None = None
         self._wrapper: CppBuilder | None = None
         self._runtime: Runtime | None = None
         self._compiling: _Command | None = None
         self._failed = ""
         self._left_out = False
-        self._note()
+        self._write()
 
     def meet(self, builder: CppBuilder) -> None:
         """Remember what will be built after the wrapper: it can start with it."""
@@ -128,13 +129,13 @@ class _Session:
     def build(self, builder: CppBuilder) -> None:
         target = builder.get_target_file_path()
         if target.endswith(".wrapper.o"):
-            self._note(step=Step.WRAPPER)
+            self._come_to(Step.WRAPPER)
             self._build_wrapper(builder)
         elif target.endswith(".kernel.o") and self._wrapper:
-            self._note(step=Step.KERNEL)
+            self._come_to(Step.KERNEL)
             self._build_kernels(builder)
         elif self._wrapper and self._wrapper.get_target_file_path() in _words(builder):
-            self._note(step=Step.LINK)
+            self._come_to(Step.LINK)
             self._link(builder)
         else:
             self._stock(builder)
@@ -154,7 +155,7 @@ class _Session:
                 self._compile_side_by_side(builder)
         except (CannotBuild, OSError) as error:
             self._runtime = None
-            self._note(fallback=str(error))
+            self._fall_back(str(error))
         if self._runtime is None and not self._left_out:
             self._stock(builder)
 
@@ -162,12 +163,12 @@ class _Session:
         """Stop if a step passes; if not, the stock build is to say why."""
         asked = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
         if step is Step.LOWERING:
-            raise Stopped
+            raise StepPassed
         if asked is None:
             raise CannotBuild(f"nothing is known of the {step}")
         self._failed = _syntax_error(asked)
         if not self._failed:
-            raise Stopped
+            raise StepPassed
         # The stock build would come to the kernels only if the wrapper compiles.
         self._left_out = step is Step.KERNEL and not _syntax_error(builder)
 
@@ -218,13 +219,20 @@ class _Session:
         else:
             self._stock(builder)
         if self._failed:  # and yet all was built
-            self._note(fallback=self._failed)
+            self._fall_back(self._failed)
 
-    def _note(self, **facts: object) -> None:
+    def _come_to(self, step: Step) -> None:
+        self._built = replace(self._built, step=step)
+        self._write()
+
+    def _fall_back(self, why: str) -> None:
+        self._built = replace(self._built, fallback=why)
+        self._write()
+
+    def _write(self) -> None:
         """Write down how far this is: a compiler's crash may end the process."""
-        self._facts.update(facts)
         with contextlib.suppress(OSError):  # a full disk: the build will say so
-            self._record.write_text(json.dumps(self._facts))
+            self._record.write_text(self._built.to_line())
 
 
 class _Command:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch._inductor.config
 
+from shrinkfx.worker.model import Keywords
+
 Precompile = Callable[..., str]
 
 _COMPILED = (".gch", ".pch")
@@ -40,7 +42,7 @@ def remembered(precompile: Precompile, home: Path) -> Precompile:
     return find
 
 
-def _key(arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+def _key(arguments: tuple[Any, ...], options: Keywords) -> str:
     """Tell apart what is compiled with other flags."""
     named = sorted((name, str(value)) for name, value in options.items())
     level = getattr(

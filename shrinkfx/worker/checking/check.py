@@ -16,10 +16,17 @@ from typing import Any
 
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.choices import Backend, Guard, Probe, Weights
+from shrinkfx.protocol.answers import (
+    Answer,
+    Checked,
+    Difference,
+    Stopped,
+    Unresolved,
+)
+from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe, Weights
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.aoti.fast_build import Stopped
+from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
@@ -39,13 +46,13 @@ def attempt(
     options: CheckOptions,
     note: Note,
     folder: Path,
-) -> dict[str, Any]:
+) -> Answer:
     """Check a program as a request's options say.
 
     With a file for evidence, it leaves there what the failure may come from.
 
     Returns:
-        An answer: empty if it passes.
+        ``Checked``, or what there is instead.
     """
     check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
     if options.evidence is None:
@@ -61,7 +68,7 @@ def _with_aoti(
     options: CheckOptions,
     note: Note,
     folder: Path,
-) -> dict[str, Any]:
+) -> Answer:
     if options.guard_pages is not Guard.OFF:
         # What was loaded before lies elsewhere.
         moved = copy.deepcopy((run.failing, run.passing))
@@ -74,16 +81,16 @@ def _with_aoti(
     inductor = _inductor_options(setup, options)
     try:
         package = aoti.build_once(run.exported, folder, inductor, options)
-    except Stopped:
-        return {"stopped": f"{options.only} passes, nothing else was tried"}
+    except StepPassed:
+        return Stopped(f"{options.only} passes, nothing else was tried")
     note(Stage.LOAD)
     try:
         compiled = aoti.load(package)
     except aoti.CannotHandOver as error:
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
         return _with_aoti(setup, run, _inside(options), note, folder)
-    if answer := before.fails(compiled, note):
-        return answer
+    if failure := before.fails(compiled, note):
+        return failure
     if run.passing and mutates(run.exported):
         compiled = aoti.load(package)  # with the buffers that it had at first
     runs = 1 if mutates(run.exported) else options.runs
@@ -100,7 +107,7 @@ def _inside(options: CheckOptions) -> CheckOptions:
     return replace(options, package=None, weights=Weights.INSIDE)
 
 
-def _inductor_options(setup: Setup, options: CheckOptions) -> dict[str, Any]:
+def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
     inductor = {**setup.inductor, **options.inductor}
     if options.sanity:
         os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
@@ -114,15 +121,18 @@ def _inductor_options(setup: Setup, options: CheckOptions) -> dict[str, Any]:
 
 def _run_until_it_fails(
     reference: Reference, compiled: Callable[..., Any], runs: int, note: Note
-) -> dict[str, Any]:
+) -> Answer:
     """Run again what passes, ``runs`` times at most and for ``_AGAIN_S``."""
     stop = time.monotonic() + _AGAIN_S
     for left in reversed(range(runs)):
         answer = reference.judge(compiled, note)
-        failed = answer.keys() & {"difference", "invalid"}
-        if failed or not left or time.monotonic() > stop:
+        if _fails(answer) or not left or time.monotonic() > stop:
             break
     return answer
+
+
+def _fails(answer: Answer) -> bool:
+    return not isinstance(answer, Checked) or answer.difference is not None
 
 
 class _Before:
@@ -136,13 +146,13 @@ class _Before:
         if self._reference:
             self._reference.run_eager()
 
-    def fails(self, compiled: Callable[..., Any], note: Note) -> dict[str, Any]:
-        """Answer how the compiled program fails there already; nothing if it passes."""
+    def fails(self, compiled: Callable[..., Any], note: Note) -> Answer | None:
+        """Answer how the compiled program fails there already; None if it passes."""
         if self._reference is None:
-            return {}
+            return None
         note(Stage.PASSING)
         answer = self._reference.judge(compiled, lambda _: None)
-        return {k: v for k, v in answer.items() if k in ("difference", "invalid")}
+        return answer if _fails(answer) else None
 
 
 def attempt_outside(
@@ -151,13 +161,13 @@ def attempt_outside(
     options: CheckOptions,
     note: Note,
     folder: Path,
-) -> dict[str, Any]:
+) -> Answer:
     """Run a compiled package at sizes that its program does not declare.
 
     It must refuse them, or do what eager does; where eager raises, it must, too.
 
     Returns:
-        An answer: empty if it does; ``refused`` if it says why not.
+        ``Checked``, with ``refused`` if it says why it does not.
     """
     os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
     reference, raised = Reference(run, options), ""
@@ -170,14 +180,14 @@ def attempt_outside(
     package = aoti.build_once(run.exported, folder, setup.inductor, options)
     compiled = aoti.load(package)
     try:
-        answer = {} if raised else reference.judge(compiled, note)
+        answer = Checked() if raised else reference.judge(compiled, note)
         if raised:
             note(Stage.RUN)
             call(compiled, run.failing)
             text = f"it gives a result, and eager raises {raised}"
-            answer = {"difference": {"what": "values", "text": text}}
+            answer = Checked(Difference("values", text))
     except Exception as error:  # noqa: BLE001 - loud enough
-        answer = {"refused": str(error)}
+        answer = Checked(refused=str(error))
     note(Stage.DONE)
     return answer
 
@@ -188,7 +198,7 @@ def _on_interpreter(
     options: CheckOptions,
     note: Note,
     folder: Path,
-) -> dict[str, Any]:
+) -> Answer:
     """Generate first: eager of a user's kernel takes what code generation excludes."""
     probe = options.probe or Probe.REAL
     reference, before = Reference(run, options), _Before(run, options)
@@ -215,7 +225,7 @@ def _on_interpreter(
         assert code is not None
         answer = _ask(probe, code, (before, reference), note)
     except interpreter.Unsupported as error:
-        return {"unresolved": str(error)}
+        return Unresolved(str(error))
     note(Stage.DONE)
     return answer
 
@@ -225,12 +235,12 @@ def _ask(
     code: interpreter.Code,
     runs: tuple[_Before, Reference],
     note: Note,
-) -> dict[str, Any]:
+) -> Answer:
     if probe is Probe.COMPILE:
-        return {}  # else it would have raised
+        return Checked()  # else it would have raised
     if probe is Probe.HINTS:
         code.benchmark()
-        return {}
+        return Checked()
     note(Stage.LOAD)
     before, reference = runs
     compiled = interpreter.load(code, probe)

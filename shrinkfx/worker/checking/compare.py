@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import torch
@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
+from shrinkfx.protocol.answers import Difference
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
@@ -56,8 +57,8 @@ def compare(
     exact: Callable[[], Sequence[Any] | None],
     sought: str = "",
     close: Closeness = USUAL,
-) -> dict[str, str]:
-    """Find the first output that differs from eager; {} if there is none.
+) -> Difference | None:
+    """Find the first output that differs from eager; None if there is none.
 
     Metadata of all outputs comes before the values of any.
 
@@ -70,25 +71,21 @@ def compare(
             difference is no bug.
         sought: ``nan`` or ``mismatch``: the first output that differs so, if one does.
         close: what is no difference.
-
-    Returns:
-        ``what`` and ``text``; ``besides`` names what other outputs show: ``nan`` where
-        this one's values are wrong but finite, else ``values``.
     """
     if len(actual) != len(expected):
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
-        return {"what": "metadata", "text": text}
-    found: dict[bool, dict[str, str]] = {}  # the first of each sort: is it nan?
+        return Difference("metadata", text)
+    found: dict[bool, Difference] = {}  # the first of each sort: is it nan?
     results = actual, expected, again
     for difference in _differences(*results, functools.cache(exact), close):
-        found.setdefault(difference["what"] == "nan", difference)
+        found.setdefault(difference.what == "nan", difference)
     if not found:
-        return {}
+        return None
     first = next(iter(found))
     chosen = {"nan": True, "mismatch": False}.get(sought, first)
     chosen = chosen if chosen in found else first
-    besides = {"besides": "values" if chosen else "nan"} if len(found) > 1 else {}
-    return {**found[chosen], **besides}
+    besides = "values" if chosen else "nan"
+    return replace(found[chosen], besides=besides if len(found) > 1 else "")
 
 
 def _differences(
@@ -97,20 +94,20 @@ def _differences(
     again: Sequence[Any],
     exact: Callable[[], Sequence[Any] | None],
     close: Closeness,
-) -> Iterator[dict[str, str]]:
+) -> Iterator[Difference]:
     actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
     unlike = set()
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
         if text := _metadata_differs(a, e, close):
             unlike.add(position)
-            yield {"what": "metadata", "text": f"output {position}: {text}"}
+            yield Difference("metadata", f"output {position}: {text}")
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
         if position in unlike:
             continue
         same = functools.partial(_same_number, close=close)
         if isinstance(e, _NUMBER) and same(e, r) and not same(a, e):
             text = f"output {position}: {a}, eager gives {e}"
-            yield {"what": "values", "text": text}
+            yield Difference("values", text)
         if not isinstance(e, torch.Tensor) or e.numel() == 0 or not _stable(e, r):
             continue
         reference = exact() if _differs(a, e, None, close).any() else None
@@ -208,7 +205,7 @@ def tolerance(dtype: torch.dtype) -> tuple[float, float]:
 
 def _describe_values(
     position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
-) -> dict[str, str]:
+) -> Difference:
     finite = _wide(expected).isfinite()
     born = (~_wide(actual).isfinite() & finite & wrong).any()
     first = tuple(int(i) for i in wrong.nonzero()[0])
@@ -217,7 +214,7 @@ def _describe_values(
         f"the first at {list(first)}: {actual[first].item()}, "
         f"eager gives {expected[first].item()}"
     )
-    return {"what": "nan" if born else "values", "text": text}
+    return Difference("nan" if born else "values", text)
 
 
 class InFloat64(fx.Interpreter):

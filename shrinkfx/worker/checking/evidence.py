@@ -6,9 +6,9 @@ A crash answers nothing, so it is written to a file, before each stage.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,9 +17,11 @@ from unittest import mock
 from torch import fx
 from torch._inductor import debug
 
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.worker.forkserver.supervise import Note
 
-PROVENANCE: Mapping[str, Any] = {"trace.provenance_tracking_level": 1}
+PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
 """The option by which Inductor keeps track of what is in a kernel. It changes
 comments of the generated code, and nothing else."""
 
@@ -33,7 +35,7 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
     """
 
     def noted(stage: str) -> None:
-        _write(path, {})
+        path.write_text(_traces(path).to_line())
         note(stage)
 
     # What Inductor has tracked is there until a compilation ends, however it does.
@@ -41,25 +43,31 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
         try:
             yield noted
         except Exception as error:
-            told = {"message": str(error), "raised_at": raised_at(error)}
-            _write(path, {**told, "kernel": kernel_of(error)})
+            told = replace(
+                _traces(path),
+                message=str(error),
+                raised_at=tuple(map(tuple, raised_at(error))),
+                kernel=kernel_of(error),
+            )
+            path.write_text(told.to_line())
             raise
 
 
-def _write(path: Path, more: Mapping[str, Any]) -> None:
-    known = json.loads(path.read_text()) if path.exists() else {}
+def _traces(path: Path) -> Traces:
+    """Take what is written there, with the launches that are known now."""
+    known = Traces.from_line(path.read_text()) if path.exists() else Traces()
     # One that runs a package which another child has compiled knows of no kernel.
-    found = {"launches": launches()} if launches() else {}
-    path.write_text(json.dumps({**known, **found, **more}))
+    return replace(known, launches=launches() or known.launches)
 
 
-def launches() -> list[tuple[str, list[str]]]:
+def launches() -> tuple[Launch, ...]:
     """List kernels in the order of their launches, each with what it computes."""
     found = debug.create_kernel_information_json()
     in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
-    return [
-        (name.rpartition(":")[0], found[name]["pre_grad_nodes"]) for name in in_order
-    ]
+    return tuple(
+        Launch(name.rpartition(":")[0], tuple(found[name]["pre_grad_nodes"]))
+        for name in in_order
+    )
 
 
 def raised_at(error: BaseException) -> list[list[str]]:

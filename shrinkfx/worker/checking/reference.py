@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Checked, Invalid
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.compare import (
     USUAL,
@@ -59,7 +60,7 @@ class Reference:
     def _exact(self) -> list[Any] | None:
         return in_float64(self._run.exported, self._run.failing, calls=self.calls)
 
-    def judge(self, compiled: Callable[..., Any], note: Note) -> dict[str, Any]:
+    def judge(self, compiled: Callable[..., Any], note: Note) -> Checked | Invalid:
         """Run the compiled program; answer how its results differ from eager's."""
         note(Stage.RUN)
         try:
@@ -67,26 +68,26 @@ class Reference:
         except Exception as error:
             # Eager raised the very same: that is no compiler's fault.
             if self._error == f"{type(error).__name__}: {error}":
-                return {"invalid": f"eager fails in the same way: {error}"}
+                return Invalid(f"eager fails in the same way: {error}")
             raise
         if sampled := getattr(compiled, "sampled", ()):
-            return {"sampled": list(sampled)}  # the rest of the results was not run
+            return Checked(
+                sampled=tuple(sampled)
+            )  # the rest of the results was not run
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         note(Stage.COMPARE)
         return self.compare(actual)
 
-    def compare(self, actual: list[Any]) -> dict[str, Any]:
+    def compare(self, actual: list[Any]) -> Checked:
         """State how results differ from eager's, in the form of an answer."""
         if self._expected is None or not self._must_run:
-            return {}
+            return Checked()
         results = actual, self._expected, self._again
         difference = compare(*results, self._exact, self._sought, self._close)
-        answer: dict[str, Any] = {"difference": difference} if difference else {}
-        if difference and self._taps:
-            answer["differing"] = self._differing(actual)
+        names = self._differing(actual) if difference and self._taps else ()
         skipped = unstable(self._expected, self._again)
-        return {**answer, "values_skipped": skipped}
+        return Checked(difference, tuple(names), skipped)
 
     def _differing(self, actual: list[Any]) -> list[str]:
         """Name the results that differ from eager's."""
@@ -98,7 +99,7 @@ class Reference:
                 return None if (found := exact()) is None else [found[place]]
 
             results = [actual], [expected], [again]
-            return bool(compare(*results, one, close=self._close))
+            return compare(*results, one, close=self._close) is not None
 
         values = zip(actual, self._expected, self._again, strict=True)
         names = enumerate(self._run.outputs)

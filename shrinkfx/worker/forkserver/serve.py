@@ -14,8 +14,8 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from shrinkfx.protocol.answers import Answer
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import MARK, Request
 from shrinkfx.worker.forkserver.supervise import (
@@ -135,7 +135,7 @@ def _off_the_line(line: Line, work: Work) -> Work:
     from the parent, and whatever is written there would pass for an answer.
     """
 
-    def alone(note: Note, folder: Path) -> dict[str, Any]:
+    def alone(note: Note, folder: Path) -> Answer:
         line.close()
         return work(note, folder)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import json
 import os
 import resource
 import signal
@@ -18,17 +17,17 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.own_time import OwnTime
 from shrinkfx.program.words import cut_middle
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Answer, Built, Ending, Raised
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.forkserver.watch import Watch, wait
 
 Note = Callable[[str], None]
-Work = Callable[[Note, Path], dict[str, Any]]
+Work = Callable[[Note, Path], Answer]
 
 BUILT = "built.json"
 """In a child's folder: what it has built so far. It need not live to tell."""
@@ -115,13 +114,13 @@ def supervise(
         how=how,
         code=code,
         stage=stages[-1],
-        answer=_answer(folder / "answer.json"),
+        answer=_said(Answer, folder / "answer.json"),
         seconds=time.monotonic() - started,
         cpu_seconds=watch.cpu_seconds,
         peak_rss_bytes=watch.peak_rss_bytes,
         log=_tail(folder / "log"),
         runs=max(1, stages.count("run")),
-        built=_answer(folder / BUILT),
+        built=_said(Built, folder / BUILT),
         operator=_tail(folder / OPERATOR),
         waited_s=own.waited_s,
         runnable=own.runnable,
@@ -134,17 +133,16 @@ def _live(work: Work, folder: Path, server: int) -> NoReturn:
     try:
         note = _settle(folder, server)
         answer = work(note, folder)
-        code = int(answer.pop("exit", 0)) & 0xFF
         _end_unless(child)
         write_answer(folder, answer)
-        status = code
+        status = 0
     except SystemExit as leaving:
         status = _exit_status(leaving.code)
         if isinstance(leaving.code, str):
             print(leaving.code, file=sys.stderr)
     except BaseException as error:  # noqa: BLE001 - the boundary: all becomes data
         _end_unless(child)
-        write_answer(folder, {"error": describe_error(error)})
+        write_answer(folder, describe_error(error))
         status = 0
         traceback.print_exc()
     finally:
@@ -187,30 +185,33 @@ def _exit_status(code: object) -> int:
     return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
-def write_answer(folder: Path, answer: dict[str, Any]) -> None:
+def write_answer(folder: Path, answer: Answer) -> None:
     """Leave the answer where the server finds it, all of it or nothing."""
     draft = folder / "answer.tmp"
-    draft.write_text(json.dumps(answer))
+    draft.write_text(answer.to_line())
     draft.rename(folder / "answer.json")
 
 
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """Turn an exception into data: type, message, and frames from the outside in."""
+def describe_error(error: BaseException) -> Raised:
+    """Turn an exception into data."""
     stack = traceback.extract_tb(error.__traceback__)
     frames = [name_frame(frame.filename, frame.name) for frame in stack]
-    name = type(error).__name__
-    notes = getattr(error, "__notes__", [])
     message = cut_middle(str(error), _LOG_BYTES)
-    answer = {"type": name, "message": message, "frames": frames[-30:]}
-    return {**answer, "notes": notes} if notes else answer
+    notes = map(str, getattr(error, "__notes__", ()))
+    return Raised(type(error).__name__, message, tuple(frames[-30:]), tuple(notes))
 
 
-def _answer(path: Path) -> dict[str, Any]:
+Said = TypeVar("Said", Answer, Built)
+
+
+def _said(kind: type[Said], path: Path) -> Said | None:
+    """Read what the child has written, or None: it may have died in the middle."""
     try:
-        answer = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
+        return kind.from_line(path.read_text())
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return None
+    except RecursionError:
+        return None
 
 
 def _words(path: Path) -> list[str]:

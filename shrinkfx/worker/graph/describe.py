@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import fx
@@ -293,7 +292,7 @@ def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:
 
 
 def _scope(node: fx.Node) -> str:
-    stack: dict[str, Any] = node.meta.get("nn_module_stack") or {}
+    stack = node.meta.get("nn_module_stack") or {}
     path = str(next(reversed(stack.values()))[0]) if stack else ""
     return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
 

@@ -123,7 +123,7 @@ class _Opener:
     def __init__(self, module: fx.GraphModule, taken: Taken) -> None:
         self._taken = taken
         self._graph = fx.Graph()
-        self._attributes: dict[str, Any] = {}
+        self._attributes: dict[str, torch.nn.Module | torch.Tensor] = {}
         self._output = self._write(module, "", None)
 
     def module(self) -> fx.GraphModule:

@@ -11,7 +11,7 @@ from shrinkfx.program.candidate import Candidate
 
 
 def shorten_subgraphs(
-    root: fx.GraphModule, candidate: Candidate, nodes: Mapping[str, Any]
+    root: fx.GraphModule, candidate: Candidate, nodes: Mapping[str, fx.Node]
 ) -> bool:
     """Put shorter graphs in the place of those that a candidate bypasses nodes of.
 
@@ -39,7 +39,7 @@ def shorten_subgraphs(
 def _shortened(
     module: fx.GraphModule, path: str, candidate: Candidate
 ) -> fx.GraphModule:
-    graph, new = fx.Graph(), dict[str, Any]()
+    graph, new = fx.Graph(), dict[str, fx.Node]()
     for node in module.graph.nodes:
         copied = graph.node_copy(
             node, lambda n: new[candidate.resolve(f"{path}.{n.name}")]

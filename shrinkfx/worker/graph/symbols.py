@@ -125,7 +125,7 @@ class Symbols:
         At worst one has ``2*s0 + 1``, from which ``s0`` is computed.
         """
         given = [n for n in self._nodes.values() if n.op == "placeholder"]
-        values: dict[str, Any] = {n.name: n.meta.get("val") for n in given}
+        values = {n.name: n.meta["val"] for n in given}
         inputs = self._candidate.skeleton.inputs
         for name in inputs:
             if symbol in _plain_dims(values[name]):

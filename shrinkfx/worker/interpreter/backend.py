@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import torch
 from torch.export import ExportedProgram
 from tqdm import tqdm
 
+from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter import retarget
 from shrinkfx.worker.interpreter.checked_module import Compiled, Outcome, checked, seen
 from shrinkfx.worker.interpreter.codegen.cuda_device import DEFAULT_ARCHITECTURE
@@ -130,7 +131,7 @@ def generate(
     *,
     folder: Path,
     arch: str = DEFAULT_ARCHITECTURE,
-    options: Mapping[str, Any] | None = None,
+    options: InductorOptions | None = None,
 ) -> Code:
     """Generate CUDA code for a program of the CPU, before anything is interpreted.
 

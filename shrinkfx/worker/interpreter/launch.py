@@ -17,6 +17,7 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import (
     tag,
 )
 from shrinkfx.worker.interpreter.memory_checks.partial import unsupported
+from shrinkfx.worker.model import Keywords
 
 _INTEGERS = {
     f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
@@ -26,7 +27,7 @@ _INTEGERS = {
 def launch(
     kernel: Any,
     grid: Any,
-    arguments: Mapping[str, Any],
+    arguments: Keywords,
     *,
     name: str = "",
     signature: Mapping[str, str] | None = None,
@@ -87,7 +88,7 @@ def launch(
 
 def _run(
     function: Callable[..., Any],
-    arguments: Mapping[str, Any],
+    arguments: Keywords,
     grid: Place,
     blocks: Sequence[int],
 ) -> bool:
@@ -137,7 +138,7 @@ def _constants(function: Any, signature: Mapping[str, str]) -> set[str]:
     return annotated | {name for name, kind in signature.items() if kind == "constexpr"}
 
 
-def _known(function: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _known(function: Any, arguments: Keywords) -> Keywords:
     """Fill in defaults, and leave out options of a launch such as ``num_warps``."""
     signature = inspect.signature(function)
     given = {k: v for k, v in arguments.items() if k in signature.parameters}
@@ -146,7 +147,7 @@ def _known(function: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return dict(bound.arguments)
 
 
-def _check_alignment(known: Mapping[str, Any], aligned: Sequence[str]) -> None:
+def _check_alignment(known: Keywords, aligned: Sequence[str]) -> None:
     for name in aligned:
         value = known.get(name)
         if isinstance(value, torch.Tensor) and value.numel():
@@ -201,7 +202,7 @@ def _integer(value: int, declared: str) -> Any:
     return tl.tensor(TensorHandle(data, kind), kind)
 
 
-def _size(grid: Any, known: Mapping[str, Any]) -> Place:
+def _size(grid: Any, known: Keywords) -> Place:
     numbers = grid(dict(known)) if callable(grid) else grid
     numbers = tuple(numbers) if isinstance(numbers, Sequence) else (numbers,)
     x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import io
 import tokenize
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.choices import InductorOptions, Probe
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.switch_on import self_test
@@ -36,7 +36,7 @@ def stand_in_for_cuda(script: Path, setup: Setup, probe: Probe) -> None:
         exported: ExportedProgram,
         *,
         package_path: str | None = None,
-        inductor_configs: Mapping[str, Any] | None = None,
+        inductor_configs: InductorOptions | None = None,
     ) -> str:
         path = package_path or f"model-{len(packages)}.pt2"
         code = interpreter.generate(

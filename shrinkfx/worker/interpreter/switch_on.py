@@ -23,6 +23,7 @@ from shrinkfx.worker.interpreter.emulation.reductions import combine_blocks
 from shrinkfx.worker.interpreter.findings import Unsupported
 from shrinkfx.worker.interpreter.launch import launch
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, hook
+from shrinkfx.worker.model import Keywords
 
 
 @functools.cache
@@ -147,7 +148,7 @@ def _launch_here() -> None:
     Autotuner.run = run_first
 
 
-def _named(names: Sequence[str], args: Sequence[Any]) -> dict[str, Any]:
+def _named(names: Sequence[str], args: Sequence[Any]) -> Keywords:
     """Name arguments passed by position; there may be fewer, or none for options."""
     return dict(zip(names, args, strict=False))
 
@@ -173,7 +174,7 @@ def _run_generated(
 
 
 def _run_configured(
-    self: Any, config: Any, args: Sequence[Any], more: Mapping[str, Any]
+    self: Any, config: Any, args: Sequence[Any], more: Keywords
 ) -> None:
     from torch._inductor.runtime.triton_heuristics import GridExpr
 
@@ -204,7 +205,7 @@ def _run_configured(
     _name_results(self, given)
 
 
-def _aligned(meta: Mapping[str, Any], names: list[str]) -> list[str]:
+def _aligned(meta: Keywords, names: list[str]) -> list[str]:
     """List the parameters that code may take to be divisible by 16."""
     for declared in meta.get("configs", ()):
         if isinstance(declared, Mapping):
@@ -218,7 +219,7 @@ def _aligned(meta: Mapping[str, Any], names: list[str]) -> list[str]:
     return []
 
 
-def _name_results(self: Any, given: Mapping[str, Any]) -> None:
+def _name_results(self: Any, given: Keywords) -> None:
     """Say of the memory that a kernel has written whose results it holds."""
     name = str(self.inductor_meta.get("kernel_name") or self.fn.__name__)
     operators = CHECKER.operators.get(name, ())

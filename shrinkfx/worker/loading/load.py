@@ -7,18 +7,17 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.loading.archive import read_program
 from shrinkfx.worker.loading.containers import trust
@@ -232,7 +231,7 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
     return original
 
 
-def _require_known_options(options: Mapping[str, Any]) -> None:
+def _require_known_options(options: InductorOptions) -> None:
     from torch._inductor import config
 
     known = config.get_config_copy()

@@ -11,11 +11,9 @@ metadata instead, which the file brings. Only what was seen is stated.
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,35 +23,19 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import beside
+from shrinkfx.protocol.answers import Examined
+from shrinkfx.protocol.files import Finding, What
 from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.eager.fake_mismatch import is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
-from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
 from shrinkfx.worker.operators.custom import is_custom
 from shrinkfx.worker.operators.promises import Promises, broken, promised_by
 from shrinkfx.worker.sizes.read_space import find_space
 
 _MOST_BYTES = 1 << 28
 """Arguments beyond that are not copied, so no writes to them are seen."""
-
-
-class What(StrEnum):
-    """What an operator does that it does not declare."""
-
-    WRITES = "writes"
-    SHARES = "shares"
-    FAKE = "fake"
-    FIXES = "fixes"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One such thing, at the first sizes where it shows."""
-
-    operator: str
-    what: What
-    text: str
 
 
 class OutOfTime(Exception):
@@ -64,7 +46,7 @@ class _EagerEnds(Exception):
     """The program raises an exception."""
 
 
-def examine(program: Program, task: Examine, at: Path) -> dict[str, Any]:
+def examine(program: Program, task: Examine, at: Path) -> Examined:
     """Run the program at its own sizes, then at others, and say how far that came.
 
     Args:
@@ -80,7 +62,7 @@ def examine(program: Program, task: Examine, at: Path) -> dict[str, Any]:
             examination.run(inputs)
     except OutOfTime:
         over = True
-    return {"operators": sorted(examination.operators), "over": over}
+    return Examined(tuple(sorted(examination.operators)), over)
 
 
 def _runs(program: Program) -> Iterator[Inputs]:
@@ -130,7 +112,7 @@ class Examination:
             self._found.add((operator, what))
             found = Finding(operator, what, f"{node.name} ({operator}) {text}")
             with self.findings.open("a") as file:
-                file.write(json.dumps(asdict(found)) + "\n")
+                file.write(found.to_line())
 
     def look(
         self, node: fx.Node, given: str, promised: Sequence[Any], real: Sequence[Any]
@@ -232,9 +214,7 @@ class _Argument:
 _Given = tuple[_Argument, Tensor]
 
 
-def _tensors(
-    target: Any, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Iterator[_Given]:
+def _tensors(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[_Given]:
     """List the tensors among the arguments, those in lists too."""
     for position, parameter in enumerate(target._schema.arguments):
         name = parameter.name

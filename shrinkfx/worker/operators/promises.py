@@ -15,10 +15,11 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.failure.classify import first_line
 from shrinkfx.worker.graph.describe import tensor_type
+from shrinkfx.worker.model import Keywords
 
 
 def promised_by(
-    target: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    target: Any, args: Sequence[Any], kwargs: Keywords
 ) -> list[Any] | str | None:
     """Call the fake kernel of an operator at the sizes of real arguments.
 

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.beside import Beside
+from shrinkfx.protocol.answers import Registered
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker import bare_script
@@ -25,17 +25,11 @@ from shrinkfx.worker.preloads.files_used import Witness
 from shrinkfx.worker.preloads.registrations import Snapshot, registrations
 
 
-def register(script: Path, setup: Setup, operators: Sequence[str]) -> dict[str, Any]:
+def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered:
     """Run ``script``, and the program of ``setup`` with what that registers.
 
     Args:
         operators: those of the program, as ``mylib::mix``.
-
-    Returns:
-        ``changes``: what there is in PyTorch now, by its place; ``registered``:
-        new operators; ``outcome``: what eager returns; ``exported``: what export
-        makes of it, which asks no operator for values; ``modules`` and ``files``: what
-        of those beside was used; ``elsewhere``: files that lie nowhere near.
     """
     os.chdir(script.parent)
     home = Path(setup.directory)
@@ -53,26 +47,25 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> dict[str, 
         if setup.backend == Backend.INTERPRETER:
             interpreter.switch_on()
         outcome = _said(_eager, program)
-    return {
-        "changes": changes,
-        "registered": registered,
-        "exported": exported,
-        "outcome": outcome,
-        **_used(witness.beside(), script.parent),
-    }
+    beside = witness.beside()
+    files, elsewhere = _used(beside, script.parent)
+    return Registered(
+        changes=changes,
+        registered=tuple(registered),
+        exported=exported,
+        outcome=outcome,
+        modules=tuple(sorted(beside.modules)),
+        files=tuple(sorted(files)),
+        elsewhere=tuple(sorted(elsewhere)),
+    )
 
 
-def _used(beside: Beside, home: Path) -> dict[str, Any]:
-    """Name the modules that were imported, and files beside the script."""
+def _used(beside: Beside, home: Path) -> tuple[set[str], set[str]]:
+    """Name the files beside the script that were used, and those elsewhere."""
     real = home.resolve()
     paths = [Path(file).resolve() for file in (*beside.libraries, *beside.files)]
     files = {path.name for path in paths if path.parent == real}
-    elsewhere = {str(path) for path in paths if path.parent != real}
-    return {
-        "modules": sorted(beside.modules),
-        "files": sorted(files),
-        "elsewhere": sorted(elsewhere),
-    }
+    return files, {str(path) for path in paths if path.parent != real}
 
 
 def _registered() -> set[str]:

@@ -6,7 +6,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Set
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,65 +13,15 @@ from torch._dynamo.exc import UncapturedHigherOrderOpError, UserError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
 from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.printing.dynamic_shapes import dynamic_shapes
 from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
-from shrinkfx.worker.printing.tensors import Written, write_tensor
+from shrinkfx.worker.printing.tensors import write_tensor
 
-
-@dataclass(frozen=True)
-class Weight:
-    """A parameter, buffer or constant of the printed module."""
-
-    attribute: str
-    kind: str
-    text: Written
-
-
-@dataclass(frozen=True)
-class Input:
-    """One argument of ``forward``.
-
-    Attributes:
-        example: what the program is exported with.
-        passing: what it is called with first, and passes; None if that is all there
-            is to it, or the example itself.
-        failing: what it is called with then; None if that is the example.
-    """
-
-    name: str
-    example: Written
-    failing: Written | None
-    passing: Written | None = None
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A program in pieces; the report room puts them together.
-
-    Attributes:
-        branches: source of the classes that higher-order operators call.
-        members: attribute -> class, for each of those.
-        body: statements of ``forward``, the return included.
-        dims: statements that declare the dynamic dims.
-        dynamic_shapes: an expression over ``dims``, or 'None'.
-    """
-
-    weights: tuple[Weight, ...]
-    inputs: tuple[Input, ...]
-    branches: tuple[str, ...]
-    members: dict[str, str]
-    body: tuple[str, ...]
-    dims: tuple[str, ...]
-    dynamic_shapes: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-Write = Callable[[Any, str], Written]
+Write = Callable[[Any, str], Expression]
 """Write a tensor, or what else a program takes, for a device."""
 
 
@@ -81,7 +30,7 @@ def print_program(
     device: str = "",
     loose: Set[str] = frozenset(),
     write: Write = write_tensor,
-) -> Printed:
+) -> Source:
     """Print a rebuilt candidate.
 
     Args:
@@ -97,7 +46,7 @@ def print_program(
     graph = GraphPrinter(exported.graph_module, names, device)
     body = graph.body(_written_back(exported))
     dims, shapes = dynamic_shapes(exported, built.settled, loose)
-    return Printed(
+    return Source(
         weights=weights,
         inputs=_inputs(built, device, write),
         branches=tuple(graph.branches),
@@ -134,12 +83,12 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
             loose |= refused
 
 
-def _leave_out(value: object, device: str) -> Written:
+def _leave_out(value: object, device: str) -> Expression:
     """Write nothing: what is exported again has the weights and inputs themselves."""
-    return Written("", "")
+    return Expression("", "")
 
 
-def _refused(error: UserError, printed: Printed) -> frozenset[str]:
+def _refused(error: UserError, printed: Source) -> frozenset[str]:
     """Name the declared dims that export says it cannot take, or all if it says none.
 
     Those of another refusal than of a declaration are none.
@@ -151,7 +100,7 @@ def _refused(error: UserError, printed: Printed) -> frozenset[str]:
     return declared & set(named[1].split(", ")) or declared
 
 
-def run_source(printed: Printed, built: Rebuilt) -> ExportedProgram:
+def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
     """Export the printed source again, with the same weights and inputs.
 
     Raises:
@@ -258,9 +207,9 @@ def _weights(
 def _object(attribute: str, value: torch.ScriptObject) -> Weight:
     """Write a script object by its state, or else by its bytes, which no seed gives."""
     if text := expression_for(value):
-        return Weight(attribute, "script_object", Written(text, text))
+        return Weight(attribute, "script_object", Expression(text, text))
     exact = write_tensor(bytes_of(value)).exact
-    return Weight(attribute, "saved_object", Written(exact, exact))
+    return Weight(attribute, "saved_object", Expression(exact, exact))
 
 
 def _written_back(exported: ExportedProgram) -> list[str]:

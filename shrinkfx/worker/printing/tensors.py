@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from shrinkfx.protocol.source import Expression
 
 _SMALL = 64
 """Elements that are still readable one by one."""
@@ -23,24 +24,10 @@ _WORTH_PACKING_BYTES = 512 * 1024
 """Above this not even zeros compress into so little text."""
 
 
-@dataclass(frozen=True)
-class Written:
-    """One tensor as source.
-
-    Attributes:
-        seeded: an expression with the same shape, dtype, strides and range, from
-            ``torch.manual_seed``; equal to ``exact`` where that is as short.
-        exact: an expression with the very values, or '' if it would be too long.
-    """
-
-    seeded: str
-    exact: str
-
-
-def write_tensor(value: Any, device: str = "") -> Written:
+def write_tensor(value: Any, device: str = "") -> Expression:
     """Write a tensor; ``device`` is where it goes, if that is not where it is."""
     if not isinstance(value, torch.Tensor):
-        return Written(repr(value), repr(value))
+        return Expression(repr(value), repr(value))
     device = device or str(value.device)
     view = f'.to("{device}")' if device != "cpu" else ""
     flat = value.detach()
@@ -54,7 +41,7 @@ def write_tensor(value: Any, device: str = "") -> Written:
     flat = flat.as_strided(flat.shape, torch.empty(flat.shape, device="meta").stride())
     exact = _short(flat) or _listed(flat) or _packed(flat)
     seeded = _short(flat) or (exact if flat.numel() <= _TINY else _seeded(flat))
-    return Written(seeded + view, exact + view if exact else "")
+    return Expression(seeded + view, exact + view if exact else "")
 
 
 def _span(tensor: torch.Tensor) -> int:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.answers import Answer, Description, Done, Printed, Ready
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import (
     Describe,
@@ -27,7 +27,6 @@ from shrinkfx.testing import feed, operator, skeleton
 from shrinkfx.worker.forkserver.serve import serve, take_line
 from shrinkfx.worker.forkserver.supervise import Note, Work
 
-Answer = dict[str, Any]
 Arguments = Mapping[str, Any]
 
 OPERATORS = [f"n{number}" for number in range(30)]
@@ -54,46 +53,47 @@ _NODES = {
 def describe(arguments: Arguments, home: Path) -> Answer:
     path = home / "skeleton.json"
     path.write_text(json.dumps(skeleton(_NODES).to_json()))
-    return {
-        "skeleton": str(path),
-        "eager_error": "",
-        "stopped": "",
-        "lies": [],
-        "liars": [],
-        "inputs": 2,
-        "dynamic_dims": 0,
-        "keeps_state": False,
-    }
+    return Description(
+        skeleton=str(path),
+        eager_error="",
+        stopped="",
+        lies=(),
+        liars=(),
+        custom=(),
+        inputs=2,
+        dynamic_dims=0,
+        keeps_state=False,
+    )
 
 
 def save(arguments: Arguments, home: Path) -> Answer:
     Path(arguments["path"]).write_text(json.dumps(arguments["candidate"]))
     Path(arguments["inputs"]).touch()
-    return {}
+    return Done()
 
 
 def write(arguments: Arguments, home: Path) -> Answer:
     Path(arguments["path"]).write_text(json.dumps(arguments["candidate"]))
     Path(arguments["data"]).touch()
-    return {
-        "source": {},
-        "unprintable": "there is no torch",
-        "two_sets": False,
-        "limits": [],
-        "operators": len(arguments["candidate"]["keep"]),
-        "nodes": 9,
-        "inputs": 2,
-        "dynamic_dims": 0,
-        "random": False,
-        "mutates": False,
-        "targets": [],
-        "passes": False,
-    }
+    return Printed(
+        source=None,
+        unprintable="there is no torch",
+        two_sets=False,
+        passes=False,
+        limits=(),
+        operators=len(arguments["candidate"]["keep"]),
+        nodes=9,
+        inputs=2,
+        dynamic_dims=0,
+        random=False,
+        mutates=False,
+        targets=(),
+    )
 
 
 def run_script(arguments: Arguments, home: Path) -> Answer:
     (Path(arguments["cwd"]) / SAVED).write_text(json.dumps({"keep": NEEDED}))
-    return {}
+    return Done()
 
 
 def become_command(arguments: Arguments, home: Path) -> Answer:

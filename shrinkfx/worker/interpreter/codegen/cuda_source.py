@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import torch
 import torch._inductor
 from torch.export import ExportedProgram
 
+from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter.codegen.cuda_program import (
     fakes_on_device,
     lifted,
@@ -27,13 +28,13 @@ from shrinkfx.worker.interpreter.findings import Unsupported
 
 T = TypeVar("T")
 
-_OPTIONS: dict[str, Any] = {
+_OPTIONS: InductorOptions = {
     "size_asserts": True,  # they become the contract probe
     "alignment_asserts": False,
     "nan_asserts": False,
     "allow_buffer_reuse": False,  # a buffer in another's place hides an overrun
 }
-_AOTI_OPTIONS: dict[str, Any] = {
+_AOTI_OPTIONS: InductorOptions = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
 }
@@ -80,14 +81,14 @@ class _Done(BaseException):
 
 
 def wrapper_source(
-    exported: ExportedProgram, arch: str, options: Mapping[str, Any]
+    exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> str:
     """Generate Inductor's Python wrapper, with its kernels, for a program."""
     return _with_retry(exported, lambda e: _wrapper_source(e, arch, options))
 
 
 def tuning_block(
-    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
+    exported: ExportedProgram, arch: str, options: InductorOptions, folder: Path
 ) -> TuningBlock | None:
     """Generate the block that AOTInductor runs while it compiles; None: no kernel."""
     found: list[TuningBlock] = []
@@ -101,7 +102,7 @@ def tuning_block(
 
 
 def compile_kernels(
-    exported: ExportedProgram, arch: str, options: Mapping[str, Any], folder: Path
+    exported: ExportedProgram, arch: str, options: InductorOptions, folder: Path
 ) -> None:
     """Compile AOTInductor's kernels with Triton and ptxas, for each configuration.
 
@@ -160,7 +161,7 @@ def _tell_ours(error: Exception) -> None:
 
 
 def _wrapper_source(
-    exported: ExportedProgram, arch: str, options: Mapping[str, Any]
+    exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> str:
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
@@ -180,7 +181,7 @@ def _wrapper_source(
         fakes_on_device(),
         saving,
         torch.no_grad(),
-        config.patch(_settings(options)),
+        config.patch(dict(_settings(options))),
         contextlib.suppress(_Done),
     ):
         compile_fx(module, fakes)
@@ -192,7 +193,7 @@ def _wrapper_source(
 def _run_aoti(
     exported: ExportedProgram,
     arch: str,
-    options: Mapping[str, Any],
+    options: InductorOptions,
     folder: Path,
     at_block: Callable[[Any], None],
 ) -> None:
@@ -226,12 +227,12 @@ def _run_aoti(
         )
 
 
-def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(options: InductorOptions) -> InductorOptions:
     """Put what generation needs above what the user has chosen."""
     return {**options, **known_settings(), **_OPTIONS}
 
 
-def overridden(options: Mapping[str, Any]) -> list[str]:
+def overridden(options: InductorOptions) -> list[str]:
     """List the user's options that are not as chosen while code is generated here."""
     used = _settings(options)
     return sorted(name for name, value in options.items() if used[name] != value)

@@ -18,6 +18,7 @@ from unittest import mock
 import torch
 import torch._inductor
 
+from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter.codegen.cuda_device import (
     DEFAULT_ARCHITECTURE,
     TritonDriver,
@@ -27,7 +28,7 @@ from shrinkfx.worker.interpreter.codegen.cuda_guard import register_guard
 
 DEVICE = torch.device("cuda", 0)
 
-CONFIG: dict[str, Any] = {
+CONFIG: InductorOptions = {
     "compile_threads": 1,
     "fx_graph_cache": False,
     "joint_graph_constant_folding": False,  # runs on the device
@@ -54,7 +55,7 @@ def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
         _drive_triton(stack, patch, device)
         _forget_answers(stack)
         _keep_tensors_fake(patch)
-        stack.enter_context(torch._inductor.config.patch(known_settings()))
+        stack.enter_context(torch._inductor.config.patch(dict(known_settings())))
         yield
 
 
@@ -203,7 +204,7 @@ _INLINED = 8
 _REAL = "_value_on_cpu"
 
 
-def known_settings() -> dict[str, Any]:
+def known_settings() -> InductorOptions:
     """Take those of ``CONFIG`` that this version of Inductor has."""
     from torch._inductor import config
 

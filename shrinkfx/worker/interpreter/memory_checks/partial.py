@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from shrinkfx.worker.interpreter.findings import Unsupported
+from shrinkfx.worker.model import Keywords
 
 
 class Partial:
@@ -50,7 +51,7 @@ class Spreading(TorchDispatchMode):
         func: Any,
         types: Any,
         args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        kwargs: Keywords | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if (args, kwargs) not in self._partial:

@@ -1,0 +1,69 @@
+"""A printed program in pieces: a worker prints them, the report puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shrinkfx.protocol.record import Message
+
+
+@dataclass(frozen=True)
+class Expression(Message):
+    """One tensor as source.
+
+    Attributes:
+        seeded: an expression with the same shape, dtype, strides and range, from
+            ``torch.manual_seed``; equal to ``exact`` where that is as short.
+        exact: an expression with the very values, or '' if it would be too long.
+    """
+
+    seeded: str
+    exact: str
+
+
+@dataclass(frozen=True)
+class Weight(Message):
+    """A parameter, buffer or constant of the printed module."""
+
+    attribute: str
+    kind: str
+    text: Expression
+
+
+@dataclass(frozen=True)
+class Input(Message):
+    """One argument of ``forward``.
+
+    Attributes:
+        example: what the program is exported with.
+        failing: what it is called with then; None if that is the example.
+        passing: what it is called with first, and passes; None if that is all there
+            is to it, or the example itself.
+    """
+
+    name: str
+    example: Expression
+    failing: Expression | None
+    passing: Expression | None = None
+
+
+@dataclass(frozen=True)
+class Source(Message):
+    """A program as Python.
+
+    Attributes:
+        branches: source of the classes that higher-order operators call.
+        members: attribute -> class, for each of those.
+        body: statements of ``forward``, the return included.
+        dims: statements that declare the dynamic dims.
+        dynamic_shapes: an expression over ``dims``, or 'None'.
+    """
+
+    weights: tuple[Weight, ...]
+    inputs: tuple[Input, ...]
+    branches: tuple[str, ...]
+    members: Mapping[str, str]
+    body: tuple[str, ...]
+    dims: tuple[str, ...]
+    dynamic_shapes: str
