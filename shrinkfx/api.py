@@ -12,7 +12,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_values
-from shrinkfx.options import Options, Reduction, Sweeping
+from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.run.folder import begun, resumed
 from shrinkfx.run.pipeline import run

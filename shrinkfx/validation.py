@@ -16,7 +16,7 @@ from shrinkfx.check.preflight import (
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_values
-from shrinkfx.options import Options, Sweeping
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.search.strategy import choose
 
 _DESCRIPTORS = 64

@@ -12,7 +12,7 @@ import pytest
 import shrinkfx
 from shrinkfx import api
 from shrinkfx.errors import UsageError
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 
 CHECKED = {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
 

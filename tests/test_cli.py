@@ -18,7 +18,7 @@ from shrinkfx import api
 from shrinkfx.cli.main import main
 from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options import Options, Reduction, Sweeping
+from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.report.output import output_folder
 from shrinkfx.run.folder import content_of
 from shrinkfx.run.sweep.conclude import Finding, Swept

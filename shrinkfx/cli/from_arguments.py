@@ -9,7 +9,7 @@ from typing import TypeVar
 from shrinkfx.cli.parser import make_parser, options
 from shrinkfx.errors import UsageError
 from shrinkfx.flags import options_in
-from shrinkfx.options import Options, Sweeping
+from shrinkfx.options.options import Options, Sweeping
 
 
 def refuse_empty(arguments: argparse.Namespace) -> None:

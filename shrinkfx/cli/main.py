@@ -26,7 +26,7 @@ from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import Finished, ShrinkfxError
 from shrinkfx.events import Ended, Event, Listener
-from shrinkfx.option_groups import BudgetOptions
+from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.search.strategy import available
 
 _SHOWN = 3

@@ -17,7 +17,7 @@ from shrinkfx.cli.own_options import (
 )
 from shrinkfx.failure.signature import ANY, MEANING
 from shrinkfx.flags import Option, options_in, without_markup
-from shrinkfx.option_groups import (
+from shrinkfx.options.groups import (
     BudgetOptions,
     FailureOptions,
     OutputOptions,

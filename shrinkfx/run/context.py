@@ -17,7 +17,7 @@ from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.host_memory import available_bytes
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.search.budget import Budget

@@ -30,8 +30,8 @@ from shrinkfx.errors import (
 from shrinkfx.events import Listener
 from shrinkfx.flags import options_in
 from shrinkfx.journal.journal import Journal
-from shrinkfx.option_groups import BudgetOptions
-from shrinkfx.options import Options
+from shrinkfx.options.groups import BudgetOptions
+from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
 from shrinkfx.run.context import Job

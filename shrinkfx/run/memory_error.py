@@ -17,7 +17,7 @@ from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import MemoryReport, parse
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import NotSanitized
 from shrinkfx.protocol.choices import CandidateForm, Guard

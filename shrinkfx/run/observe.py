@@ -11,7 +11,7 @@ from shrinkfx.check.command import Command
 from shrinkfx.check.oracle import Compiler
 from shrinkfx.check.time_limit import time_limit
 from shrinkfx.errors import BudgetExhausted, UsageError
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.report.record import OtherCauses, Sizes

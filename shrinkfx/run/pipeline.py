@@ -13,7 +13,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.events import Caught, Listener, Seen
 from shrinkfx.failure.blame import Suspect
-from shrinkfx.options import Options, Reduction
+from shrinkfx.options.options import Options, Reduction
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.run.confirm import Verification

@@ -8,7 +8,7 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.fast_builds import Builds
 from shrinkfx.check.oracle import runs_to_be_sure
 from shrinkfx.failure.signature import ANY, Signature
-from shrinkfx.options import Reduction
+from shrinkfx.options.options import Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend

@@ -17,7 +17,7 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.flags import options_in
 from shrinkfx.journal.journal import Asked, Journal
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard

@@ -17,7 +17,7 @@ from shrinkfx.failure.readers.interpreter import what_need_not_show
 from shrinkfx.failure.readers.script import AT_ITS_END
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
 from shrinkfx.report.summary import SUMMARY

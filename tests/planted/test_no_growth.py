@@ -15,7 +15,7 @@ from support.planting import PRELOAD, Plant, write_plants
 from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Checked, Event
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.run.context import Job

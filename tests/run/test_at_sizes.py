@@ -12,7 +12,7 @@ from support.doubles import asked_of
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
 from shrinkfx.events import ignore
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request

@@ -13,7 +13,7 @@ from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.answers import Built, Ending, Raised
 from shrinkfx.protocol.choices import MANY_BYTES, Build, GraphForm, Step, Weights

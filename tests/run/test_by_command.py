@@ -13,7 +13,7 @@ from support.doubles import asked_of, written
 from shrinkfx.check.command import SKIP, Command
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.events import Event, Noted
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteCandidate

@@ -14,7 +14,7 @@ from support.doubles import DESCRIPTION, FakeServer
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.errors import NotCuttable
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending, Raised

@@ -13,7 +13,7 @@ from support.doubles import DESCRIPTION, Arguments, FakeServer
 
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.events import Noted
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Examined, Raised
 from shrinkfx.protocol.files import Finding, What
 from shrinkfx.protocol.requests import Request

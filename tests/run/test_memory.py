@@ -14,7 +14,7 @@ from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, NotSanitized
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request

@@ -19,7 +19,7 @@ from support.doubles import DESCRIPTION, Arguments, asked_of, written
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.events import Event, Noted
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options import Options, Reduction
+from shrinkfx.options.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending, Raised, Ready
 from shrinkfx.protocol.requests import Request

@@ -13,7 +13,7 @@ from support.doubles import DESCRIPTION, Arguments, FakeServer
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Description, Difference, Ending, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.run.context import Job

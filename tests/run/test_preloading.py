@@ -19,7 +19,7 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.beside import Beside
 from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.protocol.requests import Request

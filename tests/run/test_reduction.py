@@ -14,7 +14,7 @@ from shrinkfx.errors import StorageError, WorkerError
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop

@@ -15,7 +15,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import Compiler, Limits
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions

@@ -20,7 +20,7 @@ from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.run.folder import JOURNAL

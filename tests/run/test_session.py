@@ -29,7 +29,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.events import ignore
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options import Options, Sweeping
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import (
     at_work,
     begun,

@@ -16,7 +16,7 @@ import pytest
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import ignore
-from shrinkfx.options import Options, Sweeping
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Checked, Difference, Ending, OpenSizes, Ready
 from shrinkfx.protocol.requests import Request

@@ -11,7 +11,7 @@ from shrinkfx import api
 from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.header import read_failure
 from shrinkfx.run.verify import backend_for

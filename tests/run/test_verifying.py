@@ -20,7 +20,7 @@ from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop

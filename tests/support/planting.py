@@ -11,7 +11,7 @@ from pathlib import Path
 from shrinkfx.check.client.server import Server
 from shrinkfx.events import ignore
 from shrinkfx.failure.verdict import Outcome, Verdict
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.context import Job
 from shrinkfx.run.observe import find_subject

@@ -18,7 +18,7 @@ from zoo import export
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.run.context import server_for
 from shrinkfx.worker.loading.load import load, preload

@@ -14,7 +14,7 @@ from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.host_memory import available_bytes
 from shrinkfx.journal.journal import SweepJournal
-from shrinkfx.options import Sweeping
+from shrinkfx.options.options import Sweeping
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe
 from shrinkfx.protocol.record import Message

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.failure.signature import ANY, asked_for
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
 from shrinkfx.run.context import Job

@@ -12,7 +12,7 @@ from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.events import Failed, Listener, Spanned, Tried
 from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.journal import SweepJournal
-from shrinkfx.options import Options
+from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.protocol.answers import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace

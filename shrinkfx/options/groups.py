@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shrinkfx.flags import above_zero, option
-from shrinkfx.option_values import (
+from shrinkfx.options.values import (
     GUARD_PAGES,
     inductor_settings,
     kind_of_failure,

@@ -1,6 +1,6 @@
 """What a run is asked for, and what comes of it.
 
-A new option is a field of the record in ``option_groups.py`` that is its group in
+A new option is a field of the record in ``options/groups.py`` that is its group in
 ``--help``, or of ``ComparisonOptions`` in ``protocol/comparison.py`` if a worker's
 check is to see it; the parser, the check of its value, the journal and the reference
 are made from that field. It gets a keyword of the same name in ``minify()`` of
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 from shrinkfx.failure.signature import Signature
-from shrinkfx.option_groups import (
+from shrinkfx.options.groups import (
     BudgetOptions,
     FailureOptions,
     OutputOptions,

@@ -1,0 +1,1 @@
+"""WHAT A RUN IS ASKED FOR: options, said once. No torch."""
