@@ -55,11 +55,10 @@ def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any va
         return tuple(read_value(get_args(hint)[0], item) for item in value)
     if hint is Path:
         return Path(value)
-    if isinstance(hint, type) and issubclass(hint, Message):
-        return hint.from_json(value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return hint(value)
-    return value
+    read = getattr(hint, "from_json", None)  # of a message, or of another room's record
+    return read(value) if read else value
 
 
 @dataclass(frozen=True)
