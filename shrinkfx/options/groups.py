@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 from shrinkfx.flags import above_zero, option
 from shrinkfx.options.values import (
@@ -24,7 +25,6 @@ from shrinkfx.options.values import (
     variables,
 )
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions, Probe
-from shrinkfx.protocol.record import Message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +228,7 @@ class OutputOptions:
 
 
 @dataclass(frozen=True)
-class Sweeping(Message):
+class Sweeping:
     """How to sweep over sizes; None takes the default."""
 
     examples: int | None = option(
@@ -251,3 +251,8 @@ class Sweeping(Message):
         "refuse (`AOTI_RUNTIME_CHECK_INPUTS=1`) or run as eager does",
         check=known_ranges,
     )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read it; an older journal lacks what was added since."""
+        return cls(**data)
