@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.own_time import OwnTime
@@ -114,13 +114,13 @@ def supervise(
         how=how,
         code=code,
         stage=stages[-1],
-        answer=_said(Answer, folder / "answer.json"),
+        answer=_answer(folder / "answer.json"),
         seconds=time.monotonic() - started,
         cpu_seconds=watch.cpu_seconds,
         peak_rss_bytes=watch.peak_rss_bytes,
         log=_tail(folder / "log"),
         runs=max(1, stages.count("run")),
-        built=_said(Built, folder / BUILT),
+        built=_built(folder / BUILT),
         operator=_tail(folder / OPERATOR),
         waited_s=own.waited_s,
         runnable=own.runnable,
@@ -201,17 +201,21 @@ def describe_error(error: BaseException) -> Raised:
     return Raised(type(error).__name__, message, tuple(frames[-30:]), tuple(notes))
 
 
-Said = TypeVar("Said", Answer, Built)
-
-
-def _said(kind: type[Said], path: Path) -> Said | None:
-    """Read what the child has written, or None: it may have died in the middle."""
+def _answer(path: Path) -> Answer | None:
+    """Read what the child has answered; None if it has not, or not to the end."""
     try:
-        return kind.from_line(path.read_text())
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return Answer.from_line(path.read_text())
+    except (OSError, ValueError, RecursionError):
         return None
-    except RecursionError:
-        return None
+    except (TypeError, LookupError, AttributeError) as error:  # it is no answer
+        return describe_error(error)
+
+
+def _built(path: Path) -> Built | None:
+    """Read what the fast build has done; None if there was none."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Built.from_line(path.read_text())
+    return None
 
 
 def _words(path: Path) -> list[str]:
