@@ -36,7 +36,7 @@ def staged(
 
 
 def asked(search: Reducer) -> int:
-    return search.asker.known_candidates
+    return search.asker.asked_about
 
 
 def test_each_stage_confirms_the_result_with_one_question() -> None:
