@@ -30,7 +30,7 @@ def upstream(program: Skeleton, names: Iterable[str], hops: int) -> frozenset[st
 
 def ancestors(program: Skeleton, names: Iterable[str]) -> frozenset[str]:
     """Add all that operators are computed from."""
-    # From all at once: nx.ancestors of each of 24 takes 93 ms where this takes 4.
+    # From all at once: nx.ancestors of 24, one by one, takes 90 ms and this 5.
     above = nx.bfs_layers(program.graph.reverse(copy=False), list(names))
     return frozenset(chain(*above)).intersection(program.operators)
 

@@ -1,7 +1,7 @@
 """Answers: each question is put once, and paid for, written down and remembered.
 
-What other reducers call the interestingness test. Nothing here decides what is asked
-about: that is the reducer's, or whoever else holds an ``Asker``.
+What Shrink Ray calls ``is_interesting``. Nothing here decides what is asked about: that
+is up to the reducer, or whoever else holds an ``Asker``.
 
 A question that the memory does not answer goes to the journal, which knows what an
 earlier session was told; then to the oracle, if the budget has a check left.
@@ -105,7 +105,7 @@ class Asker:
         return list((self._answers | self._taken_back).values())
 
     @property
-    def known_candidates(self) -> int:
+    def asked_about(self) -> int:
         """Count the candidates that were asked about."""
         return len(self._answers)
 

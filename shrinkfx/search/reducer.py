@@ -60,7 +60,7 @@ class Reducer:
         """Go on from another candidate that is known to fail; keep all answers."""
         self.best = best
         self.history = [best]
-        self._answers_at_step = self.asker.known_candidates
+        self._answers_at_step = self.asker.asked_about
         self._rejections = Rejections()
         self._odds = Odds(self._suspects, best.cost[0])
         self._steps = self._steps_down()
@@ -163,9 +163,9 @@ class Reducer:
         Raises:
             BudgetExhausted: it is not known and may not be asked.
         """
-        before = self.asker.known_candidates
+        before = self.asker.asked_about
         verdict = self.asker.ask(strategy, candidate, judged=judged)
-        if self.asker.known_candidates > before:
+        if self.asker.asked_about > before:
             self._tell(strategy, candidate, verdict)
         return verdict
 
@@ -189,14 +189,14 @@ class Reducer:
         """Estimate how many questions the search still has after this one."""
         if verdict.reproduced:  # it goes on from there
             return max(1.0, self._odds.outlook(candidate.operators))
-        since = self.asker.known_candidates - self._answers_at_step
+        since = self.asker.asked_about - self._answers_at_step
         return max(1.0, self._odds.outlook(self.best.operators) - since)
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
         self.best = candidate
         self.history.append(candidate)
-        self._answers_at_step = self.asker.known_candidates
+        self._answers_at_step = self.asker.asked_about
         check, seconds = self.asker.budget.checks, self.asker.budget.seconds
         logger.info(
             "%d -> %d operators  %s  check %d  %.0f s",

@@ -36,6 +36,10 @@ _NEAR = 5
 Search: TypeAlias = "Reducer | StagedSearch"
 
 
+def _nobody(text: str) -> None:
+    """Listen to no notes."""
+
+
 def steps_back(history: Sequence[Candidate]) -> list[Candidate]:
     """Choose which steps to ask about when the last one is not confirmed.
 
@@ -61,7 +65,7 @@ def near_or_known(
 
 @dataclass(frozen=True)
 class Stage:
-    """A search by stricter answers than those of the stage before.
+    """A search by stricter answers than those of the one before.
 
     Attributes:
         name: who wants to know, for the journal.
@@ -80,89 +84,75 @@ class Stage:
 
 
 class StagedSearch:
-    """A search, and stages that in turn confirm its result or go on.
+    """A search, and a stage that confirms its result or goes on.
+
+    Either may be a staged search again: so there are as many stages as need be.
 
     Attributes:
-        search: the stage that holds the result; each may be a staged search again.
+        search: the one of the two that holds the result.
     """
 
     def __init__(
-        self,
-        first: Search,
-        *stages: Stage,
-        note: Callable[[str], None] = lambda _: None,
+        self, first: Search, stage: Stage, note: Callable[[str], None] = _nobody
     ) -> None:
         self.search = first
-        self._first = first
-        self._stages = stages
-        self._note = note
-        self._turns = [first]
-        self._unconfirmed: set[str] = set()
+        self._first, self._stage, self._note = first, stage, note
+        self._gave_up = False
         self._judges: list[Judge] = []
         self._earlier: list[Candidate] | None = None
 
     # --- the search
 
     def run(self) -> None:
-        """Reduce to a fixed point.
+        """Reduce to a fixed point, once.
 
         Raises:
             BudgetExhausted: ``reducer.best`` holds what was reached.
         """
-        if not self._stages:
-            self.search.run()
-        for stage in self._stages:
-            self._pass(stage)
-
-    def _pass(self, stage: Stage) -> None:
-        """Bring the search to its end, and have a stage confirm that or go on."""
-        parts = iter(
-            [stage.early, self.search.run] if stage.early else [self.search.run]
-        )
-        if all(self._is_confirmed(stage, part) for part in parts):
+        early, stage = self._stage.early, self._stage.search
+        parts = iter([early, self._first.run] if early else [self._first.run])
+        if all(map(self._is_confirmed_after, parts)):
             return
-        start = self._step_back(stage)
+        start = self._step_back()
         if start is None:
-            self._say(stage.giving_up)
-            self._unconfirmed.add(stage.name)
+            self._say(self._stage.giving_up)
+            self._gave_up = True
             # What is left to run: less may be confirmed where all of it was not.
-            if any(self._is_confirmed(stage, part) for part in parts):
-                self._unconfirmed.remove(stage.name)
+            self._gave_up = not any(map(self._is_confirmed_after, parts))
             return
-        self._say(stage.going_on)
-        stage.search.restart(start)
-        self.search = stage.search
-        self._turns.append(stage.search)
-        stage.search.run()
+        self._say(self._stage.going_on)
+        stage.restart(start)
+        self.search = stage
+        stage.run()
 
     def _say(self, text: str) -> None:
         if text:
             self._note(text)
 
-    def _is_confirmed(self, stage: Stage, run: Callable[[], object]) -> bool:
-        """Run a part of the search and ask a stage about what that came to."""
+    def _is_confirmed_after(self, run: Callable[[], object]) -> bool:
+        """Run a part of the search, and ask the stage about what that came to."""
         run()
         form = self.reducer.asker.form
-        reducers = _reducers(stage.search)
+        reducers = _reducers(self._stage.search)
         alike = [other for other in reducers if other.asker.form == form]
-        return self._fails(stage, [*alike, *reducers][0], self.reducer.best)
+        return self._fails_by([*alike, *reducers][0], self.reducer.best)
 
-    def _step_back(self, stage: Stage) -> Candidate | None:
-        """Find an accepted step that fails in what a stage would begin with."""
-        reducer = _reducers(stage.search)[0]
-        for candidate in stage.steps_back(self.search.history):
-            if self._fails(stage, reducer, candidate):
+    def _step_back(self) -> Candidate | None:
+        """Find an accepted step that fails in what the stage would begin with."""
+        reducer = _reducers(self._stage.search)[0]
+        for candidate in self._stage.steps_back(self._first.history):
+            if self._fails_by(reducer, candidate):
                 return candidate
         return None
 
-    def _fails(self, stage: Stage, reducer: Reducer, candidate: Candidate) -> bool:
+    def _fails_by(self, reducer: Reducer, candidate: Candidate) -> bool:
         reducer.restart(self.reducer.best)  # what it tells as the best so far
-        return reducer.ask(stage.name, candidate).reproduced
+        return reducer.ask(self._stage.name, candidate).reproduced
 
     def restart(self, best: Candidate) -> None:
         """Go on from another candidate that is known to fail; keep all answers."""
         self._first.restart(best)
-        self.search, self._turns = self._first, [self._first]
+        self.search = self._first
 
     # --- judges
 
@@ -207,15 +197,15 @@ class StagedSearch:
     @property
     def reducers(self) -> list[Reducer]:
         """List the searches of all stages, the first one's first."""
-        stages = [self._first, *(stage.search for stage in self._stages)]
-        return [reducer for search in stages for reducer in _reducers(search)]
+        return [*_reducers(self._first), *_reducers(self._stage.search)]
 
     @property
     def history(self) -> list[Candidate]:
         """List the accepted candidates, but not those that judges went back behind."""
         if self._earlier is not None:
             return self._earlier + self.reducer.history
-        return [c for search in self._turns for c in search.history]
+        before = self._first.history
+        return before if self.search is self._first else before + self.search.history
 
     @property
     def unconfirmed(self) -> set[str]:
@@ -224,7 +214,7 @@ class StagedSearch:
             return set()  # nobody has asked since it went back
         found = self.search
         inner = found.unconfirmed if isinstance(found, StagedSearch) else set()
-        return self._unconfirmed | inner
+        return inner | ({self._stage.name} if self._gave_up else set())
 
     @property
     def cached(self) -> int:

@@ -30,7 +30,7 @@ def test_answer_is_remembered_and_paid_for_once() -> None:
         assert asker.ask("drop_nodes", WITHOUT_A).reproduced
     assert not asker.ask("drop_nodes", WITHOUT_B).reproduced
     assert oracle.asked == [WITHOUT_A, WITHOUT_B]
-    assert (budget.checks, asker.cached, asker.known_candidates) == (2, 2, 2)
+    assert (budget.checks, asker.cached, asker.asked_about) == (2, 2, 2)
     assert [v.outcome for v in asker.verdicts()] == ["reproduced", "passed"]
 
 
