@@ -99,7 +99,7 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
             fed = inputs & set(candidate.inputs)
             return Merge(fed) if len(fed) > 1 else None
         case Specialise(size, how):
-            sizings = candidate.dynamic_sizes.sizings()
+            sizings = candidate.dynamic_sizes.specialisations()
             return edit if how in sizings.get(size, ()) else None
 
 
@@ -156,5 +156,5 @@ def _require_fit(candidate: Candidate, edit: Edit) -> None:
         case Merge(inputs):
             _require_inputs(candidate, inputs)
         case Specialise(size, how):
-            if how not in candidate.dynamic_sizes.sizings().get(size, ()):
+            if how not in candidate.dynamic_sizes.specialisations().get(size, ()):
                 raise InvalidEdit(f"the size {size} cannot be made {how}")

@@ -31,7 +31,7 @@ class DynamicSizes:
     read: tuple[str, ...]
     specialised: Mapping[str, Sizing]
 
-    def sizings(self) -> dict[str, list[Sizing]]:
+    def specialisations(self) -> dict[str, list[Sizing]]:
         """List the open sizes, each with what it may become, least open first.
 
         What differs between the run that passes and the one that fails stays dynamic.

@@ -57,9 +57,9 @@ class View:
         return self._candidate.inside
 
     @property
-    def sizings(self) -> dict[str, list[Sizing]]:
+    def specialisations(self) -> dict[str, list[Sizing]]:
         """The sizes that are open, each with what it may be settled as."""
-        return self._candidate.dynamic_sizes.sizings()
+        return self._candidate.dynamic_sizes.specialisations()
 
     def suspicion(self, operators: Iterable[str]) -> float:
         """Weigh operators by the surest suspect among them; 0 if there is none."""

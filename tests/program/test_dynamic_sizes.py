@@ -41,7 +41,7 @@ def dropping(*names: str) -> Candidate:
 
 
 def test_size_that_differs_between_the_runs_stays_dynamic() -> None:
-    assert whole(program()).dynamic_sizes.sizings() == {
+    assert whole(program()).dynamic_sizes.specialisations() == {
         "b": [Sizing.STATIC],
         "t": [Sizing.NARROW],
         "3*t + 1": [Sizing.PLAIN],
@@ -51,13 +51,13 @@ def test_size_that_differs_between_the_runs_stays_dynamic() -> None:
 
 
 def test_only_what_the_inputs_have_is_open() -> None:
-    assert set(dropping("cos").dynamic_sizes.sizings()) == {"b", "t"}
-    assert set(dropping("relu").dynamic_sizes.sizings()) == {"t", "3*t + 1"}
+    assert set(dropping("cos").dynamic_sizes.specialisations()) == {"b", "t"}
+    assert set(dropping("relu").dynamic_sizes.specialisations()) == {"t", "3*t + 1"}
 
 
 def test_plain_size_needs_no_symbol() -> None:
     plain = apply(dropping("relu"), [PLAIN])
-    assert plain.dynamic_sizes.sizings() == {}
+    assert plain.dynamic_sizes.specialisations() == {}
     assert plain.sizes == {"3*t + 1": Sizing.PLAIN}
 
 
@@ -92,7 +92,7 @@ def test_edits_commute() -> None:
     together = apply(whole(program()), [STATIC, NARROW, PLAIN])
     one_by_one = apply(apply(apply(whole(program()), [PLAIN]), [NARROW]), [STATIC])
     assert together == one_by_one
-    assert together.dynamic_sizes.sizings() == {}
+    assert together.dynamic_sizes.specialisations() == {}
 
 
 def test_settled_sizes_and_free_ones_survive_json() -> None:
@@ -101,7 +101,9 @@ def test_settled_sizes_and_free_ones_survive_json() -> None:
     again = Candidate.from_json(made, json.loads(json.dumps(before.to_json())))
     assert again == before
     assert again.digest == before.digest
-    assert again.dynamic_sizes.sizings() == before.dynamic_sizes.sizings()
+    assert (
+        again.dynamic_sizes.specialisations() == before.dynamic_sizes.specialisations()
+    )
 
 
 def test_candidate_without_free_sizes_says_nothing_of_them() -> None:

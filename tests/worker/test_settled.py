@@ -259,7 +259,7 @@ def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
 
 def settled_in_all(candidate: Candidate) -> Candidate:
     """Settle whatever can be."""
-    while open_sizes := candidate.dynamic_sizes.sizings():
+    while open_sizes := candidate.dynamic_sizes.specialisations():
         size, (how, *_) = next(iter(open_sizes.items()))
         candidate = apply(candidate, [Specialise(size, how)])
     return candidate

@@ -15,14 +15,14 @@ import torch
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Sizing
-from shrinkfx.worker.sizes.bindings import Sizes, sizes_of
+from shrinkfx.worker.sizes.bindings import SizesByName, sizes_of
 
 _LEAST = 2
 """Export takes 0 and 1 in its example for sizes that are fixed."""
 
 
 @dataclass(frozen=True)
-class Settled:
+class Specialised:
     """What has been settled.
 
     Attributes:
@@ -37,7 +37,7 @@ class Settled:
     _chosen: Mapping[str, int]
 
     @classmethod
-    def of(cls, candidate: Candidate, example: Sizes) -> Settled:
+    def of(cls, candidate: Candidate, example: SizesByName) -> Specialised:
         """Take what a candidate has settled.
 
         Args:
@@ -60,7 +60,7 @@ class Settled:
         return cls(numbers, ranges, {**symbols, **narrow, **numbers}, chosen)
 
     @classmethod
-    def nothing(cls) -> Settled:
+    def nothing(cls) -> Specialised:
         return cls({}, {}, {}, {})
 
     def needed(self, value: torch.Tensor) -> list[torch.SymInt]:
