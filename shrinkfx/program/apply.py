@@ -90,7 +90,7 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
             kept = nodes & candidate.keep
             return Drop(kept) if kept else None
         case Bypass(node):
-            there = node in candidate.keep or node in candidate.inside
+            there = node in candidate.keep or node in candidate.subgraph_nodes
             return edit if there else None
         case Replace(node):
             open_to_it = node in candidate.keep and candidate.is_replaceable(node)
@@ -142,7 +142,7 @@ def _require_fit(candidate: Candidate, edit: Edit) -> None:
         case Drop(nodes):
             _require_kept(candidate, nodes)
         case Bypass(node, operand):
-            if node not in candidate.inside:
+            if node not in candidate.subgraph_nodes:
                 _require_kept(candidate, {node})
             _require_value_for(candidate, node, operand, _bypassed)
             if returns_an_input(candidate.skeleton, candidate.resolve, node, operand):

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.dynamic_sizes import DynamicSizes, find_dynamic_sizes
-from shrinkfx.program.edits import Sizing
+from shrinkfx.program.edits import Specialisation
 from shrinkfx.program.simple_operators import is_expensive, simple_operator_for
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import (
@@ -54,7 +54,7 @@ class Candidate:
     bypass: Mapping[str, str]
     outputs: Outputs
     replace: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, Sizing] = field(default_factory=dict)
+    sizes: Mapping[str, Specialisation] = field(default_factory=dict)
 
     @classmethod
     def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
@@ -86,7 +86,7 @@ class Candidate:
         return draft
 
     @cached_property
-    def inside(self) -> tuple[str, ...]:
+    def subgraph_nodes(self) -> tuple[str, ...]:
         """The nodes inside of kept operators that have an effect, in program order."""
         return subgraph_nodes(self.skeleton, self.keep, self.resolve)
 
@@ -250,7 +250,7 @@ class Candidate:
             dict(data["bypass"]),
             Outputs(data["outputs"]),
             dict(data["replace"]),
-            {size: Sizing(how) for size, how in data.get("sizes", {}).items()},
+            {size: Specialisation(how) for size, how in data.get("sizes", {}).items()},
         )
 
 

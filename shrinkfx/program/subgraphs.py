@@ -20,7 +20,7 @@ def subgraph_nodes(
 ) -> tuple[str, ...]:
     """List the nodes of kept operators' subgraphs that have an effect, in order."""
     used = _used(program, keep, resolve)
-    inner = (name for name in used if program.node(name).role is Role.INNER)
+    inner = (name for name in used if program.node(name).role is Role.SUBGRAPH_NODE)
     return tuple(program.in_order(inner))
 
 
@@ -40,7 +40,7 @@ def returns_an_input(
     An export refuses that, as it does any result that shares memory with an input.
     """
     given = program.node(resolve(operand))
-    if given.role is not Role.INNER or given.operands or given.operators:
+    if given.role is not Role.SUBGRAPH_NODE or given.operands or given.operators:
         return False
     returned = map(resolve, program.node(graph_of(node)).operands)
     return node in returned

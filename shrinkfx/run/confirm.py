@@ -20,7 +20,7 @@ from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.judging import seen_to_fail_plainly
+from shrinkfx.run.judging import seen_to_fail_without_guard_pages
 from shrinkfx.run.kept import Kept, moved, result_of
 from shrinkfx.run.memory_error import examine
 from shrinkfx.run.record import Result
@@ -32,7 +32,7 @@ from shrinkfx.run.reduction import (
 )
 from shrinkfx.run.result import NotWritten, verify, verify_as_is, write
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.asker import Asker, Judge
+from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.staged import steps_back
 
 
@@ -62,9 +62,9 @@ class Verification:
         """Write and verify the result, or an earlier step where that cannot be."""
         self._must_be_there()
         confirmed = self._confirm()
-        if not confirmed and self._found.plainly:
+        if not confirmed and self._found.without_guard_pages:
             self._context.note(_PAGES)
-            self._found.plainly = False
+            self._found.without_guard_pages = False
             self._must_be_there()
             confirmed = self._confirm()
         kept = self._written()
@@ -168,14 +168,14 @@ class Verification:
             if self._kept is None:
                 self._must_be_there()  # it is written after this
 
-    def _judge(self) -> Judge:
+    def _judge(self) -> Confirmation:
         """Make a judge that writes the first one's repro where all will look for it."""
         reducer = self._found.reducer
-        pages = " without guard pages" if self._found.plainly else ""
+        pages = " without guard pages" if self._found.without_guard_pages else ""
         build = f"{reducer.asker.build}, repro{pages}"
         journal, form = self._context.journal, reducer.asker.form
         asker = Asker(self, journal=journal, form=form, build=build, again=True)
-        return Judge("verification", asker, _REFUSAL)
+        return Confirmation("verification", asker, _REFUSAL)
 
     def check(self, candidate: Candidate) -> Verdict:
         """Answer, as an oracle does, whether a candidate's repro fails in every run."""
@@ -231,10 +231,10 @@ class Verification:
         calls, rate = calls_and_rate(context, self._subject, found, candidate)
         subject = self._subject.with_options(calls=calls)
         result = result_of(subject, found, candidate, rate)
-        known = seen_to_fail_plainly(context, candidate, result.form)
+        known = seen_to_fail_without_guard_pages(context, candidate, result.form)
         about = subject.target, candidate, result.form, known
         memory = examine(context, subject.client, *about)
-        if found.plainly:
+        if found.without_guard_pages:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)
         printed = write(context, subject.client, result)
@@ -257,7 +257,7 @@ class Verification:
         asked = context, self._server, subject, result, printed
         if subject.command:
             record = verify_by_command(*asked)
-        elif self._found.plainly:
+        elif self._found.without_guard_pages:
             record = verify_as_is(*asked)
         else:
             record = verify(*asked)

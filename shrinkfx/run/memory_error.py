@@ -9,7 +9,7 @@ from shrinkfx.check.baseline.with_guard_pages import (
     Guarding,
     find_guarding,
     in_words,
-    seen_plainly,
+    seen_without_guard_pages,
 )
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient
@@ -95,7 +95,7 @@ def _without_guard_pages(
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return Memory(pages, no_report=_SHORT)
     client = _for_verifying(context, client, form)
-    seen = seen_plainly(client, target, best)
+    seen = seen_without_guard_pages(client, target, best)
     plain = in_words(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)

@@ -23,7 +23,7 @@ from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.record import ByCatch
 from shrinkfx.report.summary import DIGITS, gather
 from shrinkfx.run.context import INTERRUPTED, RunContext
-from shrinkfx.run.judging import goes_plainly, plain_judge
+from shrinkfx.run.judging import must_fail_without_guard_pages, without_guard_pages
 from shrinkfx.run.oracles import oracle_for, rate_of
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
@@ -43,7 +43,7 @@ class SearchResult:
             the failure's own words tell it apart.
         second: the rest, if it fails alike.
         known: by candidate and form, how often it must be called, and its rate.
-        plainly: the result must fail without guard pages, as the original does.
+        without_guard_pages: it must fail without guard pages, too.
         stopped: what ended the search early, or ''.
     """
 
@@ -53,7 +53,7 @@ class SearchResult:
     rest: str = ""
     second: list[tuple[Candidate, Verdict]] = field(default_factory=list)
     known: dict[str, tuple[int, float]] = field(default_factory=dict)
-    plainly: bool = False
+    without_guard_pages: bool = False
     stopped: str = ""
 
     @property
@@ -80,7 +80,10 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
     """Reduce until nothing more can go, or something ends it before that."""
     search = staged(context, subject, choose(context.options.strategies))
     found = SearchResult(
-        search, subject.rate, subject.calls, plainly=goes_plainly(subject)
+        search,
+        subject.rate,
+        subject.calls,
+        without_guard_pages=must_fail_without_guard_pages(subject),
     )
     before, cut = subject.before.operators, subject.whole.cost[0]
     if before != cut:
@@ -92,7 +95,7 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
         if subject.unasked:
             raise BudgetExhausted(subject.unasked)
         found.search.run()
-        if found.plainly:
+        if found.without_guard_pages:
             confirm_without_guard_pages(context, subject, found)
         measure_result(context, subject, found)
     return found
@@ -156,10 +159,10 @@ def confirm_without_guard_pages(
 ) -> None:
     """Have the result fail without guard pages, as the original does."""
     best = found.reducer.best
-    found.plainly = found.search.confirm(
-        plain_judge(context, subject, found.reducer.asker)
+    found.without_guard_pages = found.search.confirm(
+        without_guard_pages(context, subject, found.reducer.asker)
     )
-    if not found.plainly:
+    if not found.without_guard_pages:
         context.note("without guard pages not even the original fails so for sure")
     elif found.reducer.best is not best:
         context.note(_SILENT)

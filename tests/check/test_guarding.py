@@ -8,7 +8,11 @@ from collections.abc import Callable
 import pytest
 from support.doubles import Arguments, FakeServer, Minutes, TimedServer
 
-from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding, plain_runs
+from shrinkfx.check.baseline.with_guard_pages import (
+    Guarding,
+    find_guarding,
+    runs_without_guard_pages,
+)
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.protocol.answers import Checked, Difference, Ending
@@ -111,7 +115,9 @@ def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
         server, Limits(10.0, 1 << 30), CheckOptions(guard_pages=Guard.AFTER)
     )
     candidate = whole(chain("x", "relu", "tanh"))
-    seen = list(plain_runs(compiler.with_options(inductor={"a": 1}), candidate))
+    seen = list(
+        runs_without_guard_pages(compiler.with_options(inductor={"a": 1}), candidate)
+    )
     assert len(seen) == len(server.asked) == ENOUGH
     assert len({asked["package"] for asked in server.arguments}) == 1
     assert not any("guard_pages" in asked for asked in server.arguments)

@@ -273,7 +273,7 @@ def test_result_fails_plainly_where_the_original_does(world: World) -> None:
     assert len(world.scripts) == 3
     assert kept.record.memory.guard is Guard.OFF
     assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.plain
-    assert world.found.plainly
+    assert world.found.without_guard_pages
 
 
 def test_result_may_need_guard_pages_where_the_original_does(world: World) -> None:

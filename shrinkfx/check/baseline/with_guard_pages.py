@@ -76,7 +76,7 @@ def find_guarding(
     with scratch.folder("package") as folder:
         reused = client.with_options(package=f"{folder}/reused.pt2")
         other = client.with_options(package=f"{folder}/not-reused.pt2")
-        runs = _original_plainly(reused, budget)
+        runs = _original_without(reused, budget)
         compiling_s = runs[0].seconds
         plain = in_words(runs)
         told = [seen for seen in runs if seen.tells]
@@ -116,7 +116,7 @@ _IN_EAGER = (
 )
 
 
-def _original_plainly(client: CheckClient, budget: Allowance) -> list[Observation]:
+def _original_without(client: CheckClient, budget: Allowance) -> list[Observation]:
     """Run the program without guard pages, only once where minutes are short.
 
     Raises:
@@ -153,7 +153,9 @@ def in_words(seen: list[Observation]) -> str:
     return "; ".join(dict.fromkeys(counted))
 
 
-def plain_runs(client: CheckClient, candidate: Candidate) -> Iterator[Observation]:
+def runs_without_guard_pages(
+    client: CheckClient, candidate: Candidate
+) -> Iterator[Observation]:
     """Run a candidate without guard pages, compiled once, in a process each."""
     with scratch.folder("package") as folder:
         kept = client.with_options(package=f"{folder}/model.pt2")
@@ -161,7 +163,7 @@ def plain_runs(client: CheckClient, candidate: Candidate) -> Iterator[Observatio
             yield kept.with_options(guard_pages=Guard.OFF).candidate(candidate)
 
 
-def seen_plainly(
+def seen_without_guard_pages(
     client: CheckClient, target: Signature, candidate: Candidate
 ) -> list[Observation]:
     """Run a candidate without guard pages until it does not fail so.
@@ -171,7 +173,7 @@ def seen_plainly(
     """
     seen: list[Observation] = []
     asked_again = False
-    for observation in plain_runs(client, candidate):
+    for observation in runs_without_guard_pages(client, candidate):
         if not observation.tells and not asked_again:
             asked_again = True
             continue

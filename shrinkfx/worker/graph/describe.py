@@ -180,7 +180,7 @@ def _subgraph_nodes(module: fx.GraphModule, path: str) -> Iterator[Node]:
         called = node.op == "call_function"
         described = Node(
             name=path + node.name,
-            role=Role.SUBGRAPH if node.op == "get_attr" else Role.INNER,
+            role=Role.SUBGRAPH if node.op == "get_attr" else Role.SUBGRAPH_NODE,
             target=str(node.target) if called else "",
             operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
             value=tensor_type(value) if isinstance(value, torch.Tensor) else None,

@@ -14,7 +14,7 @@ import sympy
 import torch
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Sizing
+from shrinkfx.program.edits import Specialisation
 from shrinkfx.worker.sizes.bindings import SizesByName, sizes_of
 
 _LEAST = 2
@@ -46,10 +46,10 @@ class Specialised:
         numbers, ranges, chosen = {}, {}, {}
         known = candidate.skeleton.sizes
         for symbol in {s for size in example for s in size.free_symbols}:
-            if candidate.sizes.get(str(symbol)) is Sizing.STATIC:
+            if candidate.sizes.get(str(symbol)) is Specialisation.STATIC:
                 numbers[symbol] = sympy.Integer(known[str(symbol)].failing)
         for size, how in candidate.sizes.items():
-            if how is not Sizing.STATIC:
+            if how is not Specialisation.STATIC:
                 passing, failing = known[size].passing, known[size].failing
                 high = max(passing, failing, _LEAST)
                 ranges[size] = min(passing, failing), high
