@@ -28,7 +28,7 @@ import torch  # noqa: E402
 from shrinkfx.check.baseline.on_interpreter import probe_baseline  # noqa: E402
 from shrinkfx.check.baseline.stock import describe  # noqa: E402
 from shrinkfx.check.client.server import WORKER, Server  # noqa: E402
-from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
+from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.protocol.choices import Backend, Probe  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
@@ -104,7 +104,7 @@ def interpret(model: Path, preloads: list[str], until: str) -> str:
     """Say in a line what the probes find of the whole program."""
     try:
         with serve(Backend.INTERPRETER, model, preloads) as server:
-            compiler = Compiler(server, LIMITS, CheckOptions(reference=False))
+            compiler = CheckClient(server, LIMITS, CheckOptions(reference=False))
             base = probe_baseline(compiler, until, "", list(Probe), lambda _: None)
             return f"{base.probe}: {base.target}"
     except ShrinkfxError as error:
@@ -115,7 +115,7 @@ def run(model: Path, preloads: list[str], command: Sequence[str] = WORKER) -> st
     """Say in a line what the whole program does on the GPU."""
     try:
         with serve(Backend.AOTI, model, preloads, command) as server:
-            compiler = Compiler(server, LIMITS, CheckOptions(reference=False))
+            compiler = CheckClient(server, LIMITS, CheckOptions(reference=False))
             return describe(compiler.original(fresh=True)[0])
     except ShrinkfxError as error:
         return str(error)

@@ -33,7 +33,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "worker")]
 from healthy_models import MODELS  # noqa: E402 - found through the line above
 
 from shrinkfx.check.client.server import Server  # noqa: E402
-from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
+from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
@@ -60,7 +60,7 @@ def compiled(model: Path, preload: str) -> Iterator[tuple[Space, Run]]:
     preloads = [preload] if preload else []
     with Server(model=model, preloads=preloads, environment=QUIET_THREADS) as server:
         options = CheckOptions(package=str(server.directory / "sweep.pt2"))
-        compiler = Compiler(server, Limits(600.0, 8 << 30), options)
+        compiler = CheckClient(server, Limits(600.0, 8 << 30), options)
         found = compiler.ask(FindSpace()).answer
         assert isinstance(found, OpenSizes)
         space = found.space

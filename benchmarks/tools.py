@@ -18,7 +18,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
 from shrinkfx.check.client.server import WORKER, Server  # noqa: E402
-from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
+from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.failure.signature import Kind  # noqa: E402
 from shrinkfx.protocol.choices import Build  # noqa: E402
@@ -243,7 +243,7 @@ def _check(case: Case, model: Path, inputs: Path | None, build: str) -> float:
     """Measure a check in a warm child: the second one."""
     try:
         with server_of(case, model, inputs) as server:
-            compiler = Compiler(
+            compiler = CheckClient(
                 server, limits_of(case), CheckOptions(build=Build(build))
             )
             compiler.original()

@@ -30,7 +30,7 @@ from tools import (
 )
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.protocol.choices import Guard
@@ -179,7 +179,7 @@ def _shows(case: Case, program: Path) -> bool:
     command = GUARDED_WORKER if faults else WORKER
     try:
         with server_of(case, program, command=command) as server:
-            compiler = Compiler(server, limits_of(case))
+            compiler = CheckClient(server, limits_of(case))
             return any(
                 _is_asked_for(case, compiler.with_options(**more))
                 for more in [{}, *options]
@@ -189,7 +189,7 @@ def _shows(case: Case, program: Path) -> bool:
         return False
 
 
-def _is_asked_for(case: Case, compiler: Compiler) -> bool:
+def _is_asked_for(case: Case, compiler: CheckClient) -> bool:
     failure = compiler.original()[0].signature
     return bool(
         failure and asked_for(case.until, failure) and failure.says(case.message)

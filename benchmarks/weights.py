@@ -34,7 +34,7 @@ sys.path.insert(0, str(HERE.parent))
 from tools import Case, with_shrinkfx  # noqa: E402
 
 from shrinkfx.check.client.server import Server  # noqa: E402
-from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
+from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
@@ -108,7 +108,7 @@ def checked(model: Path, name: str, kept: Path) -> Iterator[Row]:
         peak = _status(server.pid, "VmHWM") * 1024
         written = _written(server.pid)
         yield Row(name, "load", written, server.ready.cpu_seconds, peak)
-        beside = Compiler(server, LIMITS).with_options(weights=Weights.BESIDE)
+        beside = CheckClient(server, LIMITS).with_options(weights=Weights.BESIDE)
         fast = beside.with_options(build=Build.FAST)
         package = beside.with_options(package=str(kept))
 

@@ -37,7 +37,7 @@ from shrinkfx.program.edits import (
     Edit,
     Merge,
     Replace,
-    Sizing,
+    Specialisation,
     Specialise,
 )
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
@@ -125,7 +125,7 @@ def inner(operands: str = "", value: TensorType | None = FLOATS) -> Node:
     """
     target = "aten.inner.default" if operands else ""
     read = tuple(operands.split())
-    return Node("", Role.INNER, target, read, value, int(bool(operands)))
+    return Node("", Role.SUBGRAPH_NODE, target, read, value, int(bool(operands)))
 
 
 def subgraph(returned: str) -> Node:
@@ -354,7 +354,7 @@ def _is_tensor(node: str | Node) -> bool:
     """Tell whether it is one that an operator may read."""
     if isinstance(node, str):
         return True
-    return node.value is not None and node.role is not Role.INNER
+    return node.value is not None and node.role is not Role.SUBGRAPH_NODE
 
 
 def _is_value(node: str | Node) -> bool:
@@ -379,10 +379,12 @@ def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
     values = [n for n in candidate.skeleton.graph if candidate.skeleton.node(n).value]
     inputs = st.sampled_from([*candidate.inputs, "nowhere"])
     drop = st.frozensets(nodes, min_size=1, max_size=3).map(Drop)
-    bypassed = st.sampled_from([*candidate.operators, *candidate.inside])
+    bypassed = st.sampled_from([*candidate.operators, *candidate.subgraph_nodes])
     bypass = st.builds(Bypass, bypassed, st.sampled_from(values))
     plain = st.builds(Replace, nodes, st.sampled_from(values))
     own = nodes.map(lambda node: Replace(node, node))
     merge = st.frozensets(inputs, max_size=3).map(Merge)
-    settle = st.builds(Specialise, st.sampled_from([*FREE]), st.sampled_from(Sizing))
+    settle = st.builds(
+        Specialise, st.sampled_from([*FREE]), st.sampled_from(Specialisation)
+    )
     return st.lists(drop | bypass | plain | own | merge | settle, max_size=4)

@@ -26,7 +26,9 @@ class BypassInside:
     combines = True
 
     def propose(self, view: View) -> Iterator[Bypass]:
-        nodes = [name for name in view.inside if view.skeleton.node(name).operands]
+        nodes = [
+            name for name in view.subgraph_nodes if view.skeleton.node(name).operands
+        ]
         for node in reversed(nodes):
             fitting = [v for v in view.operands(node) if view.same_value_type(node, v)]
             for value in dict.fromkeys(fitting) or _earlier(view, node):
@@ -35,7 +37,7 @@ class BypassInside:
 
 def _earlier(view: View, node: str) -> list[str]:
     """Find the first value of the same graph and type; it leaves the most behind."""
-    before = view.inside[: view.inside.index(node)]
+    before = view.subgraph_nodes[: view.subgraph_nodes.index(node)]
     return [
         value
         for value in before

@@ -22,6 +22,6 @@ class SpecialiseDims:
     """There are few; and of two dims that matter together one may become static."""
 
     def propose(self, view: View) -> Iterator[Specialise]:
-        for size, sizings in view.sizings.items():
+        for size, sizings in view.specialisations.items():
             for how in sizings:
                 yield Specialise(size, how)

@@ -21,8 +21,8 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.report.output import output_folder
 from shrinkfx.run.folder import content_of
-from shrinkfx.run.sweep.conclude import Finding, Swept
-from shrinkfx.sweep.examples import Found
+from shrinkfx.run.sweep.conclude import SweepFinding, Swept
+from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.testing import PLANTED, chain, whole
 
 
@@ -317,7 +317,7 @@ def test_help_shows_five_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert "exit codes:" in shown
 
 
-def swept(status: str, target: Finding | None, folder: Path) -> Swept:
+def swept(status: str, target: SweepFinding | None, folder: Path) -> Swept:
     counts = dict.fromkeys(("run", "passes", "fails", "invalid", "unresolved"), 1)
     found = () if target is None else (target,)
     report = {"examples": {"inside": counts}, "findings": []}
@@ -356,8 +356,8 @@ def test_long_by_catch_is_cut(
     assert [line.split()[4] for line in shown] == ["x" * 77 + "...", "y" * 80]
 
 
-FOUND = Finding(
-    Found((33,), Signature(Kind.NAN, Stage.COMPARE), (32,), 1, 1),
+FOUND = SweepFinding(
+    SweepFailure((33,), Signature(Kind.NAN, Stage.COMPARE), (32,), 1, 1),
     {"s0": 33},
     {"s0": 32},
     Path("failing-1.pt"),
@@ -380,7 +380,7 @@ def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
     tmp_path: Path,
     model: Path,
     status: str,
-    target: Finding | None,
+    target: SweepFinding | None,
     code: int,
     reduces: bool,
 ) -> None:

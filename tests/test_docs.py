@@ -18,7 +18,7 @@ from shrinkfx.cli.parser import EXIT_CODES, make_parser
 from shrinkfx.cli.progress import NAMES
 from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
-from shrinkfx.report.record import Sizes
+from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.sweep import table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -213,7 +213,7 @@ def test_words_are_held_against_the_code(words: str, *, printable: bool) -> None
 def test_reference_has_the_fields_of_the_summary() -> None:
     (row,) = [row for row in rows(REFERENCE) if row[0] == "`summary.json`"]
     told = set(re.findall(r"`([a-z_]+)`", row[1]))
-    known = {field.name for field in fields(Sizes)}
+    known = {field.name for field in fields(ProgramSize)}
     written = (ROOT / "shrinkfx" / "report" / "summary.py").read_text()
     for node in ast.walk(ast.parse(written)):
         keys = node.keys if isinstance(node, ast.Dict) else []

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.signature import Kind, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.apply import apply
@@ -114,14 +114,14 @@ def without_value(seen: Observation) -> Observation:
 
 
 def in_both_builds(
-    compiler: Compiler, ask: Callable[[Compiler], Observation]
+    compiler: CheckClient, ask: Callable[[CheckClient], Observation]
 ) -> tuple[Observation, Observation]:
     stock = ask(compiler.with_options(build=Build.STOCK))
     return stock, ask(compiler.with_options(build=Build.FAST))
 
 
 @contextlib.contextmanager
-def ready_to_compile(name: str, folder: Path) -> Iterator[Compiler]:
+def ready_to_compile(name: str, folder: Path) -> Iterator[CheckClient]:
     case, model = CASES[name], folder / "model.pt2"
     if "needs" in case and importlib.util.find_spec(case["needs"]) is None:
         pytest.skip(f"its model is of {case['needs']}: pip install -e '.[models]'")
@@ -138,7 +138,7 @@ def ready_to_compile(name: str, folder: Path) -> Iterator[Compiler]:
         command=GUARDED_WORKER if guarded else WORKER,
     ) as server:
         timeout_s = 60.0 if case["kind"] == Kind.HANG else 600.0
-        compiler = Compiler(
+        compiler = CheckClient(
             server, Limits(timeout_s, 16 << 30), OPTIONS.get(name, CheckOptions())
         )
         if guarded:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -70,7 +70,7 @@ class Command:
         return Signature(Kind.CHECK, Stage.RUN, "", text)
 
     def run(
-        self, compiler: Compiler, program: Path, inputs: Path | None
+        self, client: CheckClient, program: Path, inputs: Path | None
     ) -> Observation:
         """Run the command on a program and read its exit status."""
         paths = {PROGRAM: str(program), INPUTS: str(inputs or "")}
@@ -79,7 +79,7 @@ class Command:
             for name, path in paths.items():
                 word = word.replace(name, path)
             words.append(word)
-        ending = compiler.ask(RunCommand(tuple(words), self.cwd or os.getcwd()))
+        ending = client.ask(RunCommand(tuple(words), self.cwd or os.getcwd()))
         seen = observe(ending)
         if error := ending.raised:
             invalid = f"--check: {cut(error.message)}"
@@ -96,15 +96,15 @@ class Command:
 class CommandOracle:
     """Saves each candidate and asks the command about it."""
 
-    compiler: Compiler
+    client: CheckClient
     command: Command
 
     def check(self, candidate: Candidate) -> Verdict:
-        compiler = self.compiler.patient_with(candidate)
+        client = self.client.patient_with(candidate)
         with scratch.folder("candidate") as folder:
             program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
             saved = observe(
-                compiler.ask(
+                client.ask(
                     SaveCandidate(candidate.to_json(), str(program), str(inputs))
                 )
             )
@@ -113,7 +113,7 @@ class CommandOracle:
                     why = saved.invalid or "it cannot be saved"
                     saved = replace(saved, invalid=why, signature=None)
                 return Verdict(judge(saved, self.command.target), saved)
-            seen = self.command.run(compiler, program, inputs)
+            seen = self.command.run(client, program, inputs)
         seen = replace(
             seen,
             seconds=saved.seconds + seen.seconds,
@@ -126,12 +126,12 @@ class CommandOracle:
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""
-        self.compiler.learn(candidate, verdict)
+        self.client.learn(candidate, verdict)
 
 
 def runs_of(
     command: Command,
-    compiler: Compiler,
+    client: CheckClient,
     program: Path,
     inputs: Path | None,
     budget: Allowance = UNLIMITED,
@@ -140,22 +140,22 @@ def runs_of(
 
     Once at least: more only if there is time.
     """
-    runs = [command.run(compiler, program, inputs)]
-    _add_runs(runs, command, compiler, program, inputs, budget)
+    runs = [command.run(client, program, inputs)]
+    _add_runs(runs, command, client, program, inputs, budget)
     return runs
 
 
 def _add_runs(
     runs: list[Observation],
     command: Command,
-    compiler: Compiler,
+    client: CheckClient,
     program: Path,
     inputs: Path | None,
     budget: Allowance,
 ) -> None:
     with contextlib.suppress(BudgetExhausted):
         while len(runs) < RUNS and budget.has(runs[-1].seconds):
-            runs.append(command.run(compiler, program, inputs))
+            runs.append(command.run(client, program, inputs))
 
 
 RUNS = 3
@@ -163,7 +163,7 @@ RUNS = 3
 
 def see_it_fail(
     command: Command,
-    compiler: Compiler,
+    client: CheckClient,
     program: Path,
     inputs: Path | None,
     budget: Allowance = UNLIMITED,
@@ -176,9 +176,9 @@ def see_it_fail(
     Raises:
         NotReproducible: it does not exit with status 0 each time.
     """
-    seen = [command.run(compiler, program, inputs)]
+    seen = [command.run(client, program, inputs)]
     budget.keep(seen[0].seconds)
-    _add_runs(seen, command, compiler, program, inputs, budget)
+    _add_runs(seen, command, client, program, inputs, budget)
     if not all(command.target.admits(s.signature) for s in seen):
         said = [_describe(command, s) for s in seen]
         by_hand = command.text.replace(PROGRAM, str(program))

@@ -47,8 +47,8 @@ class Builds:
     @property
     def pay(self) -> bool:
         """Tell whether fast builds are worth a further try: each that fails costs."""
-        return self.in_a_row < PATIENCE
+        return self.in_a_row < MAX_FALLBACKS_IN_A_ROW
 
 
-PATIENCE = 5
+MAX_FALLBACKS_IN_A_ROW = 5
 """Fast builds in a row that may fail before there are no more."""

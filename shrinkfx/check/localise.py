@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.oracle import RUNS_PER_CHILD, Compiler
+from shrinkfx.check.oracle import RUNS_PER_CHILD, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.classify import observe
@@ -25,7 +25,7 @@ _COPIES = 8
 
 
 def interrogate(
-    compiler: Compiler,
+    client: CheckClient,
     whole: Candidate,
     target: Signature,
     known: Evidence,
@@ -44,13 +44,13 @@ def interrogate(
     """
     again = _Again(whole, note, seconds, budget)
     if target.stage is Stage.COMPARE:
-        return _with_values(again, compiler, target, known)
+        return _with_values(again, client, target, known)
     has_names = bool(suspects(known, whole.skeleton, target))
-    if has_names or target.stage is not Stage.RUN or compiler.options.probe:
+    if has_names or target.stage is not Stage.RUN or client.options.probe:
         return known
-    printing = {**compiler.options.inductor, **_PRINTER}
+    printing = {**client.options.inductor, **_PRINTER}
     said = "running it once more, with each launch of a kernel printed"
-    ending = again.run(said, compiler.with_options(inductor=printing))
+    ending = again.run(said, client.with_options(inductor=printing))
     shows = ending is not None and target.admits(observe(ending).signature)
     return replace(known, printed=ending.log) if ending and shows else known
 
@@ -64,14 +64,14 @@ class _Again:
     seconds: float
     budget: Allowance
 
-    def run(self, what: str, compiler: Compiler) -> Ending | None:
+    def run(self, what: str, client: CheckClient) -> Ending | None:
         """Run it; a flaky one until it fails, or as often as a child may."""
         share = self.budget.share()
         if self.seconds > share:
             self.note(f"blame: minutes are short: not {what}")
             return None
         self.note(f"blame: {what}")
-        often = compiler.with_options(runs=RUNS_PER_CHILD)
+        often = client.with_options(runs=RUNS_PER_CHILD)
         whole = CheckCandidate(self.whole.to_json())
         with contextlib.suppress(BudgetExhausted):
             return often.within(share).ask(whole)
@@ -79,7 +79,7 @@ class _Again:
 
 
 def _with_values(
-    again: _Again, compiler: Compiler, target: Signature, known: Evidence
+    again: _Again, client: CheckClient, target: Signature, known: Evidence
 ) -> Evidence:
     """Have it return all that it computes, and see what differs from eager's.
 
@@ -89,10 +89,10 @@ def _with_values(
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
     for taps in _rows(values):
         size = sum(skeleton.node(value).nbytes for value in taps)
-        if size * _COPIES > compiler.limits.max_rss_bytes:
+        if size * _COPIES > client.limits.max_rss_bytes:
             continue
         said = f"comparing {len(taps)} values that it computes with eager's"
-        ending = again.run(said, compiler.with_options(taps=tuple(taps)))
+        ending = again.run(said, client.with_options(taps=tuple(taps)))
         if ending is None:
             break
         answer = ending.answer

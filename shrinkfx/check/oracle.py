@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from shrinkfx import scratch
 from shrinkfx.check import second_look
 from shrinkfx.check.fast_builds import Builds
-from shrinkfx.check.time_limit import Patience
+from shrinkfx.check.time_limit import AdaptiveTimeLimit
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
@@ -56,7 +56,7 @@ class Meter:
 
 
 @dataclass(frozen=True)
-class Compiler:
+class CheckClient:
     """Asks a server to compile and run programs under fixed limits and options.
 
     Attributes:
@@ -69,18 +69,18 @@ class Compiler:
     options: CheckOptions = field(default_factory=CheckOptions)
     meter: Meter = field(default_factory=Meter)
     builds: Builds = field(default_factory=Builds)
-    patience: Patience | None = None
+    patience: AdaptiveTimeLimit | None = None
 
     @with_fields_of(CheckOptions)
-    def with_options(self, **changes: Any) -> Compiler:  # noqa: ANN401 - its fields
+    def with_options(self, **changes: Any) -> CheckClient:  # noqa: ANN401 - its fields
         """Set fields of the options."""
         options = dataclasses.replace(self.options, **changes)
         return dataclasses.replace(self, options=options)
 
-    def with_limits(self, limits: Limits, meter: Meter) -> Compiler:
+    def with_limits(self, limits: Limits, meter: Meter) -> CheckClient:
         return dataclasses.replace(self, limits=limits, meter=meter)
 
-    def within(self, seconds: float) -> Compiler:
+    def within(self, seconds: float) -> CheckClient:
         """Ask for so long by the clock; what that cuts short has no answer."""
         clock_s = seconds if math.isfinite(seconds) else None
         limits = dataclasses.replace(self.limits, clock_s=clock_s)
@@ -106,14 +106,14 @@ class Compiler:
         ending = self.ask(CheckOriginal(), fresh=fresh)
         return observe(ending), ending
 
-    def built_stock(self) -> Compiler:
+    def built_stock(self) -> CheckClient:
         """Build as AOTInductor does, all of it: with the patience of the baseline."""
         patient = dataclasses.replace(self, patience=None)
         return patient.with_options(
             build=Build.STOCK, only=None, weights=Weights.INSIDE
         )
 
-    def patient_with(self, candidate: Candidate) -> Compiler:
+    def patient_with(self, candidate: Candidate) -> CheckClient:
         """Give a candidate the time of the baseline, if it is larger than the last."""
         if self.patience is None or self.patience.covers(candidate):
             return self
@@ -125,26 +125,26 @@ class Compiler:
             self.patience.learn(candidate, verdict)
 
     def candidate(self, candidate: Candidate) -> Observation:
-        compiler = self.patient_with(candidate)
-        return observe(compiler.ask(CheckCandidate(candidate.to_json())))
+        client = self.patient_with(candidate)
+        return observe(client.ask(CheckCandidate(candidate.to_json())))
 
 
 @dataclass(frozen=True)
 class InductorOracle:
     """Rebuilds, compiles and runs each candidate; REPRODUCED is the same failure."""
 
-    compiler: Compiler
+    client: CheckClient
     target: Signature
 
     def check(self, candidate: Candidate) -> Verdict:
-        seen = self.compiler.candidate(candidate)
+        seen = self.client.candidate(candidate)
         verdict = Verdict(judge(seen, self.target), seen)
         self.learn(candidate, verdict)
         return verdict
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""
-        self.compiler.learn(candidate, verdict)
+        self.client.learn(candidate, verdict)
 
 
 class RepeatedOracle:
@@ -157,8 +157,8 @@ class RepeatedOracle:
     fail more often than all of it, or less, and with each step the rate follows.
     """
 
-    def __init__(self, compiler: Compiler, target: Signature, rate: float) -> None:
-        self._compiler = compiler
+    def __init__(self, client: CheckClient, target: Signature, rate: float) -> None:
+        self._client = client
         self._target = target
         self._runs_per_failure = deque([1 / rate] * ENOUGH, maxlen=ENOUGH)
 
@@ -215,15 +215,15 @@ class RepeatedOracle:
         left = runs_to_be_sure(self.rate)
         while left > 0:
             runs = 1 if compiles else min(left, RUNS_PER_CHILD)
-            compiler = self._compiler.with_options(runs=runs, package=kept)
-            verdict = InductorOracle(compiler, self._target).check(candidate)
+            client = self._client.with_options(runs=runs, package=kept)
+            verdict = InductorOracle(client, self._target).check(candidate)
             yield verdict
-            if _settles(verdict, self._target):
+            if _decides(verdict, self._target):
                 return
             left -= verdict.observation.runs
 
 
-def _settles(verdict: Verdict, target: Signature) -> bool:
+def _decides(verdict: Verdict, target: Signature) -> bool:
     """Tell whether further runs could show the target.
 
     Not where it was seen, where there is nothing to judge, where each run would
@@ -236,11 +236,11 @@ def _settles(verdict: Verdict, target: Signature) -> bool:
     return verdict.outcome is not Outcome.PASSED
 
 
-def make_oracle(compiler: Compiler, target: Signature, rate: float) -> Oracle:
+def make_oracle(client: CheckClient, target: Signature, rate: float) -> Oracle:
     """Choose the oracle for a failure that this part of the runs shows."""
     if rate < 1.0:
-        return RepeatedOracle(compiler, target, rate)
-    return InductorOracle(compiler, target)
+        return RepeatedOracle(client, target, rate)
+    return InductorOracle(client, target)
 
 
 def runs_to_be_sure(rate: float) -> int:

@@ -20,7 +20,7 @@ def time_limit(seconds: float) -> float:
     return min(_MOST_S, max(_LEAST_S, _TIMES * seconds))
 
 
-class Patience:
+class AdaptiveTimeLimit:
     """A time limit that falls as programs shrink, and never rises.
 
     It goes by the longest of the last checks, and is for what a search asks about:

@@ -46,7 +46,7 @@ class Evidence:
         kernel: the one that it was at work on, or ''.
         printed: what a run wrote that prints each launch before and after.
         stopped: the node at which eager itself fails, or ''.
-        liars: operators whose results are not what their fake kernels say.
+        mismatched: operators whose results are not what their fake kernels say.
         differing: values that are not eager's.
         agreeing: values that are.
     """
@@ -57,7 +57,7 @@ class Evidence:
     kernel: str = ""
     printed: str = ""
     stopped: str = ""
-    liars: tuple[str, ...] = ()
+    mismatched: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     agreeing: tuple[str, ...] = ()
 
@@ -130,8 +130,8 @@ def suspects(
 def _accusations(
     evidence: Evidence, skeleton: Skeleton, failure: Signature
 ) -> Iterator[Accusation]:
-    for name in evidence.liars:
-        yield name, _liars_part(failure), "lies about its result"
+    for name in evidence.mismatched:
+        yield name, _weight_of_mismatch(failure), "lies about its result"
     if evidence.stopped:
         # What the compiler cannot build has nothing to do with data.
         sure = 0.3 if failure.stage is Stage.COMPILE else 1.0
@@ -151,7 +151,7 @@ def _accusations(
         yield from _of_kernel(evidence, number, skeleton, failure, sure)
 
 
-def _liars_part(failure: Signature) -> float:
+def _weight_of_mismatch(failure: Signature) -> float:
     if failure.kind is Kind.IMA or failure.detail == MEMORY:
         return 1.0
     return 0.3 if failure.stage is Stage.COMPILE else 0.8

@@ -60,11 +60,11 @@ def normalise_cpp(text: str) -> str:
     compiled for a vector in a large program and for a scalar in a small one.
     """
     text = _SUGGESTION.sub("", text)
-    text = _MANGLED.sub(lambda found: plain_name(found[0]), text)
+    text = _MANGLED.sub(lambda found: demangled_name(found[0]), text)
     return normalise(_QUOTED.sub(lambda found: f"'{_name(found[1])}'", text))
 
 
-def plain_name(mangled: str) -> str:
+def demangled_name(mangled: str) -> str:
     """Read the name out of a symbol, without the types of its parameters.
 
     >>> plain_name("_ZN2at5emptyEl"), plain_name("_Z3logf")

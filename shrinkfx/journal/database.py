@@ -13,7 +13,7 @@ from shrinkfx.errors import JournalError, StorageError
 _VERSION = 2
 """Of the tables; a journal with others is not read."""
 
-_PATIENCE_S = 30.0
+_BUSY_TIMEOUT_S = 30.0
 """How long to wait for whoever holds the file: a person who looks at it, say."""
 
 _TABLES = """
@@ -66,7 +66,7 @@ class Database:
     def __init__(self, path: Path | str) -> None:
         self._path = str(path)
         try:
-            self._db = sqlite3.connect(path, _PATIENCE_S, isolation_level=None)
+            self._db = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level=None)
             self._begin()
         except sqlite3.Error as error:
             raise self._told(error) from error

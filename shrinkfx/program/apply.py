@@ -90,7 +90,7 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
             kept = nodes & candidate.keep
             return Drop(kept) if kept else None
         case Bypass(node):
-            there = node in candidate.keep or node in candidate.inside
+            there = node in candidate.keep or node in candidate.subgraph_nodes
             return edit if there else None
         case Replace(node):
             open_to_it = node in candidate.keep and candidate.is_replaceable(node)
@@ -99,7 +99,7 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
             fed = inputs & set(candidate.inputs)
             return Merge(fed) if len(fed) > 1 else None
         case Specialise(size, how):
-            sizings = candidate.dynamic_sizes.sizings()
+            sizings = candidate.dynamic_sizes.specialisations()
             return edit if how in sizings.get(size, ()) else None
 
 
@@ -142,7 +142,7 @@ def _require_fit(candidate: Candidate, edit: Edit) -> None:
         case Drop(nodes):
             _require_kept(candidate, nodes)
         case Bypass(node, operand):
-            if node not in candidate.inside:
+            if node not in candidate.subgraph_nodes:
                 _require_kept(candidate, {node})
             _require_value_for(candidate, node, operand, _bypassed)
             if returns_an_input(candidate.skeleton, candidate.resolve, node, operand):
@@ -156,5 +156,5 @@ def _require_fit(candidate: Candidate, edit: Edit) -> None:
         case Merge(inputs):
             _require_inputs(candidate, inputs)
         case Specialise(size, how):
-            if how not in candidate.dynamic_sizes.sizings().get(size, ()):
+            if how not in candidate.dynamic_sizes.specialisations().get(size, ()):
                 raise InvalidEdit(f"the size {size} cannot be made {how}")

@@ -13,10 +13,14 @@ from typing import Any, Self
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.dynamic_sizes import DynamicSizes, find_dynamic_sizes
-from shrinkfx.program.edits import Sizing
-from shrinkfx.program.simple_operators import is_dear, stand_in
+from shrinkfx.program.edits import Specialisation
+from shrinkfx.program.simple_operators import is_expensive, simple_operator_for
 from shrinkfx.program.skeleton import Role, Skeleton
-from shrinkfx.program.subgraphs import count_bypassed, inner_nodes, values_inside
+from shrinkfx.program.subgraphs import (
+    count_bypassed,
+    subgraph_nodes,
+    values_in_subgraphs,
+)
 
 
 class Outputs(StrEnum):
@@ -50,7 +54,7 @@ class Candidate:
     bypass: Mapping[str, str]
     outputs: Outputs
     replace: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, Sizing] = field(default_factory=dict)
+    sizes: Mapping[str, Specialisation] = field(default_factory=dict)
 
     @classmethod
     def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
@@ -70,7 +74,7 @@ class Candidate:
         plain = {n: self.operands(n)[0] for n in self.operators if n in self.replace}
         as_it_was = [n for n in self.operators if n not in plain]
         wanted = {v for n in as_it_was for v in self.skeleton.node(n).operands}
-        wanted |= values_inside(self.skeleton, self.keep, self.resolve)
+        wanted |= values_in_subgraphs(self.skeleton, self.keep, self.resolve)
         taken = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
         draft = dataclasses.replace(self, bypass=taken, replace=plain)
         if draft.sizes:
@@ -82,9 +86,9 @@ class Candidate:
         return draft
 
     @cached_property
-    def inside(self) -> tuple[str, ...]:
+    def subgraph_nodes(self) -> tuple[str, ...]:
         """The nodes inside of kept operators that have an effect, in program order."""
-        return inner_nodes(self.skeleton, self.keep, self.resolve)
+        return subgraph_nodes(self.skeleton, self.keep, self.resolve)
 
     def _returns_inner_values(self) -> bool:
         """Tell whether an original output is still there and used inside as well."""
@@ -126,13 +130,13 @@ class Candidate:
         """Name what a kept operator calls: a plain one if it was replaced."""
         node = self.skeleton.node(name)
         if name in self.replace and node.value is not None:
-            return stand_in(node.value.dtype)
+            return simple_operator_for(node.value.dtype)
         return node.target
 
     def is_replaceable(self, name: str) -> bool:
         """Tell whether a plain operator could stand in a kept one's place."""
         has_value = self.skeleton.node(name).value is not None
-        return has_value and is_dear(self.target(name))
+        return has_value and is_expensive(self.target(name))
 
     @cached_property
     def operators(self) -> tuple[str, ...]:
@@ -217,7 +221,7 @@ class Candidate:
         """
         nodes = (self.skeleton.node(n) for n in self.keep)
         operators = sum(1 if n.name in self.replace else n.operators for n in nodes)
-        dear = sum(is_dear(self.target(n)) for n in self.keep)
+        dear = sum(is_expensive(self.target(n)) for n in self.keep)
         bypassed = count_bypassed(
             self.skeleton, self.keep, self.bypass.keys(), self.resolve
         )
@@ -246,7 +250,7 @@ class Candidate:
             dict(data["bypass"]),
             Outputs(data["outputs"]),
             dict(data["replace"]),
-            {size: Sizing(how) for size, how in data.get("sizes", {}).items()},
+            {size: Specialisation(how) for size, how in data.get("sizes", {}).items()},
         )
 
 

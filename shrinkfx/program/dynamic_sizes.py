@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shrinkfx.program.edits import Sizing
+from shrinkfx.program.edits import Specialisation
 from shrinkfx.program.skeleton import FreeSize, Role, Skeleton
 from shrinkfx.program.walks import reached
 
@@ -29,24 +29,24 @@ class DynamicSizes:
     known: Mapping[str, FreeSize]
     of_inputs: tuple[str, ...]
     read: tuple[str, ...]
-    specialised: Mapping[str, Sizing]
+    specialised: Mapping[str, Specialisation]
 
-    def sizings(self) -> dict[str, list[Sizing]]:
+    def specialisations(self) -> dict[str, list[Specialisation]]:
         """List the open sizes, each with what it may become, least open first.
 
         What differs between the run that passes and the one that fails stays dynamic.
         """
-        found: dict[str, list[Sizing]] = {}
+        found: dict[str, list[Specialisation]] = {}
         for symbol in sorted(self._symbols() - self.specialised.keys()):
             agrees = self.known[symbol].passing == self.known[symbol].failing
-            found[symbol] = [Sizing.STATIC if agrees else Sizing.NARROW]
+            found[symbol] = [Specialisation.STATIC if agrees else Specialisation.NARROW]
         for size in self._derived():
             known = self.known[size]
             if size not in self.specialised and known.passing != known.failing:
-                found[size] = [Sizing.PLAIN]
+                found[size] = [Specialisation.PLAIN]
         return found
 
-    def in_effect(self) -> dict[str, Sizing]:
+    def in_effect(self) -> dict[str, Specialisation]:
         """Forget what became of sizes that are gone."""
         there = self._symbols() | set(self._derived())
         return {size: how for size, how in self.specialised.items() if size in there}
@@ -59,7 +59,9 @@ class DynamicSizes:
     def _symbols(self) -> set[str]:
         """Find the symbols, specialised ones as well."""
         computed = (
-            s for s in self.of_inputs if self.specialised.get(s) is not Sizing.PLAIN
+            s
+            for s in self.of_inputs
+            if self.specialised.get(s) is not Specialisation.PLAIN
         )
         sizes = (*computed, *self.read)
         return {symbol for size in sizes for symbol in self.known[size].symbols}
@@ -71,17 +73,17 @@ class DynamicSizes:
             for size in self.of_inputs
             if self.known[size].symbols != (size,)
             and any(
-                self.specialised.get(symbol) is not Sizing.STATIC
+                self.specialised.get(symbol) is not Specialisation.STATIC
                 for symbol in self.known[size].symbols
             )
         ]
 
 
-_OPEN: Mapping[Sizing | None, int] = {
+_OPEN: Mapping[Specialisation | None, int] = {
     None: 2,
-    Sizing.NARROW: 1,
-    Sizing.PLAIN: 1,
-    Sizing.STATIC: 0,
+    Specialisation.NARROW: 1,
+    Specialisation.PLAIN: 1,
+    Specialisation.STATIC: 0,
 }
 
 
@@ -89,7 +91,7 @@ def find_dynamic_sizes(
     skeleton: Skeleton,
     inputs: Iterable[str],
     operands: Iterable[str],
-    specialised: Mapping[str, Sizing],
+    specialised: Mapping[str, Specialisation],
 ) -> DynamicSizes:
     """Find the sizes that are not fixed in a program's inputs and in what it reads.
 

@@ -44,7 +44,7 @@ class Merge:
     inputs: frozenset[str]
 
 
-class Sizing(StrEnum):
+class Specialisation(StrEnum):
     """What a size that is not fixed can be settled as."""
 
     STATIC = "static"
@@ -60,7 +60,7 @@ class Specialise:
     """Leave less open of a size; ``size`` as the shapes of values spell it."""
 
     size: str
-    how: Sizing
+    how: Specialisation
 
 
 Edit = Drop | Bypass | Replace | Merge | Specialise

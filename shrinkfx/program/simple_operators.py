@@ -25,20 +25,20 @@ _FACTORIES = (
     *("arange", "empty", "full", "full_like", "ones", "ones_like"),
     *("scalar_tensor", "zeros", "zeros_like"),
 )
-_PLAIN = frozenset([*_ARITHMETIC, *_VIEWS_AND_COPIES, *_FACTORIES])
+_SIMPLE = frozenset([*_ARITHMETIC, *_VIEWS_AND_COPIES, *_FACTORIES])
 
 
-def is_dear(target: str) -> bool:
+def is_expensive(target: str) -> bool:
     """Tell whether an operator is worth replacing.
 
     >>> [is_dear(f"aten.{name}") for name in ("mm.default", "add.Tensor", "relu_")]
     [True, False, False]
     """
     found = re.fullmatch(r"aten\.(\w+?)_?(\.\w+)?", target)
-    return found is None or found[1] not in _PLAIN
+    return found is None or found[1] not in _SIMPLE
 
 
-def stand_in(dtype: str) -> str:
+def simple_operator_for(dtype: str) -> str:
     """Name the plain operator for values of a dtype.
 
     It has a kernel, as a copy need not, and keeps sizes, indices and

@@ -139,7 +139,7 @@ def _high(symbol: Symbol) -> int:
     return max(symbol.low, UNBOUNDED) if symbol.high is None else symbol.high
 
 
-def beside(space: Space) -> list[Sizes]:
+def near(space: Space) -> list[Sizes]:
     """Pick a few sizes that the program declares, other than it was exported at.
 
     First all symbols are another size, each by another step, then one alone; tensors

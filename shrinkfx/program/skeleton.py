@@ -29,7 +29,7 @@ class Role(StrEnum):
     SUBGRAPH = "subgraph"
     """A branch or body that a higher-order operator carries along; its operands are
     what it returns."""
-    INNER = "inner"
+    SUBGRAPH_NODE = "inner"
     """A node of a subgraph, by the path to it: ``body.add``."""
 
 
@@ -133,7 +133,9 @@ class Skeleton:
         self.sizes = dict(sizes)
         self.content = content
         # An operator counts for what is inside of it.
-        nodes = [node for node in self._nodes.values() if node.role is not Role.INNER]
+        nodes = [
+            node for node in self._nodes.values() if node.role is not Role.SUBGRAPH_NODE
+        ]
         total = sum(node.operators for node in nodes)
         self.original_operators = (
             total if original_operators is None else original_operators

@@ -15,14 +15,18 @@ Resolve = Callable[[str], str]
 """Gives the value that the users of one really get: bypasses followed."""
 
 
-def inner_nodes(program: Skeleton, keep: Set[str], resolve: Resolve) -> tuple[str, ...]:
+def subgraph_nodes(
+    program: Skeleton, keep: Set[str], resolve: Resolve
+) -> tuple[str, ...]:
     """List the nodes of kept operators' subgraphs that have an effect, in order."""
     used = _used(program, keep, resolve)
-    inner = (name for name in used if program.node(name).role is Role.INNER)
+    inner = (name for name in used if program.node(name).role is Role.SUBGRAPH_NODE)
     return tuple(program.in_order(inner))
 
 
-def values_inside(program: Skeleton, keep: Set[str], resolve: Resolve) -> set[str]:
+def values_in_subgraphs(
+    program: Skeleton, keep: Set[str], resolve: Resolve
+) -> set[str]:
     """Collect the values that subgraphs read or return, bypassed ones too."""
     used = _used(program, keep, resolve)
     return {value for name in used for value in program.node(name).operands}
@@ -36,7 +40,7 @@ def returns_an_input(
     An export refuses that, as it does any result that shares memory with an input.
     """
     given = program.node(resolve(operand))
-    if given.role is not Role.INNER or given.operands or given.operators:
+    if given.role is not Role.SUBGRAPH_NODE or given.operands or given.operators:
         return False
     returned = map(resolve, program.node(graph_of(node)).operands)
     return node in returned
@@ -46,14 +50,14 @@ def count_bypassed(
     program: Skeleton, keep: Set[str], bypassed: Set[str], resolve: Resolve
 ) -> int:
     """Count the operators that bypasses have taken out of subgraphs."""
-    if not any(map(is_inside, bypassed)):
+    if not any(map(is_subgraph_node, bypassed)):
         return 0
     before = _used(program, keep, lambda value: value)
     after = _used(program, keep, resolve)
     return sum(program.node(name).operators for name in before - after)
 
 
-def is_inside(name: str) -> bool:
+def is_subgraph_node(name: str) -> bool:
     """Tell whether a name is of a node of a subgraph."""
     return "." in name
 

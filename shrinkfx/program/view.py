@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from shrinkfx.program.broadcasting import can_read, repeats
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Sizing
+from shrinkfx.program.edits import Specialisation
 from shrinkfx.program.skeleton import Skeleton
 
 NOBODY: Mapping[str, float] = MappingProxyType({})
@@ -52,14 +52,14 @@ class View:
         return tuple(n for n in self.operators if candidate.is_replaceable(n))
 
     @property
-    def inside(self) -> tuple[str, ...]:
+    def subgraph_nodes(self) -> tuple[str, ...]:
         """The nodes of branches and bodies, inputs included, in program order."""
-        return self._candidate.inside
+        return self._candidate.subgraph_nodes
 
     @property
-    def sizings(self) -> dict[str, list[Sizing]]:
+    def specialisations(self) -> dict[str, list[Specialisation]]:
         """The sizes that are open, each with what it may be settled as."""
-        return self._candidate.dynamic_sizes.sizings()
+        return self._candidate.dynamic_sizes.specialisations()
 
     def suspicion(self, operators: Iterable[str]) -> float:
         """Weigh operators by the surest suspect among them; 0 if there is none."""

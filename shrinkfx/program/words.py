@@ -19,7 +19,7 @@ _CONTROL = re.compile(
 )
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     r"""Leave nothing in a text that does something to a terminal.
 
     Sequences that only colour go; any other control character is written as in

@@ -77,16 +77,17 @@ class Description(Answer):
         skeleton: a file that holds it as JSON.
         eager_error: what eager raises, or ''.
         stopped: the operator at which it does, or ''.
-        lies: what operators yield that is not what their fake kernels say, in words.
-        liars: the names of those.
+        mismatches: what operators yield that is not what their fake kernels say,
+            in words.
+        mismatched: the names of those.
         custom: operators that are not PyTorch's own.
     """
 
     skeleton: str
     eager_error: str
     stopped: str
-    lies: tuple[str, ...]
-    liars: tuple[str, ...]
+    mismatches: tuple[str, ...]
+    mismatched: tuple[str, ...]
     custom: tuple[str, ...]
     inputs: int
     dynamic_dims: int

@@ -18,7 +18,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding(Reported):
+class OperatorFinding(Reported):
     """One such thing, at the first sizes where it shows: a line of its file each."""
 
     operator: str

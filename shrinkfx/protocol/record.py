@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
-from shrinkfx.program.words import plain
+from shrinkfx.program.words import printable
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ class Reported(Message):
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
-        return cls.from_json(json.loads(line, object_hook=_in_plain_words))
+        return cls.from_json(json.loads(line, object_hook=_made_printable))
 
 
-def _in_plain_words(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain_value(value) for name, value in data.items()}
+def _made_printable(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: _printable_value(value) for name, value in data.items()}
 
 
-def _plain_value(value: object) -> object:
+def _printable_value(value: object) -> object:
     if isinstance(value, str):
-        return plain(value)
+        return printable(value)
     if isinstance(value, list):  # of texts, at the most; else its objects were met
-        return [plain(text) if isinstance(text, str) else text for text in value]
+        return [printable(text) if isinstance(text, str) else text for text in value]
     return value

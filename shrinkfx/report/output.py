@@ -26,7 +26,7 @@ _NAME_BYTES = 200
 _FROM_FILE = f'torch.load("{DATA}", weights_only=True)["{{}}"]'
 
 
-class Runner(Protocol):
+class ReproRunner(Protocol):
     """Whoever can run a script and say whether it failed as it should.
 
     None says that the run had no answer: something else has ended it.
@@ -74,7 +74,7 @@ def write_smallest_repro(
     printed: Printed,
     record: RunRecord,
     choices: Sequence[Carried],
-    runner: Runner,
+    runner: ReproRunner,
     optional: Sequence[str] = (),
 ) -> Written:
     """Write the simplest script that fails in the same way.
@@ -165,7 +165,7 @@ class _Form:
     written: Written
 
     def with_fewest_settings(
-        self, record: RunRecord, runner: Runner, optional: Sequence[str]
+        self, record: RunRecord, runner: ReproRunner, optional: Sequence[str]
     ) -> Written:
         """Leave out what was set where it was made and changes nothing here.
 

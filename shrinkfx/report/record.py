@@ -15,7 +15,7 @@ from shrinkfx.report.written import Verified
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProgramSize:
     """How large a program is, as far as it was looked at."""
 
     operators: int
@@ -55,8 +55,8 @@ class Programs:
         targets: operators that the result calls.
     """
 
-    before: Sizes
-    after: Sizes
+    before: ProgramSize
+    after: ProgramSize
     cut: int
     targets: tuple[str, ...] = ()
 

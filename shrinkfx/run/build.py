@@ -15,14 +15,14 @@ from shrinkfx.protocol.choices import (
     Weights,
 )
 from shrinkfx.run.attempt import Attempt
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 
 
-def can_build_fast(job: Job, server: Server) -> bool:
+def can_build_fast(context: RunContext, server: Server) -> bool:
     """Tell whether the user lets us, and candidates are compiled here for the CPU."""
-    ready, options = server.ready, job.options
+    ready, options = server.ready, context.options
     on_cpu = ready.backend == Backend.AOTI and not ready.for_cuda
     return on_cpu and options.build == Build.FAST and options.check is None
 
@@ -37,16 +37,18 @@ def place_of_weights(build: Build, program: Skeleton) -> Weights:
     return Weights.BESIDE if many and build is Build.FAST else Weights.INSIDE
 
 
-def choose_build(job: Job, subject: Subject, evidence: str | None = None) -> Attempt:
+def choose_build(
+    context: RunContext, subject: Subject, evidence: str | None = None
+) -> Attempt:
     """Choose the fast build, or else the stock one, if either fails.
 
     Args:
         evidence: a file for what the failure may come from, or None.
     """
-    form = subject.compiler.options.graph
+    form = subject.client.options.graph
     first = oracle_for(subject.with_options(evidence=evidence)).check(subject.whole)
     if first.reproduced:
-        chosen = _asking_only_what_fails(job, subject, first)
+        chosen = _asking_only_what_fails(context, subject, first)
         return Attempt(form, chosen, (first,))
     if form is GraphForm.INLINED_COND or subject.build is Build.STOCK:
         return Attempt(form, None, (first,))  # without cond it is worth one question
@@ -54,11 +56,13 @@ def choose_build(job: Job, subject: Subject, evidence: str | None = None) -> Att
     second = oracle_for(stock.with_options(evidence=evidence)).check(stock.whole)
     if not second.reproduced:
         return Attempt(form, None, (first, second))
-    job.note("in the fast build it does not fail: going on with --build stock")
+    context.note("in the fast build it does not fail: going on with --build stock")
     return Attempt(form, stock, (first, second))
 
 
-def _asking_only_what_fails(job: Job, subject: Subject, whole: Verdict) -> Subject:
+def _asking_only_what_fails(
+    context: RunContext, subject: Subject, whole: Verdict
+) -> Subject:
     """Have candidates built no further than to the step that fails.
 
     What has raised before the compiler was called will not need it. A file that the
@@ -73,6 +77,6 @@ def _asking_only_what_fails(job: Job, subject: Subject, whole: Verdict) -> Subje
     only = subject.with_options(only=step)
     if step == Step.LOWERING:
         return only
-    if whole.observation.seconds > job.budget.share():
+    if whole.observation.seconds > context.budget.share():
         return subject  # to ask might take more than it saves
     return only if oracle_for(only).check(subject.whole).reproduced else subject

@@ -10,7 +10,7 @@ from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, runs_of
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.protocol.answers import Printed
@@ -20,7 +20,7 @@ from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.running import SAVED
 from shrinkfx.report.written import Verified, Written
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.record import Result, before_verifying
 from shrinkfx.run.result import counted
@@ -37,12 +37,12 @@ class CommandRunner:
 
     Attributes:
         stranger: runs the repro as anyone would.
-        compiler: runs the command as the search did.
+        client: runs the command as the search did.
     """
 
     command: Command
-    stranger: Compiler
-    compiler: Compiler
+    stranger: CheckClient
+    client: CheckClient
     inputs: Path
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool | None:
@@ -54,12 +54,12 @@ class CommandRunner:
             ran = observe(self.stranger.ask(RunScript(str(script), folder)))
             if not program.exists():
                 return False if ran.tells else None
-            seen = self.command.run(self.compiler, program, self.inputs)
+            seen = self.command.run(self.client, program, self.inputs)
         return target.admits(seen.signature) if seen.tells else None
 
 
 def verify_by_command(
-    job: Job,
+    context: RunContext,
     server: Server,
     subject: Subject,
     result: Result,
@@ -70,36 +70,36 @@ def verify_by_command(
     A repro for whose program the command says otherwise is not left behind.
     """
     assert subject.command is not None
-    job.note("writing repro.py and running --check on what it makes")
-    limits = subject.compiler.limits
+    context.note("writing repro.py and running --check on what it makes")
+    limits = subject.client.limits
     takes_inputs = subject.command.takes_inputs
     with scratch.folder("inputs") as folder:
-        inputs = (job.out if takes_inputs else Path(folder)).resolve() / INPUTS
-        compiler = subject.compiler.with_options(form=CandidateForm(result.form))
-        compiler = compiler.with_limits(limits, job.meters["verify"])
+        inputs = (context.out if takes_inputs else Path(folder)).resolve() / INPUTS
+        client = subject.client.with_options(form=CandidateForm(result.form))
+        client = client.with_limits(limits, context.meters["verify"])
         saved = f"{folder}/model.pt2", str(inputs)
-        compiler.ask(SaveCandidate(result.candidate.to_json(), *saved))
-        with job.bare_server(Backend.AUTO) as bare:
-            meter = job.meters["verify"]
+        client.ask(SaveCandidate(result.candidate.to_json(), *saved))
+        with context.bare_server(Backend.AUTO) as bare:
+            meter = context.meters["verify"]
             meter.cpu_seconds += bare.ready.cpu_seconds
-            stranger = Compiler(bare, limits, meter=meter)
-            runner = CommandRunner(subject.command, stranger, compiler, inputs)
-            record = before_verifying(job, server, subject, result, printed)
+            stranger = CheckClient(bare, limits, meter=meter)
+            runner = CommandRunner(subject.command, stranger, client, inputs)
+            record = before_verifying(context, server, subject, result, printed)
             beside = INPUTS if takes_inputs else ""
             conditions = replace(record.conditions, inputs=beside)
             record = replace(record, conditions=conditions)
-            ways = ways_to_carry(job, server, bare, limits, printed, record)
-            asked = to_ask_about(job.options.environment)
+            ways = ways_to_carry(context, server, bare, limits, printed, record)
+            asked = to_ask_about(context.options.environment)
             written = write_smallest_repro(
-                job.out, printed, record, ways, runner, asked
+                context.out, printed, record, ways, runner, asked
             )
             if not written.fails:
                 written.files[0].unlink()
-                written = Written((job.out / "minimal.pt2",), "the program itself")
-        program = (job.out / "minimal.pt2").resolve()
-        runs = runs_of(subject.command, compiler, program, inputs, job.budget)
+                written = Written((context.out / "minimal.pt2",), "the program itself")
+        program = (context.out / "minimal.pt2").resolve()
+        runs = runs_of(subject.command, client, program, inputs, context.budget)
     if takes_inputs:
-        written = replace(written, files=(*written.files, job.out / INPUTS))
+        written = replace(written, files=(*written.files, context.out / INPUTS))
     failed = [subject.target.admits(s.signature) if s.tells else None for s in runs]
-    verified = Verified(written, *counted(job, failed, "--check"))
+    verified = Verified(written, *counted(context, failed, "--check"))
     return replace(record, verified=verified)

@@ -19,15 +19,20 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.run.by_command import verify_by_command
-from shrinkfx.run.context import Job
-from shrinkfx.run.judging import seen_to_fail_plainly
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.judging import seen_to_fail_without_guard_pages
 from shrinkfx.run.kept import Kept, moved, result_of
 from shrinkfx.run.memory_error import examine
 from shrinkfx.run.record import Result
-from shrinkfx.run.reduction import Found, settle, settled, stopping
+from shrinkfx.run.reduction import (
+    SearchResult,
+    calls_and_rate,
+    measure_result,
+    stopping,
+)
 from shrinkfx.run.result import NotWritten, verify, verify_as_is, write
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.asker import Asker, Judge
+from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.staged import steps_back
 
 
@@ -39,9 +44,14 @@ class Verification:
     """
 
     def __init__(
-        self, job: Job, server: Server, subject: Subject, found: Found, reserve_s: float
+        self,
+        context: RunContext,
+        server: Server,
+        subject: Subject,
+        found: SearchResult,
+        reserve_s: float,
     ) -> None:
-        self._job, self._server, self._subject = job, server, subject
+        self._context, self._server, self._subject = context, server, subject
         self._found, self._reserve_s = found, reserve_s
         self._first = found.reducer.best
         self._asked = False
@@ -52,9 +62,9 @@ class Verification:
         """Write and verify the result, or an earlier step where that cannot be."""
         self._must_be_there()
         confirmed = self._confirm()
-        if not confirmed and self._found.plainly:
-            self._job.note(_PAGES)
-            self._found.plainly = False
+        if not confirmed and self._found.without_guard_pages:
+            self._context.note(_PAGES)
+            self._found.without_guard_pages = False
             self._must_be_there()
             confirmed = self._confirm()
         kept = self._written()
@@ -70,11 +80,11 @@ class Verification:
 
     def _must_be_there(self) -> None:
         """Have time to write a program and to run its repro once, come what may."""
-        budget = self._job.budget
+        budget = self._context.budget
         budget.must_have(_CHECKS_TO_RUN * budget.check_s + _TO_WRITE_S)
 
     def _check_s(self, candidate: Candidate) -> float:
-        budget = self._job.budget
+        budget = self._context.budget
         is_whole = candidate.cost >= self._subject.whole.cost
         return budget.check_s if is_whole else budget.pace_s
 
@@ -96,7 +106,7 @@ class Verification:
         """Verify the result in the output folder, unless it lies there."""
         best = self._found.reducer.best
         if self._kept is None or self._kept.result.candidate != best:
-            self._kept = self._made(self._job, best)
+            self._kept = self._made(self._context, best)
         return self._kept
 
     def _gone_back(self, kept: Kept) -> Kept:
@@ -126,7 +136,7 @@ class Verification:
 
         Where the search was stopped, it is not gone on with.
         """
-        job, search, self._asked = self._job, self._found.search, False
+        context, search, self._asked = self._context, self._found.search, False
         confirmed = False
         with self._out_of_budget():
             confirmed = search.confirm(self._judge())
@@ -137,14 +147,14 @@ class Verification:
         self._found.forget(self._subject)
         if self._found.stopped:
             return True
-        job.note(_ON)
+        context.note(_ON)
         self._has_gone_on = True
         if self._kept is None or self._kept.result.candidate != search.reducer.best:
-            (job.out / "repro.py").unlink(missing_ok=True)  # it does not fail
-        job.budget.reserve_s, job.budget.overtime_s = self._reserve_s, 0.0
-        with stopping(job, self._found):
+            (context.out / "repro.py").unlink(missing_ok=True)  # it does not fail
+        context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
+        with stopping(context, self._found):
             search.run_on()
-            settle(job, self._subject, self._found)
+            measure_result(context, self._subject, self._found)
         return True
 
     @contextlib.contextmanager
@@ -153,26 +163,26 @@ class Verification:
         try:
             yield
         except BudgetExhausted as reason:
-            self._found.stopped, self._job.out_of_budget = str(reason), True
+            self._found.stopped, self._context.out_of_budget = str(reason), True
             self._cut_short = True
             if self._kept is None:
                 self._must_be_there()  # it is written after this
 
-    def _judge(self) -> Judge:
+    def _judge(self) -> Confirmation:
         """Make a judge that writes the first one's repro where all will look for it."""
         reducer = self._found.reducer
-        pages = " without guard pages" if self._found.plainly else ""
+        pages = " without guard pages" if self._found.without_guard_pages else ""
         build = f"{reducer.asker.build}, repro{pages}"
-        journal, form = self._job.journal, reducer.asker.form
+        journal, form = self._context.journal, reducer.asker.form
         asker = Asker(self, journal=journal, form=form, build=build, again=True)
-        return Judge("verification", asker, _REFUSAL)
+        return Confirmation("verification", asker, _REFUSAL)
 
     def check(self, candidate: Candidate) -> Verdict:
         """Answer, as an oracle does, whether a candidate's repro fails in every run."""
         kept: Kept | None
         if candidate is self._first and not self._asked:
             kept = self._made_in_place(candidate)
-        elif not self._job.budget.has(self._check_s(candidate)):
+        elif not self._context.budget.has(self._check_s(candidate)):
             raise BudgetExhausted("the minutes are spent")
         else:
             kept = self._made_elsewhere(candidate)
@@ -192,7 +202,7 @@ class Verification:
         """Verify a candidate in the output folder; None if it cannot be written."""
         self._asked = True
         with contextlib.suppress(NotWritten):
-            self._kept = self._made(self._job, candidate)
+            self._kept = self._made(self._context, candidate)
             return self._kept
         return None
 
@@ -202,50 +212,52 @@ class Verification:
         What verifies takes the place of what lies in the output folder.
         """
         note = _CANDIDATE if self._has_gone_on else _STEP
-        self._job.note(note.format(candidate.cost[0]))
+        self._context.note(note.format(candidate.cost[0]))
         with (
             contextlib.suppress(NotWritten),
             scratch.folder("verification") as folder,
         ):
-            kept = self._made(self._job.elsewhere(Path(folder)), candidate)
+            kept = self._made(self._context.elsewhere(Path(folder)), candidate)
             if kept.verified.always_fails:
-                kept = self._kept = moved(kept, Path(folder), self._job.out, self._kept)
+                kept = self._kept = moved(
+                    kept, Path(folder), self._context.out, self._kept
+                )
             return kept
         return None
 
-    def _made(self, job: Job, candidate: Candidate) -> Kept:
+    def _made(self, context: RunContext, candidate: Candidate) -> Kept:
         """Write a candidate and its repro, and see that fail."""
         found = self._found
-        calls, rate = settled(job, self._subject, found, candidate)
+        calls, rate = calls_and_rate(context, self._subject, found, candidate)
         subject = self._subject.with_options(calls=calls)
         result = result_of(subject, found, candidate, rate)
-        known = seen_to_fail_plainly(job, candidate, result.form)
+        known = seen_to_fail_without_guard_pages(context, candidate, result.form)
         about = subject.target, candidate, result.form, known
-        memory = examine(job, subject.compiler, *about)
-        if found.plainly:
+        memory = examine(context, subject.client, *about)
+        if found.without_guard_pages:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)
-        printed = write(job, subject.compiler, result)
-        if not job.budget.has(_CHECKS_FOR_SOURCE * self._check_s(candidate)):
-            job.note("minutes are short: repro.py will hold the program itself")
+        printed = write(context, subject.client, result)
+        if not context.budget.has(_CHECKS_FOR_SOURCE * self._check_s(candidate)):
+            context.note("minutes are short: repro.py will hold the program itself")
             printed = replace(printed, unprintable=_NO_TIME)
         try:
-            return self._run(job, subject, result, printed)
+            return self._run(context, subject, result, printed)
         except BudgetExhausted:
             if printed.unprintable or self._kept is not None:
                 raise
             self._must_be_there()
             printed = replace(printed, unprintable=_NO_TIME)
-            return self._run(job, subject, result, printed)
+            return self._run(context, subject, result, printed)
 
     def _run(
-        self, job: Job, subject: Subject, result: Result, printed: Printed
+        self, context: RunContext, subject: Subject, result: Result, printed: Printed
     ) -> Kept:
         """Write the repro of a result that is saved and printed, and run that."""
-        asked = job, self._server, subject, result, printed
+        asked = context, self._server, subject, result, printed
         if subject.command:
             record = verify_by_command(*asked)
-        elif self._found.plainly:
+        elif self._found.without_guard_pages:
             record = verify_as_is(*asked)
         else:
             record = verify(*asked)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from shrinkfx.check.busy import Busyness
-from shrinkfx.check.client.restarting import LastingServer
+from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import LoadError, WorkerError
@@ -28,7 +28,7 @@ INTERRUPTED = "interrupted"
 """Why a run has stopped that may simply go on."""
 
 
-class Job:
+class RunContext:
     """What was asked for, where results go, and what has been spent.
 
     Attributes:
@@ -59,11 +59,11 @@ class Job:
         self.busyness = Busyness(self.note)
         self.meters = {name: Meter() for name in ("baseline", "search", "verify")}
 
-    def elsewhere(self, folder: Path) -> Job:
+    def elsewhere(self, folder: Path) -> RunContext:
         """Write the results of this run to another folder."""
-        job = copy.copy(self)
-        job.out = folder
-        return job
+        context = copy.copy(self)
+        context.out = folder
+        return context
 
     def note(self, text: str) -> None:
         """Tell the user a line."""
@@ -100,7 +100,7 @@ class Job:
 
     @with_fields_of(Server)
     def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - its fields
-        return LastingServer(
+        return RestartingServer(
             seconds_left=lambda: self.budget.seconds_left,
             asking=lambda task: self._doing(task.doing),
             answered=self.journal.tick,

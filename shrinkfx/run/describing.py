@@ -7,7 +7,7 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.readers.script import frames_of_death
@@ -15,7 +15,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Description, Ending
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.record import OtherCauses
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Described:
         """What a run in eager says of other causes of the failure."""
         fails = f"eager fails on the original too: {self.eager_error}"
         warnings = (fails,) if self.eager_error else ()
-        return OtherCauses(self.said.lies, warnings=warnings)
+        return OtherCauses(self.said.mismatches, warnings=warnings)
 
 
 def describe_program(
-    job: Job, compiler: Compiler, told: Collection[str] = ()
-) -> tuple[Compiler, Described]:
+    context: RunContext, client: CheckClient, told: Collection[str] = ()
+) -> tuple[CheckClient, Described]:
     """Run the original in eager and fetch its graph.
 
     Args:
@@ -49,20 +49,20 @@ def describe_program(
     Raises:
         LoadError: eager could not be run far enough to tell.
     """
-    ending = compiler.ask(Describe())
+    ending = client.ask(Describe())
     said = ending.answer
     if not isinstance(said, Description):
-        subject = job.options.inputs or job.options.model
+        subject = context.options.inputs or context.options.model
         raise LoadError(str(subject), *_why_undescribed(ending))
     with open(said.skeleton, encoding="utf-8") as file:
         described = Described(Skeleton.from_json(json.load(file)), said)
-    for mismatch in said.lies:
+    for mismatch in said.mismatches:
         if mismatch not in told:
-            job.note(f"lying operator: {mismatch}")
+            context.note(f"lying operator: {mismatch}")
     if line := described.eager_error:
-        job.note(f"eager fails too ({line}): going on without comparing")
-        compiler = compiler.with_options(reference=False)
-    return compiler, described
+        context.note(f"eager fails too ({line}): going on without comparing")
+        client = client.with_options(reference=False)
+    return client, described
 
 
 def _why_undescribed(ending: Ending) -> tuple[str, str]:

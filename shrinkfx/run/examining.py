@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.classify import first_line
-from shrinkfx.program.words import plain
+from shrinkfx.program.words import printable
 from shrinkfx.protocol.answers import Ending, Examined
-from shrinkfx.protocol.files import Finding, What
+from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.tasks import Examine
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 
 SECONDS = 10.0
 """What the runs in eager may take together; a few of them, of most programs."""
 
-_PATIENCE = 3.0
+_HANG_FACTOR = 3.0
 """A factor on that, within which one that hangs is ended."""
 
 _CLOCK = 10.0
@@ -27,7 +27,7 @@ _CLOCK = 10.0
 
 
 def examine_operators(
-    job: Job, compiler: Compiler, described: Described
+    context: RunContext, client: CheckClient, described: Described
 ) -> tuple[str, ...]:
     """See whether custom operators do what they declare, and warn where they don't.
 
@@ -39,26 +39,28 @@ def examine_operators(
     """
     if not described.said.custom or described.said.stopped:
         return ()
-    if job.budget.share() < SECONDS:
-        job.note("minutes are short: custom operators are not examined")
+    if context.budget.share() < SECONDS:
+        context.note("minutes are short: custom operators are not examined")
         return ()
-    limits = Limits(SECONDS * _PATIENCE, compiler.limits.max_rss_bytes)
-    most_s = min(job.budget.share(), _CLOCK * SECONDS)
-    bounded = compiler.with_limits(limits, compiler.meter).within(most_s)
+    limits = Limits(SECONDS * _HANG_FACTOR, client.limits.max_rss_bytes)
+    most_s = min(context.budget.share(), _CLOCK * SECONDS)
+    bounded = client.with_limits(limits, client.meter).within(most_s)
     with scratch.folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Examine(str(path), SECONDS))
-        found = _worth_telling(_read(path), described.said.lies)
+        found = _worth_telling(_read(path), described.said.mismatches)
     found += [died] if (died := _how_it_died(ending)) else []
     warnings = tuple(f"custom operator: {text}" for text in found)
     for warning in warnings:
-        job.note(warning)
+        context.note(warning)
     if why := _cut_short(ending):
-        job.note(f"custom operators: examined in part only, {why}")
+        context.note(f"custom operators: examined in part only, {why}")
     return warnings
 
 
-def _worth_telling(found: Sequence[Finding], mismatches: Sequence[str]) -> list[str]:
+def _worth_telling(
+    found: Sequence[OperatorFinding], mismatches: Sequence[str]
+) -> list[str]:
     """Leave out what has been said of an operator in other words.
 
     Why a fake kernel is wrong says that it is; and of one whose results were others in
@@ -85,18 +87,18 @@ def _cut_short(ending: Ending) -> str:
     return "up to the memory limit" if ending.how == "memory" else ""
 
 
-def _read(path: Path) -> list[Finding]:
+def _read(path: Path) -> list[OperatorFinding]:
     """Read the findings, as far as they were written."""
     if not path.exists():
         return []
     lines = path.read_text().splitlines()
-    return [Finding.from_line(line) for line in lines if line.endswith("}")]
+    return [OperatorFinding.from_line(line) for line in lines if line.endswith("}")]
 
 
 def _how_it_died(ending: Ending) -> str:
     if ending.how != "signal" or not ending.operator:
         return ""
-    target, node, given = plain(ending.operator).split(" ", 2)
+    target, node, given = printable(ending.operator).split(" ", 2)
     name = signal.Signals(ending.code).name
     sizes = "at sizes that the program declares"
     return f"{node.strip('()')} ({target}) dies of {name} in eager {sizes}, {given}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx import scratch
-from shrinkfx.check.client.orphans import clear_leftovers
+from shrinkfx.check.client.orphans import clear_orphans
 from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
@@ -34,7 +34,7 @@ from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder_lock import taken
 from shrinkfx.run.settings import inherited
 
@@ -47,7 +47,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
+def at_work(options: Options, out: Path, listener: Listener) -> Iterator[RunContext]:
     """Take a folder for a run, a new one or one to go on with.
 
     Where a new run finds out that there is nothing to be done, its journal goes;
@@ -57,7 +57,7 @@ def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
         UsageError: another process is at work there.
         StorageError: the disk is full, or the journal damaged.
     """
-    clear_leftovers()
+    clear_orphans()
     with _told(out), taken(out):
         _remove_drafts(out)
         with closing(Journal(out / JOURNAL)) as journal:
@@ -66,18 +66,18 @@ def at_work(options: Options, out: Path, listener: Listener) -> Iterator[Job]:
             journal.once("run", lambda: _described(options))
             journal.tick()
             try:
-                yield Job(options, out, listener, journal)
+                yield RunContext(options, out, listener, journal)
             except (UsageError, LoadError, NotReproducible):
                 if is_new and journal.is_empty():
                     _discard(out)
                 raise
 
 
-def finish(job: Job, status: str, said: str, exit_code: int) -> None:
+def finish(context: RunContext, status: str, said: str, exit_code: int) -> None:
     """Note that the run has come to its end; one that was stopped may go on."""
     name = "stopped" if status == "stopped" else "finished"
-    ended = {"said": said, "exit_code": exit_code, "budget": job.out_of_budget}
-    job.journal.note(name, ended)
+    ended = {"said": said, "exit_code": exit_code, "budget": context.out_of_budget}
+    context.journal.note(name, ended)
 
 
 @contextlib.contextmanager
@@ -189,13 +189,13 @@ def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
             raise UsageError(f"--resume {out}: {name} was another then: {how}")
 
 
-def how_to_go_on(job: Job) -> str:
+def how_to_go_on(context: RunContext) -> str:
     """Give the command that goes on with a search which was stopped."""
     more = ""
-    if job.out_of_budget:
-        more += " --max-checks N" if job.options.max_checks else ""
-        more += " --max-minutes M" if job.options.max_minutes else ""
-    return f"shrinkfx --resume {job.out}{more}"
+    if context.out_of_budget:
+        more += " --max-checks N" if context.options.max_checks else ""
+        more += " --max-minutes M" if context.options.max_minutes else ""
+    return f"shrinkfx --resume {context.out}{more}"
 
 
 def _more(out: Path) -> str:

@@ -11,7 +11,7 @@ from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.run.attempt import Attempt
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.suspects import attempt
@@ -19,7 +19,9 @@ from shrinkfx.run.suspects import attempt
 logger = logging.getLogger(__name__)
 
 
-def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
+def in_a_form_that_fails(
+    context: RunContext, subject: Subject, described: Described
+) -> Subject:
     """Choose the functional form, or else that with in-place operators.
 
     Without ``cond`` if it fails so: what a branch holds is one operator else. The form
@@ -30,7 +32,7 @@ def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Su
         NotCuttable: it fails in none.
     """
     runs = []
-    for tried in _attempts(job, subject, described):
+    for tried in _attempts(context, subject, described):
         if tried.subject is not None:
             return tried.subject
         if tried.form is not GraphForm.INLINED_COND:  # only worth a try
@@ -39,45 +41,51 @@ def in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Su
     raise NotCuttable(subject.target.kind, fails, runs)
 
 
-def _attempts(job: Job, subject: Subject, described: Described) -> Iterator[Attempt]:
+def _attempts(
+    context: RunContext, subject: Subject, described: Described
+) -> Iterator[Attempt]:
     """Try one form after the other, the one that is best to cut first."""
-    yield from _without_conds(job, subject, described)
-    yield attempt(job, subject, described)
-    job.note("without in-place operators it does not fail so: keeping those")
-    yield attempt(job, *_in_form(job, subject, GraphForm.IN_PLACE))
+    yield from _without_conds(context, subject, described)
+    yield attempt(context, subject, described)
+    context.note("without in-place operators it does not fail so: keeping those")
+    yield attempt(context, *_in_form(context, subject, GraphForm.IN_PLACE))
 
 
 def _without_conds(
-    job: Job, subject: Subject, described: Described
+    context: RunContext, subject: Subject, described: Described
 ) -> Iterator[Attempt]:
     """Ask about the program with branches that it takes in the place of ``cond``."""
     program = described.skeleton
     if all(program.node(name).target != "cond" for name in program.operators):
         return
-    if job.budget.check_s > job.budget.share():
+    if context.budget.check_s > context.budget.share():
         return  # it would be better to cut, and can be cut without that
     try:
-        subject, inlined = _in_form(job, subject, GraphForm.INLINED_COND)
+        subject, inlined = _in_form(context, subject, GraphForm.INLINED_COND)
     except LoadError as error:
         # What cannot be written without cond can still be cut with it.
         logger.debug("no form without cond: %s", error)
         return
     if inlined.skeleton.operators == program.operators:
         return  # its branches differ from run to run
-    tried = attempt(job, subject, inlined)
+    tried = attempt(context, subject, inlined)
     if tried.subject is not None:
-        job.note("it fails without cond too: going on with the branches that it takes")
+        context.note(
+            "it fails without cond too: going on with the branches that it takes"
+        )
     yield tried
 
 
-def _in_form(job: Job, subject: Subject, form: GraphForm) -> tuple[Subject, Described]:
+def _in_form(
+    context: RunContext, subject: Subject, form: GraphForm
+) -> tuple[Subject, Described]:
     """Take another form of the program, and what is said of that."""
     known = subject.other_causes
-    compiler = subject.compiler.with_options(graph=form)
-    compiler, described = describe_program(job, compiler, known.mismatches)
+    client = subject.client.with_options(graph=form)
+    client, described = describe_program(context, client, known.mismatches)
     here = described.other_causes
     warnings = dict.fromkeys([*here.warnings, *known.warnings])  # mostly the same
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
     whole = Candidate.whole(described.skeleton)
-    taken = replace(subject, compiler=compiler, whole=whole, other_causes=causes)
+    taken = replace(subject, client=client, whole=whole, other_causes=causes)
     return taken, described

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shrinkfx.check.baseline.with_guard_pages import in_words, seen_plainly
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.baseline.with_guard_pages import in_words, seen_without_guard_pages
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.asker import Asker, Judge
+from shrinkfx.search.asker import Asker, Confirmation
 
 
-def goes_plainly(subject: Subject) -> bool:
+def must_fail_without_guard_pages(subject: Subject) -> bool:
     """Tell whether guard pages are only there to be fast: the goal is without them."""
     at_run_time = subject.target.stage not in (Stage.COMPILE, Stage.LOAD)
     return bool(subject.guarding.name) and subject.guarding.steady and at_run_time
 
 
-def plain_judge(job: Job, subject: Subject, asker: Asker) -> Judge:
+def without_guard_pages(
+    context: RunContext, subject: Subject, asker: Asker
+) -> Confirmation:
     """Confirm what fails without guard pages in every run, in the stock build.
 
     Args:
         asker: whose answers are confirmed.
     """
     form = asker.form
-    compiler = subject.compiler.built_stock().with_options(form=CandidateForm(form))
-    oracle = _PlainRuns(job.journal, compiler, subject.target, form)
+    client = subject.client.built_stock().with_options(form=CandidateForm(form))
+    oracle = _PlainRuns(context.journal, client, subject.target, form)
     build = f"{Build.STOCK}, no guard pages"
-    plain = Asker(oracle, journal=job.journal, form=form, build=build, again=True)
+    plain = Asker(oracle, journal=context.journal, form=form, build=build, again=True)
     refusal = "without guard pages it does not fail so in every run"
-    return Judge("plain runs", plain, refusal)
+    return Confirmation("plain runs", plain, refusal)
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,12 @@ class _PlainRuns:
     """Answers whether a candidate fails without guard pages in every run."""
 
     journal: Journal
-    compiler: Compiler
+    client: CheckClient
     target: Signature
     form: str
 
     def check(self, candidate: Candidate) -> Verdict:
-        runs = seen_plainly(self.compiler, self.target, candidate)
+        runs = seen_without_guard_pages(self.client, self.target, candidate)
         total = replace(
             runs[-1],
             runs=len(runs),
@@ -61,9 +63,11 @@ class _PlainRuns:
         return verdict
 
 
-def seen_to_fail_plainly(job: Job, candidate: Candidate, form: str) -> str:
+def seen_to_fail_without_guard_pages(
+    context: RunContext, candidate: Candidate, form: str
+) -> str:
     """Say how a candidate fails without guard pages, where a judge has confirmed it."""
-    return job.journal.fact(_name(candidate, form)) or ""
+    return context.journal.fact(_name(candidate, form)) or ""
 
 
 def _name(candidate: Candidate, form: str) -> str:

@@ -11,7 +11,7 @@ from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.written import Verified
 from shrinkfx.run.record import Result
-from shrinkfx.run.reduction import Found
+from shrinkfx.run.reduction import SearchResult
 from shrinkfx.run.subject import Subject
 
 
@@ -60,7 +60,7 @@ def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
 
 
 def result_of(
-    subject: Subject, found: Found, candidate: Candidate, rate: float
+    subject: Subject, found: SearchResult, candidate: Candidate, rate: float
 ) -> Result:
     """State what is known of a program that is to be reported."""
     reducer = found.reducer

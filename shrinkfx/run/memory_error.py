@@ -9,10 +9,10 @@ from shrinkfx.check.baseline.with_guard_pages import (
     Guarding,
     find_guarding,
     in_words,
-    seen_plainly,
+    seen_without_guard_pages,
 )
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import MemoryReport, parse
@@ -23,7 +23,7 @@ from shrinkfx.protocol.answers import NotSanitized
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import Memory
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 
 _SANITIZE_TIMEOUT_S = 600.0
 
@@ -40,21 +40,21 @@ def wants_guard_pages(options: Options) -> bool:
     return options.guard_pages == "on"
 
 
-def guard(job: Job, server: Server, compiler: Compiler) -> Guarding:
+def guard(context: RunContext, server: Server, client: CheckClient) -> Guarding:
     """Choose the guard pages that show the failure which was asked for, if any do."""
-    options, ready = job.options, server.ready
+    options, ready = context.options, server.ready
     if not wants_guard_pages(options) or ready.environment:
         return Guarding()
     if ready.no_guard_pages:
-        job.note(f"no guard pages: {ready.no_guard_pages}")
+        context.note(f"no guard pages: {ready.no_guard_pages}")
         return Guarding()
-    asked = options.until, options.match, job.note, job.budget
-    return find_guarding(compiler, *asked)
+    asked = options.until, options.match, context.note, context.budget
+    return find_guarding(client, *asked)
 
 
 def examine(
-    job: Job,
-    compiler: Compiler,
+    context: RunContext,
+    client: CheckClient,
     target: Signature,
     best: Candidate,
     form: str,
@@ -65,21 +65,21 @@ def examine(
     Args:
         known: how it fails without them in every run, if that has been seen.
     """
-    memory = _without_guard_pages(job, compiler, target, best, form, known)
+    memory = _without_guard_pages(context, client, target, best, form, known)
     if not memory.plain:
         return memory
-    if not job.budget.has(_CHECKS * job.budget.pace_s):
+    if not context.budget.has(_CHECKS * context.budget.pace_s):
         return replace(memory, no_report=_SHORT)
-    compiler = _for_verifying(job, compiler, form)
-    job.note("running the result under AddressSanitizer")
-    report, why = _sanitized(compiler, best)
-    job.note(f"AddressSanitizer: {report or why}")
+    client = _for_verifying(context, client, form)
+    context.note("running the result under AddressSanitizer")
+    report, why = _sanitized(client, best)
+    context.note(f"AddressSanitizer: {report or why}")
     return replace(memory, report=report, no_report=why)
 
 
 def _without_guard_pages(
-    job: Job,
-    compiler: Compiler,
+    context: RunContext,
+    client: CheckClient,
     target: Signature,
     best: Candidate,
     form: str,
@@ -87,33 +87,33 @@ def _without_guard_pages(
 ) -> Memory:
     """Find out whether a result fails without guard pages, if those may matter."""
     at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
-    if compiler.options.guard_pages is Guard.OFF or not at_run_time:
+    if client.options.guard_pages is Guard.OFF or not at_run_time:
         return Memory()
     if known:
         return Memory(Guard.OFF, known)
-    pages = compiler.options.guard_pages
-    if not job.budget.has(_CHECKS * job.budget.pace_s):
+    pages = client.options.guard_pages
+    if not context.budget.has(_CHECKS * context.budget.pace_s):
         return Memory(pages, no_report=_SHORT)
-    compiler = _for_verifying(job, compiler, form)
-    seen = seen_plainly(compiler, target, best)
+    client = _for_verifying(context, client, form)
+    seen = seen_without_guard_pages(client, target, best)
     plain = in_words(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)
     silent = "is silent" if seen[-1].tells else "has no answer"
-    job.note(f"without guard pages the result {silent}: {plain}")
+    context.note(f"without guard pages the result {silent}: {plain}")
     return Memory(pages, plain)
 
 
-def _for_verifying(job: Job, compiler: Compiler, form: str) -> Compiler:
-    compiler = compiler.built_stock().with_options(form=CandidateForm(form))
-    return compiler.with_limits(compiler.limits, job.meters["verify"])
+def _for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
+    client = client.built_stock().with_options(form=CandidateForm(form))
+    return client.with_limits(client.limits, context.meters["verify"])
 
 
-def _sanitized(compiler: Compiler, best: Candidate) -> tuple[MemoryReport | None, str]:
-    patient = replace(compiler.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    compiler = compiler.with_limits(patient, compiler.meter)
+def _sanitized(client: CheckClient, best: Candidate) -> tuple[MemoryReport | None, str]:
+    patient = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
+    client = client.with_limits(patient, client.meter)
     try:
-        ending = compiler.with_options(guard_pages=Guard.OFF, sanitize=True).ask(
+        ending = client.with_options(guard_pages=Guard.OFF, sanitize=True).ask(
             CheckCandidate(best.to_json()), fresh=True
         )
     except WorkerError as error:

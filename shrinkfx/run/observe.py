@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.check.time_limit import time_limit
 from shrinkfx.errors import BudgetExhausted, UsageError
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
-from shrinkfx.report.record import OtherCauses, Sizes
+from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.run.build import can_build_fast, place_of_weights
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.form import in_a_form_that_fails
@@ -27,62 +27,64 @@ BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
 
 
-def find_subject(job: Job, server: Server) -> Subject:
+def find_subject(context: RunContext, server: Server) -> Subject:
     """See the program fail, and find the form of it that fails and can be cut.
 
     Raises:
         LoadError: eager cannot run it.
         NotReproducible: it does not fail as asked.
     """
-    job.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
+    context.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
     if server.ready.backend != Backend.INTERPRETER:
-        _refuse_probes(job.options)
+        _refuse_probes(context.options)
     with _telling_that_nothing_was_seen():
-        original, causes = _describe_original(job, server)
+        original, causes = _describe_original(context, server)
         unchanged = find_unchanged(original)
     subject = _subject(original, unchanged, causes)
-    subject = _in_a_form_that_fails(job, subject, original.described)
-    compiler = subject.compiler
-    compiler = compiler.with_limits(compiler.limits, job.meters["search"])
-    return replace(subject, compiler=compiler)
+    subject = _in_a_form_that_fails(context, subject, original.described)
+    client = subject.client
+    client = client.with_limits(client.limits, context.meters["search"])
+    return replace(subject, client=client)
 
 
-def _describe_original(job: Job, server: Server) -> tuple[Original, OtherCauses]:
+def _describe_original(
+    context: RunContext, server: Server
+) -> tuple[Original, OtherCauses]:
     """Run the program in eager, and list what may be wrong before it is compiled."""
-    limits = job.limits(BASELINE_TIMEOUT_S)
-    compiler = Compiler(server, limits, meter=job.meters["baseline"])
-    check, cwd = job.options.check, job.options.cwd
+    limits = context.limits(BASELINE_TIMEOUT_S)
+    client = CheckClient(server, limits, meter=context.meters["baseline"])
+    check, cwd = context.options.check, context.options.cwd
     command = Command.parse(check, cwd) if check else None
-    build = Build.FAST if can_build_fast(job, server) else Build.STOCK
-    compiler, described = describe_program(job, compiler)
-    examined = examine_operators(job, compiler, described)
+    build = Build.FAST if can_build_fast(context, server) else Build.STOCK
+    client, described = describe_program(context, client)
+    examined = examine_operators(context, client, described)
     causes = replace(described.other_causes, examined=examined)
     weights = place_of_weights(build, described.skeleton)
-    compiler = compiler.with_options(weights=weights)
+    client = client.with_options(weights=weights)
     if ignored := server.ready.ignored_options:
         causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
-        job.note(causes.warnings[-1])
-    return Original(job, server, compiler, described, command, build), causes
+        context.note(causes.warnings[-1])
+    return Original(context, server, client, described, command, build), causes
 
 
 def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> Subject:
     """Put together the program, what shows its failure, and what else may cause it."""
-    job, base, described = original.job, unchanged.base, original.described
-    limits = job.limits(time_limit(base.seconds))
-    shown = job.options.compared(unchanged.shown(original.compiler.options))
-    compiler = replace(original.compiler, options=shown)
+    context, base, described = original.context, unchanged.base, original.described
+    limits = context.limits(time_limit(base.seconds))
+    shown = context.options.compared(unchanged.shown(original.client.options))
+    client = replace(original.client, options=shown)
     if original.build is Build.FAST:
-        compiler = compiler.with_options(build=original.build)
+        client = client.with_options(build=original.build)
     skeleton = described.skeleton
     return Subject(
         whole=Candidate.whole(skeleton),
-        before=Sizes(
+        before=ProgramSize(
             operators=skeleton.original_operators,
             nodes=skeleton.original_nodes,
             inputs=described.said.inputs,
             dynamic_dims=described.said.dynamic_dims,
         ),
-        compiler=compiler.with_limits(limits, job.meters["baseline"]),
+        client=client.with_limits(limits, context.meters["baseline"]),
         target=base.target,
         rate=base.rate,
         command=original.command,
@@ -91,12 +93,14 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
     )
 
 
-def _in_a_form_that_fails(job: Job, subject: Subject, described: Described) -> Subject:
+def _in_a_form_that_fails(
+    context: RunContext, subject: Subject, described: Described
+) -> Subject:
     """Find out which form of the program can be cut, if there is time to ask."""
-    if job.budget.has(job.budget.check_s * _FAST):
+    if context.budget.has(context.budget.check_s * _FAST):
         with contextlib.suppress(BudgetExhausted):
-            return in_a_form_that_fails(job, subject, described)
-    return replace(subject, unasked=_NO_SEARCH.format(job.budget.seconds / 60))
+            return in_a_form_that_fails(context, subject, described)
+    return replace(subject, unasked=_NO_SEARCH.format(context.budget.seconds / 60))
 
 
 _FAST = 0.5

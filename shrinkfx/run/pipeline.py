@@ -17,23 +17,23 @@ from shrinkfx.options.options import Options, Reduction
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.run.confirm import Verification
-from shrinkfx.run.context import INTERRUPTED, Job, server_for
+from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
 from shrinkfx.run.folder import at_work, finish, how_to_go_on
 from shrinkfx.run.kept import result_of
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.record import conclude, with_baseline, with_end, with_result
-from shrinkfx.run.reduction import Found, reduce
+from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.resume import recall_subject
 from shrinkfx.run.subject import Subject
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
     """See the failure, and say which operators it may come from."""
-    job = Job(options, out, listener)
+    context = RunContext(options, out, listener)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with server_for(options, worker) as server:
-        return find_subject(job, server).suspects
+        return find_subject(context, server).suspects
 
 
 def run(options: Options, out: Path, listener: Listener) -> Reduction:
@@ -42,53 +42,63 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     What an earlier session there has found out is not found out again.
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    with at_work(options, out, listener) as job:
-        with job.server(worker) as server:
-            subject = recall_subject(job, server)
-            target, reserve_s = subject.target, job.budget.reserve_s
+    with at_work(options, out, listener) as context:
+        with context.server(worker) as server:
+            subject = recall_subject(context, server)
+            target, reserve_s = subject.target, context.budget.reserve_s
             asked = target.kind, target.stage, target.text or target.detail
             operators = subject.before.operators, subject.whole.cost[0]
             listener(Seen(*asked, subject.rate, *operators))
-            found = reduce(job, subject)
+            found = reduce(context, subject)
             try:
-                record = _verified(job, server, subject, found, reserve_s)
-                reduction = conclude(job, record, found.reducer.best)
+                record = _verified(context, server, subject, found, reserve_s)
+                reduction = conclude(context, record, found.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
-                _sum_up_unverified(job, server, subject, found, reason)
+                _sum_up_unverified(context, server, subject, found, reason)
                 raise
         before, after = reduction.operators
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"
-        finish(job, status, said, reduction.exit_code)
+        finish(context, status, said, reduction.exit_code)
         if found.stopped:
-            reduction = replace(reduction, to_go_on=how_to_go_on(job))
+            reduction = replace(reduction, to_go_on=how_to_go_on(context))
     for caught in record.search.by_catch:
         listener(Caught(**asdict(caught)))
     return reduction
 
 
 def _verified(
-    job: Job, server: Server, subject: Subject, found: Found, reserve_s: float
+    context: RunContext,
+    server: Server,
+    subject: Subject,
+    found: SearchResult,
+    reserve_s: float,
 ) -> RunRecord:
     """Write the smallest program and its repro, and see that fail."""
     if found.stopped:
-        job.note(f"{found.stopped}: writing and verifying the smallest program so far")
-    kept = Verification(job, server, subject, found, reserve_s).run()
-    return with_end(kept.record, job, found, subject.compiler.builds)
+        context.note(
+            f"{found.stopped}: writing and verifying the smallest program so far"
+        )
+    kept = Verification(context, server, subject, found, reserve_s).run()
+    return with_end(kept.record, context, found, subject.client.builds)
 
 
 def _sum_up_unverified(
-    job: Job, server: Server, subject: Subject, found: Found, reason: BaseException
+    context: RunContext,
+    server: Server,
+    subject: Subject,
+    found: SearchResult,
+    reason: BaseException,
 ) -> None:
     """Leave a summary of the smallest program, although its repro was not verified."""
     found.stopped = found.stopped or str(reason) or INTERRUPTED
-    if (repro := job.out / "repro.py").exists():
+    if (repro := context.out / "repro.py").exists():
         reason.add_note(f"written, and not verified: {repro}")
     subject = subject.with_options(calls=found.calls)
     result = result_of(subject, found, found.reducer.best, found.rate)
-    record = with_result(with_baseline(job, server, subject), result)
-    record = with_end(record, job, found, subject.compiler.builds)
+    record = with_result(with_baseline(context, server, subject), result)
+    record = with_end(record, context, found, subject.client.builds)
     try:
-        write_summary(job.out, summarise(record))
+        write_summary(context.out, summarise(record))
     except OSError as error:  # a full disk: what ended the run has been told
         reason.add_note(f"summary.json could not be written: {error.strerror}")

@@ -27,9 +27,9 @@ from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_registrations
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 
-MAX_QUESTIONS, MAX_SECONDS = 40, 240.0
+MAX_QUERIES, MAX_SECONDS = 40, 240.0
 """What may be asked about preloads; a question takes a CPU-second or two."""
 
 PART_OF_THE_REST = 3
@@ -83,7 +83,7 @@ class Effect:
 
 
 @dataclass
-class Judge:
+class PreloadOracle:
     """Asks a worker what registering operators in some way does.
 
     Attributes:
@@ -103,7 +103,7 @@ class Judge:
 
     @property
     def is_tired(self) -> bool:
-        return self.questions >= MAX_QUESTIONS or self._seconds_left <= 1
+        return self.questions >= MAX_QUERIES or self._seconds_left <= 1
 
     @property
     def _seconds_left(self) -> float:
@@ -141,7 +141,7 @@ class Judge:
 
 
 def ways_to_carry(
-    job: Job,
+    context: RunContext,
     server: Server,
     bare: Asks,
     limits: Limits,
@@ -149,14 +149,18 @@ def ways_to_carry(
     record: RunRecord,
 ) -> list[Carried]:
     """List ways to carry the preloads of a run into its repro, the smallest first."""
-    preloads = preloads_of(job, server)
+    preloads = preloads_of(context, server)
     if not preloads:
         return [Carried()]
     operators = [_qualified(target) for target in printed.targets]
-    program = job.out / "minimal.pt2"
-    meter = job.meters["verify"]
-    deadline = time.monotonic() + seconds_for(job.budget.spare_s - job.budget.pace_s)
-    judge = Judge(bare, limits, meter, program, operators, record, job.note, deadline)
+    program = context.out / "minimal.pt2"
+    meter = context.meters["verify"]
+    deadline = time.monotonic() + seconds_for(
+        context.budget.spare_s - context.budget.pace_s
+    )
+    judge = PreloadOracle(
+        bare, limits, meter, program, operators, record, context.note, deadline
+    )
 
     def made(cut: Cut) -> Carried:
         return carry(preloads, server.ready.beside, operators, cut)
@@ -175,7 +179,7 @@ def seconds_for(left_s: float) -> float:
 
 def smallest_first(
     made: Callable[[Cut], Carried],
-    judge: Judge,
+    judge: PreloadOracle,
     operators: Sequence[str],
 ) -> list[Cut]:
     """Cut as far as eager allows; what is surer than that comes after it.
@@ -209,7 +213,7 @@ class _Trials:
     """Compares cuts with what was there before; ``last`` is what the last one did."""
 
     made: Callable[[Cut], Carried]
-    judge: Judge
+    judge: PreloadOracle
     operators: Sequence[str]
     before: Effect
     last: Effect
@@ -229,7 +233,7 @@ def distinct(ways: Sequence[Carried]) -> list[Carried]:
 
 
 def droppable(
-    units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: Judge
+    units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: PreloadOracle
 ) -> list[Unit]:
     """Find units that may go together: halves first, the last ones of a file first."""
     gone: list[Unit] = []
@@ -252,12 +256,12 @@ def without(units: Sequence[Unit]) -> Cut:
     return Cut(acts=frozenset(unit for unit in units if unit[1]), preloads=preloads)
 
 
-def preloads_of(job: Job, server: Server) -> list[Preload]:
+def preloads_of(context: RunContext, server: Server) -> list[Preload]:
     """Say where custom operators come from."""
     files = server.ready.preload_files
     return [
         Preload(name, Path(files[name]) if files.get(name) else None)
-        for name in job.options.preload
+        for name in context.options.preload
     ]
 
 

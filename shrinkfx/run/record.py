@@ -19,14 +19,14 @@ from shrinkfx.report.record import (
     GuardPages,
     Memory,
     Programs,
+    ProgramSize,
     RunRecord,
     Search,
-    Sizes,
     Spent,
 )
 from shrinkfx.report.summary import summarise, write_summary
-from shrinkfx.run.context import Job
-from shrinkfx.run.reduction import Found
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.reduction import SearchResult
 from shrinkfx.run.settings import inherited
 from shrinkfx.run.subject import Subject
 
@@ -53,9 +53,9 @@ class Result:
     stopped: str = ""
 
 
-def with_baseline(job: Job, server: Server, subject: Subject) -> RunRecord:
+def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunRecord:
     """Begin a record with what the baseline has found."""
-    options, checks = job.options, subject.compiler.options
+    options, checks = context.options, subject.client.options
     interpreted = server.ready.backend == Backend.INTERPRETER
     until, rate = options.until or ANY, subject.rate
     target, guarding = subject.target, subject.guarding
@@ -83,7 +83,7 @@ def with_baseline(job: Job, server: Server, subject: Subject) -> RunRecord:
 
 def with_result(record: RunRecord, result: Result) -> RunRecord:
     """Add what is known of the program that is to be reported."""
-    failure, after = record.failure, Sizes(result.candidate.cost[0])
+    failure, after = record.failure, ProgramSize(result.candidate.cost[0])
     seen = result.seen or failure.target
     return replace(
         record,
@@ -98,13 +98,13 @@ def with_result(record: RunRecord, result: Result) -> RunRecord:
 def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRecord:
     """Add what the worker says of a program that it has printed."""
     conditions, inductor = record.conditions, dict(record.conditions.inductor)
-    if printed.random and subject.compiler.options.fallback_random:
+    if printed.random and subject.client.options.fallback_random:
         inductor["fallback_random"] = True
     return replace(
         record,
         programs=replace(
             record.programs,
-            after=Sizes(
+            after=ProgramSize(
                 printed.operators, printed.nodes, printed.inputs, printed.dynamic_dims
             ),
             targets=printed.targets,
@@ -121,21 +121,23 @@ def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRe
 
 
 def before_verifying(
-    job: Job,
+    context: RunContext,
     server: Server,
     subject: Subject,
     result: Result,
     printed: Printed,
 ) -> RunRecord:
     """State all that a repro is written from."""
-    record = with_result(with_baseline(job, server, subject), result)
+    record = with_result(with_baseline(context, server, subject), result)
     return with_printed(record, subject, printed)
 
 
-def with_end(record: RunRecord, job: Job, found: Found, builds: Builds) -> RunRecord:
+def with_end(
+    record: RunRecord, context: RunContext, found: SearchResult, builds: Builds
+) -> RunRecord:
     """Add how the search has ended, and what the run has cost until now."""
-    cpu_seconds = {name: meter.cpu_seconds for name, meter in job.meters.items()}
-    cpu_seconds["search"] += job.journal.recalled_cpu_seconds  # of earlier sessions
+    cpu_seconds = {name: meter.cpu_seconds for name, meter in context.meters.items()}
+    cpu_seconds["search"] += context.journal.recalled_cpu_seconds  # of earlier sessions
     minimal, by_catch = found.reducer.minimal, found.by_catch()
     return replace(
         record,
@@ -143,17 +145,17 @@ def with_end(record: RunRecord, job: Job, found: Found, builds: Builds) -> RunRe
         spent=Spent(
             outcomes=[str(verdict.outcome) for verdict in found.search.verdicts()],
             cached=found.search.cached,
-            seconds=job.budget.seconds,
+            seconds=context.budget.seconds,
             cpu_seconds=cpu_seconds,
             builds=BuildCounts(**builds.to_json()),
         ),
     )
 
 
-def conclude(job: Job, record: RunRecord, best: Candidate) -> Reduction:
+def conclude(context: RunContext, record: RunRecord, best: Candidate) -> Reduction:
     """Write ``summary.json`` and say what has come of the run."""
     summary = summarise(record)
-    write_summary(job.out, summary)
+    write_summary(context.out, summary)
     failure, verified = record.failure, record.verified
     return Reduction(
         status=record.status,

@@ -22,8 +22,8 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.record import ByCatch
 from shrinkfx.report.summary import DIGITS, gather
-from shrinkfx.run.context import INTERRUPTED, Job
-from shrinkfx.run.judging import goes_plainly, plain_judge
+from shrinkfx.run.context import INTERRUPTED, RunContext
+from shrinkfx.run.judging import must_fail_without_guard_pages, without_guard_pages
 from shrinkfx.run.oracles import oracle_for, rate_of
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
@@ -33,7 +33,7 @@ from shrinkfx.search.strategy import Strategy, choose
 
 
 @dataclass
-class Found:
+class SearchResult:
     """Where the search has ended.
 
     Attributes:
@@ -43,7 +43,7 @@ class Found:
             the failure's own words tell it apart.
         second: the rest, if it fails alike.
         known: by candidate and form, how often it must be called, and its rate.
-        plainly: the result must fail without guard pages, as the original does.
+        without_guard_pages: it must fail without guard pages, too.
         stopped: what ended the search early, or ''.
     """
 
@@ -53,7 +53,7 @@ class Found:
     rest: str = ""
     second: list[tuple[Candidate, Verdict]] = field(default_factory=list)
     known: dict[str, tuple[int, float]] = field(default_factory=dict)
-    plainly: bool = False
+    without_guard_pages: bool = False
     stopped: str = ""
 
     @property
@@ -76,38 +76,51 @@ class Found:
         return [*gather(self.second), *gather(self.search.by_catch())]
 
 
-def reduce(job: Job, subject: Subject) -> Found:
+def reduce(context: RunContext, subject: Subject) -> SearchResult:
     """Reduce until nothing more can go, or something ends it before that."""
-    search = staged(job, subject, choose(job.options.strategies))
-    found = Found(search, subject.rate, subject.calls, plainly=goes_plainly(subject))
+    search = staged(context, subject, choose(context.options.strategies))
+    found = SearchResult(
+        search,
+        subject.rate,
+        subject.calls,
+        without_guard_pages=must_fail_without_guard_pages(subject),
+    )
     before, cut = subject.before.operators, subject.whole.cost[0]
     if before != cut:
-        job.note(f"of the file's {before} operators, the form that is cut makes {cut}")
-    job.listener(Started(subject.whole.cost[0], job.options.max_checks))
-    with stopping(job, found):
+        context.note(
+            f"of the file's {before} operators, the form that is cut makes {cut}"
+        )
+    context.listener(Started(subject.whole.cost[0], context.options.max_checks))
+    with stopping(context, found):
         if subject.unasked:
             raise BudgetExhausted(subject.unasked)
         found.search.run()
-        if found.plainly:
-            confirm_plainly(job, subject, found)
-        settle(job, subject, found)
+        if found.without_guard_pages:
+            confirm_without_guard_pages(context, subject, found)
+        measure_result(context, subject, found)
     return found
 
 
-def staged(job: Job, subject: Subject, strategies: Sequence[Strategy]) -> StagedSearch:
+def staged(
+    context: RunContext, subject: Subject, strategies: Sequence[Strategy]
+) -> StagedSearch:
     """Make the search in all its stages: by form, and by build."""
     suspects = {s.node: s.weight for s in subject.suspects}
 
     def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
         asker = Asker(
             oracle,
-            budget=job.budget,
-            journal=job.journal,
+            budget=context.budget,
+            journal=context.journal,
             form=form,
             build=asked.build,
         )
         return Reducer(
-            subject.whole, asker, strategies, suspects=suspects, listener=job.listener
+            subject.whole,
+            asker,
+            strategies,
+            suspects=suspects,
+            listener=context.listener,
         )
 
     def built_as(asked: Subject) -> StagedSearch:
@@ -119,16 +132,18 @@ def staged(job: Job, subject: Subject, strategies: Sequence[Strategy]) -> Staged
 
     if subject.build is Build.STOCK:
         return built_as(subject)
-    return in_each_build(built_as(subject), built_as(subject.built_stock()), job.note)
+    return in_each_build(
+        built_as(subject), built_as(subject.built_stock()), context.note
+    )
 
 
 @contextlib.contextmanager
-def stopping(job: Job, found: Found) -> Iterator[None]:
+def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
     """Have what ends a search early end that alone: what it has found is written."""
     try:
         yield
     except BudgetExhausted as reason:
-        found.stopped, job.out_of_budget = str(reason), True
+        found.stopped, context.out_of_budget = str(reason), True
     except (StrategyError, WorkerError, StorageError) as reason:
         found.stopped = first_line(str(reason))  # what to do is told where it ends
     except OSError as reason:  # of a folder that could not be made, say
@@ -136,17 +151,21 @@ def stopping(job: Job, found: Found) -> Iterator[None]:
     except KeyboardInterrupt:
         found.stopped = INTERRUPTED
     finally:
-        job.budget.reserve_s = 0.0
+        context.budget.reserve_s = 0.0
 
 
-def confirm_plainly(job: Job, subject: Subject, found: Found) -> None:
+def confirm_without_guard_pages(
+    context: RunContext, subject: Subject, found: SearchResult
+) -> None:
     """Have the result fail without guard pages, as the original does."""
     best = found.reducer.best
-    found.plainly = found.search.confirm(plain_judge(job, subject, found.reducer.asker))
-    if not found.plainly:
-        job.note("without guard pages not even the original fails so for sure")
+    found.without_guard_pages = found.search.confirm(
+        without_guard_pages(context, subject, found.reducer.asker)
+    )
+    if not found.without_guard_pages:
+        context.note("without guard pages not even the original fails so for sure")
     elif found.reducer.best is not best:
-        job.note(_SILENT)
+        context.note(_SILENT)
     found.search.run_on()
 
 
@@ -156,16 +175,18 @@ _SILENT = (
 )
 
 
-def settle(job: Job, subject: Subject, found: Found) -> None:
+def measure_result(context: RunContext, subject: Subject, found: SearchResult) -> None:
     """Find out how often the result fails, and what the rest of the program does."""
-    found.calls, found.rate = settled(job, subject, found, found.reducer.best)
+    found.calls, found.rate = calls_and_rate(
+        context, subject, found, found.reducer.best
+    )
     found.rest, found.second = "", []
     if subject.target.is_vague:
-        _ablate(job, subject, found)
+        _ablate(context, subject, found)
 
 
-def settled(
-    job: Job, subject: Subject, found: Found, candidate: Candidate
+def calls_and_rate(
+    context: RunContext, subject: Subject, found: SearchResult, candidate: Candidate
 ) -> tuple[int, float]:
     """Find how often to call a candidate, and in which part of the runs it fails.
 
@@ -179,28 +200,30 @@ def settled(
         return subject.calls, subject.rate
     if found.reducer.asker.build != subject.build:
         subject = subject.built_stock()
-    calls = _fewest_calls(job, subject, candidate, form)
+    calls = _fewest_calls(context, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=CandidateForm(form))
-    rate = job.journal.once(name, lambda: rate_of(subject, candidate))
+    rate = context.journal.once(name, lambda: rate_of(subject, candidate))
     found.known[name] = calls, rate
     return calls, rate
 
 
-def _fewest_calls(job: Job, subject: Subject, best: Candidate, form: str) -> int:
+def _fewest_calls(
+    context: RunContext, subject: Subject, best: Candidate, form: str
+) -> int:
     """Find how often a result must be called; the original needed them all."""
     for calls in range(1, subject.calls):
         fewer = subject.with_options(calls=calls, form=CandidateForm(form))
         build = f"{subject.build}, called {calls} times"
-        verdict = job.journal.recall(best, form, build)
+        verdict = context.journal.recall(best, form, build)
         if verdict is None:
             check = oracle_for(fewer).check
-            verdict = job.journal.ask("calls", form, best, build, check)
+            verdict = context.journal.ask("calls", form, best, build, check)
         if verdict.reproduced:
             return calls
     return subject.calls
 
 
-def _ablate(job: Job, subject: Subject, found: Found) -> None:
+def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
     """Run the original without the result's operators.
 
     Where a failure has no words of its own, this tells whether the result is what
@@ -210,8 +233,10 @@ def _ablate(job: Job, subject: Subject, found: Found) -> None:
         rest = apply(subject.whole, [Drop(found.reducer.best.keep)])
     except InvalidEdit:
         return
-    if job.budget.check_s > job.budget.share():
-        job.note("minutes are short: not asking what the program does without these")
+    if context.budget.check_s > context.budget.share():
+        context.note(
+            "minutes are short: not asking what the program does without these"
+        )
         return
     try:
         verdict = found.reducer.ask("ablation", rest, judged=False)
@@ -220,7 +245,7 @@ def _ablate(job: Job, subject: Subject, found: Found) -> None:
     found.rest = verdict.outcome.value
     if verdict.outcome is Outcome.REPRODUCED:
         found.second = [(rest, verdict)]
-        job.note(
+        context.note(
             "careful: without these operators the program fails alike. There is a "
             f"second such failure: --candidate {rest.digest[:DIGITS]} writes the rest"
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.errors import WorkerError
 from shrinkfx.protocol.answers import Printed
@@ -17,7 +17,7 @@ from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import DATA
 from shrinkfx.report.written import Verified
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.record import Result, before_verifying
 from shrinkfx.run.settings import to_ask_about
@@ -28,19 +28,19 @@ class NotWritten(WorkerError):
     """The worker lives, but cannot write this result: perhaps it can another."""
 
 
-def write(job: Job, compiler: Compiler, result: Result) -> Printed:
+def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
     """Have the result saved and printed, in the output folder.
 
     Raises:
         NotWritten: it could not be.
         WorkerError: no process could be started for it.
     """
-    compiler = compiler.with_options(form=CandidateForm(result.form)).with_limits(
-        compiler.limits, job.meters["verify"]
+    client = client.with_options(form=CandidateForm(result.form)).with_limits(
+        client.limits, context.meters["verify"]
     )
-    program, data = (job.out / name for name in ("minimal.pt2", DATA))
+    program, data = (context.out / name for name in ("minimal.pt2", DATA))
     drafts = (str(draft_of(path).resolve()) for path in (program, data))
-    ending = compiler.ask(WriteCandidate(result.candidate.to_json(), *drafts))
+    ending = client.ask(WriteCandidate(result.candidate.to_json(), *drafts))
     printed = ending.answer
     if not isinstance(printed, Printed):
         raise NotWritten("the result could not be written", ending.log[-2000:])
@@ -52,7 +52,7 @@ def write(job: Job, compiler: Compiler, result: Result) -> Printed:
 
 
 def verify(
-    job: Job,
+    context: RunContext,
     server: Server,
     subject: Subject,
     result: Result,
@@ -62,17 +62,19 @@ def verify(
 
     With guard pages only if it needs them to fail in every run.
     """
-    record = verify_as_is(job, server, subject, result, printed)
-    verified, pages = record.verified, subject.compiler.options.guard_pages
+    record = verify_as_is(context, server, subject, result, printed)
+    verified, pages = record.verified, subject.client.options.guard_pages
     if verified.always_fails or not verified.runs or pages == result.memory.guard:
         return record  # without a run that had an answer nothing is known
     # Whether an overrun heap is noticed depends on how all else in it lies.
-    job.note("it does not fail in every run: writing and running it for guard pages")
+    context.note(
+        "it does not fail in every run: writing and running it for guard pages"
+    )
     known = filter(None, [result.memory.plain, _said_of(verified)])
     memory = replace(result.memory, guard=pages, plain="; ".join(known))
     result = replace(result, memory=memory)
-    printed = write(job, subject.compiler, result)  # its data may be gone
-    return verify_as_is(job, server, subject, result, printed)
+    printed = write(context, subject.client, result)  # its data may be gone
+    return verify_as_is(context, server, subject, result, printed)
 
 
 def _said_of(verified: Verified) -> str:
@@ -81,7 +83,7 @@ def _said_of(verified: Verified) -> str:
 
 
 def verify_as_is(
-    job: Job,
+    context: RunContext,
     server: Server,
     subject: Subject,
     result: Result,
@@ -92,36 +94,38 @@ def verify_as_is(
     It is run three times: when it is written, in a fresh process, and in a fork. Where
     minutes are short, fewer times, but once in any case.
     """
-    job.note("writing repro.py and running it in an empty folder")
-    record = before_verifying(job, server, subject, result, printed)
+    context.note("writing repro.py and running it in an empty folder")
+    record = before_verifying(context, server, subject, result, printed)
     # A stranger's environment: the script must set what matters itself.
     side = result.memory.guard
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
-    with job.bare_server(server.ready.backend, worker) as bare:
-        meter = job.meters["verify"]
+    with context.bare_server(server.ready.backend, worker) as bare:
+        meter = context.meters["verify"]
         meter.cpu_seconds += bare.ready.cpu_seconds
-        probe = subject.compiler.options.probe or Probe.REAL
+        probe = subject.client.options.probe or Probe.REAL
         runner = ScriptRunner(
-            bare, subject.compiler.limits, meter, probe, side, job.note
+            bare, subject.client.limits, meter, probe, side, context.note
         )
-        limits = subject.compiler.limits
-        ways = ways_to_carry(job, server, bare, limits, printed, record)
-        asked = to_ask_about(job.options.environment)
-        if not job.budget.has((len(asked) + 2) * job.budget.pace_s):
+        limits = subject.client.limits
+        ways = ways_to_carry(context, server, bare, limits, printed, record)
+        asked = to_ask_about(context.options.environment)
+        if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
             asked = []
-        written = write_smallest_repro(job.out, printed, record, ways, runner, asked)
-        again = runner.again(written.files, record.signature, job.budget)
-    verified = Verified(written, *counted(job, [written.fails, *again]))
+        written = write_smallest_repro(
+            context.out, printed, record, ways, runner, asked
+        )
+        again = runner.again(written.files, record.signature, context.budget)
+    verified = Verified(written, *counted(context, [written.fails, *again]))
     return replace(record, verified=verified)
 
 
 def counted(
-    job: Job, failed: Sequence[bool | None], what: str = "the repro"
+    context: RunContext, failed: Sequence[bool | None], what: str = "the repro"
 ) -> tuple[int, int]:
     """Count the runs that had an answer, and those that failed."""
     answered = [each for each in failed if each is not None]
     if silent := len(failed) - len(answered):
-        job.note(
+        context.note(
             f"{silent} of {len(failed)} runs of {what} had no answer, which counts "
             "neither way"
         )

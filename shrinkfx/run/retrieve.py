@@ -10,7 +10,7 @@ from typing import Any
 
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.check.oracle import Compiler, RepeatedOracle
+from shrinkfx.check.oracle import CheckClient, RepeatedOracle
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
@@ -23,10 +23,10 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import Sizes
+from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.summary import DIGITS
 from shrinkfx.report.written import Verified
-from shrinkfx.run.context import Job, server_for
+from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.memory_error import examine
@@ -71,32 +71,32 @@ def retrieve(
     as_then = {name: asked_then[name] for name in _SETTINGS if name in asked_then}
     options = dataclasses.replace(options, **as_then)
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
-    job = Job(options, out, listener)
+    context = RunContext(options, out, listener)
     checked = CheckOptions.from_json(settings["options"])
     guarded = checked.guard_pages is not Guard.OFF
     with server_for(options, GUARDED_WORKER if guarded else WORKER) as server:
-        meter = job.meters["verify"]
-        limits = job.limits(BASELINE_TIMEOUT_S)
-        compiler = Compiler(server, limits, checked, meter)
-        compiler, described = describe_program(job, compiler)
+        meter = context.meters["verify"]
+        limits = context.limits(BASELINE_TIMEOUT_S)
+        client = CheckClient(server, limits, checked, meter)
+        client, described = describe_program(context, client)
         candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
-        compiler = compiler.built_stock().with_options(form=CandidateForm(asked.form))
+        client = client.built_stock().with_options(form=CandidateForm(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
-        seen, rate = see_again(compiler, candidate, wanted, settings["rate"])
-        subject = _subject(compiler, described, seen.signature or wanted, rate)
-        return _write(job, server, subject, candidate, seen)
+        seen, rate = see_again(client, candidate, wanted, settings["rate"])
+        subject = _subject(client, described, seen.signature or wanted, rate)
+        return _write(context, server, subject, candidate, seen)
 
 
 def _subject(
-    compiler: Compiler, described: Described, target: Signature, rate: float
+    client: CheckClient, described: Described, target: Signature, rate: float
 ) -> Subject:
     """Take the original for a program that fails as a candidate of it does."""
     skeleton = described.skeleton
     return Subject(
         whole=Candidate.whole(skeleton),
-        before=Sizes(skeleton.original_operators, skeleton.original_nodes, 0, 0),
-        compiler=compiler,
+        before=ProgramSize(skeleton.original_operators, skeleton.original_nodes, 0, 0),
+        client=client,
         target=target,
         rate=rate,
         other_causes=described.other_causes,
@@ -116,7 +116,7 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
 
 
 def see_again(
-    compiler: Compiler, candidate: Candidate, wanted: Signature, rate: float
+    client: CheckClient, candidate: Candidate, wanted: Signature, rate: float
 ) -> tuple[Observation, float]:
     """Run a candidate until it fails as it did, as often as that run would have done.
 
@@ -126,30 +126,30 @@ def see_again(
     Returns:
         What it did, and in which part of its runs.
     """
-    seen = RepeatedOracle(compiler, wanted, rate).check(candidate).observation
+    seen = RepeatedOracle(client, wanted, rate).check(candidate).observation
     if seen.signature is None or rate == 1.0:
         return seen, rate
-    return seen, RepeatedOracle(compiler, seen.signature, rate).measure(candidate)
+    return seen, RepeatedOracle(client, seen.signature, rate).measure(candidate)
 
 
 def _write(
-    job: Job,
+    context: RunContext,
     server: Server,
     subject: Subject,
     candidate: Candidate,
     seen: Observation,
 ) -> Retrieved:
     """Write a candidate, and verify the repro of its failure."""
-    compiler = subject.compiler
-    form = str(compiler.options.form)
+    client = subject.client
+    form = str(client.options.form)
     result = Result(candidate, form, seen.signature, rate=subject.rate)
-    printed = write(job, compiler, result)
+    printed = write(context, client, result)
     verified = None
     if seen.signature is not None:
-        memory = examine(job, compiler, seen.signature, candidate, form)
+        memory = examine(context, client, seen.signature, candidate, form)
         result = dataclasses.replace(result, memory=memory)
-        verified = verify(job, server, subject, result, printed).verified
-    program = job.out / "minimal.pt2"
+        verified = verify(context, server, subject, result, printed).verified
+    program = context.out / "minimal.pt2"
     return Retrieved(describe(seen), printed.operators, program, verified)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.command import Command
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import OtherCauses, Sizes
+from shrinkfx.report.record import OtherCauses, ProgramSize
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Subject:
     Attributes:
         whole: the candidate that holds all of it.
         before: its size.
-        compiler: set up so that the failure shows.
+        client: set up so that the failure shows.
         rate: the part of the original's runs that failed so.
         command: the user's own test, or None.
         guarding: the guard pages that its failure needs.
@@ -34,8 +34,8 @@ class Subject:
     """
 
     whole: Candidate
-    before: Sizes
-    compiler: Compiler
+    before: ProgramSize
+    client: CheckClient
     target: Signature
     rate: float
     command: Command | None = None
@@ -47,18 +47,18 @@ class Subject:
     @property
     def calls(self) -> int:
         """How often a run must call the program before it fails."""
-        return self.compiler.options.calls
+        return self.client.options.calls
 
     @property
     def build(self) -> Build:
         """How its candidates are built."""
-        return self.compiler.options.build
+        return self.client.options.build
 
     def built_stock(self) -> Subject:
         """Build candidates as AOTInductor does."""
-        return replace(self, compiler=self.compiler.built_stock())
+        return replace(self, client=self.client.built_stock())
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> Subject:  # noqa: ANN401 - its fields
         """Set further options of the worker."""
-        return replace(self, compiler=self.compiler.with_options(**changes))
+        return replace(self, client=self.client.with_options(**changes))

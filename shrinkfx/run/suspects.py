@@ -12,7 +12,7 @@ from shrinkfx.failure.verdict import Verdict
 from shrinkfx.protocol.files import Traces
 from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.build import choose_build
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 from shrinkfx.run.subject import Subject
 
@@ -20,7 +20,7 @@ _SHOWN = 3
 """Suspects, or ties of them, that are worth a line to whoever waits."""
 
 
-def attempt(job: Job, subject: Subject, described: Described) -> Attempt:
+def attempt(context: RunContext, subject: Subject, described: Described) -> Attempt:
     """Choose the build in which a form of the program fails, and find suspects in it.
 
     Args:
@@ -28,19 +28,23 @@ def attempt(job: Job, subject: Subject, described: Described) -> Attempt:
     """
     with scratch.folder("evidence") as folder:
         left = Path(folder) / "evidence.json"
-        tried = choose_build(job, subject, evidence=str(left))
+        tried = choose_build(context, subject, evidence=str(left))
         if tried.subject is None:
             return tried
         told = Traces.from_line(left.read_text()) if left.exists() else Traces()
     known = Evidence.of(told)
-    blamed = _suspects(job, tried.subject, described, known, tried.seen[-1])
+    blamed = _suspects(context, tried.subject, described, known, tried.seen[-1])
     for tie in ties(blamed)[:_SHOWN]:
-        job.note(str(tie))
+        context.note(str(tie))
     return replace(tried, subject=replace(tried.subject, suspects=blamed))
 
 
 def _suspects(
-    job: Job, subject: Subject, described: Described, known: Evidence, seen: Verdict
+    context: RunContext,
+    subject: Subject,
+    described: Described,
+    known: Evidence,
+    seen: Verdict,
 ) -> tuple[Suspect, ...]:
     """Blame operators, asking once more where too little is known.
 
@@ -52,11 +56,11 @@ def _suspects(
     known = replace(
         known,
         text=known.text or failed.log,
-        liars=described.said.liars,
+        mismatched=described.said.mismatched,
         stopped=described.said.stopped,
     )
     if subject.command is None:
         seconds = failed.seconds / failed.runs
-        asked = subject.compiler, whole, target, known, job.note
-        known = interrogate(*asked, seconds, job.budget)
+        asked = subject.client, whole, target, known, context.note
+        known = interrogate(*asked, seconds, context.budget)
     return suspects(known, whole.skeleton, target)

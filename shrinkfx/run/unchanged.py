@@ -11,7 +11,7 @@ from shrinkfx.check.baseline.stock import Baseline, baseline, describe
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
 from shrinkfx.journal.journal import Journal
@@ -19,7 +19,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import SaveCandidate
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import guard
 
@@ -66,16 +66,16 @@ class Original:
         build: of the run that looks for other causes.
     """
 
-    job: Job
+    context: RunContext
     server: Server
-    compiler: Compiler
+    client: CheckClient
     described: Described
     command: Command | None
     build: Build
 
     def with_options(self, options: CheckOptions) -> Original:
         """Set the options of the worker."""
-        return replace(self, compiler=replace(self.compiler, options=options))
+        return replace(self, client=replace(self.client, options=options))
 
 
 def find_unchanged(original: Original) -> Unchanged:
@@ -85,26 +85,26 @@ def find_unchanged(original: Original) -> Unchanged:
         NotReproducible: it does not fail as asked.
         BudgetExhausted: it did not come so far.
     """
-    job, server = original.job, original.server
-    known = job.journal.fact(_FACT)
+    context, server = original.context, original.server
+    known = context.journal.fact(_FACT)
     if known is None:
         found = _seen(original)
-        cpu_seconds = job.meters["baseline"].cpu_seconds
+        cpu_seconds = context.meters["baseline"].cpu_seconds
         versions = dict(server.ready.versions)
         stated = {
             **asdict(found),
             "schema": SCHEMA,
             "versions": versions,
             "cpu_seconds": cpu_seconds,
-            "check_s": max(job.budget.check_s, found.base.seconds),
+            "check_s": max(context.budget.check_s, found.base.seconds),
         }
-        job.journal.note(_FACT, stated)
+        context.journal.note(_FACT, stated)
     else:
-        require_same_versions(job, server, known)
+        require_same_versions(context, server, known)
         found = Unchanged.from_json(known)
-        job.meters["baseline"].cpu_seconds += known["cpu_seconds"]
-        job.note(f"baseline: {found.base.target} (as the journal says)")
-    job.budget.keep(known["check_s"] if known else found.base.seconds)
+        context.meters["baseline"].cpu_seconds += known["cpu_seconds"]
+        context.note(f"baseline: {found.base.target} (as the journal says)")
+    context.budget.keep(known["check_s"] if known else found.base.seconds)
     return found
 
 
@@ -126,27 +126,29 @@ def require_schema(asked: str, known: Mapping[str, Any]) -> None:
         )
 
 
-def require_same_versions(job: Job, server: Server, known: Mapping[str, Any]) -> None:
+def require_same_versions(
+    context: RunContext, server: Server, known: Mapping[str, Any]
+) -> None:
     """Refuse to go on from answers that say nothing of what is installed here.
 
     Raises:
         UsageError: that session was on another machine, or with another torch.
     """
-    require_schema(f"--resume {job.out}", known)
+    require_schema(f"--resume {context.out}", known)
     if known["versions"] == dict(server.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     raise UsageError(
-        f"--resume {job.out}: that run was with {then}, whose answers say nothing "
+        f"--resume {context.out}: that run was with {then}, whose answers say nothing "
         "of what is installed here now: run anew with another --out"
     )
 
 
 def _seen(original: Original) -> Unchanged:
-    options, guarding = original.job.options, Guarding()
+    options, guarding = original.context.options, Guarding()
     if original.command is None:
-        guarding = guard(original.job, original.server, original.compiler)
-    checks = options.compared(guarding.around(original.compiler.options))
+        guarding = guard(original.context, original.server, original.client)
+    checks = options.compared(guarding.around(original.client.options))
     original = original.with_options(replace(checks, sought=options.until or ""))
     return Unchanged(_run_unchanged(original), guarding)
 
@@ -159,30 +161,30 @@ _INTERPRETED = (
 
 def _run_unchanged(original: Original) -> Baseline:
     """See the failure of the program as the file holds it."""
-    job, compiler, command = original.job, original.compiler, original.command
-    options = job.options
+    context, client, command = original.context, original.client, original.command
+    options = context.options
     if command is None and original.server.ready.backend == Backend.INTERPRETER:
-        job.note(_INTERPRETED.format(options.arch))
+        context.note(_INTERPRETED.format(options.arch))
         probes = [Probe(options.probe)] if options.probe else list(Probe)
         return probe_baseline(
-            compiler,
+            client,
             options.until,
             options.match,
             probes,
-            job.note,
+            context.note,
             ask_all=options.all_probes,
-            budget=job.budget,
+            budget=context.budget,
         )
     if command is None:
         max_calls = MAX_CALLS if original.described.said.keeps_state else 1
-        asked = options.until, options.match, options.baseline_runs, job.note
-        return baseline(compiler, *asked, max_calls, original.build, job.budget)
-    job.note(f"baseline: running --check on the program as it is, {RUNS} times")
+        asked = options.until, options.match, options.baseline_runs, context.note
+        return baseline(client, *asked, max_calls, original.build, context.budget)
+    context.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(original, command)
     else:
         model = options.model.resolve()
-        seconds = see_it_fail(command, compiler, model, None, job.budget)
+        seconds = see_it_fail(command, client, model, None, context.budget)
     return Baseline(command.target, 1.0, False, seconds)
 
 
@@ -192,19 +194,19 @@ def _see_it_fail_flat(original: Original, command: Command) -> float:
     The user's file may hold them otherwise. Where it does not fail, what it was run
     on is left behind.
     """
-    job, told = original.job, original.described.said.lies
-    as_exported = original.compiler.with_options(graph=GraphForm.IN_PLACE)
-    compiler, described = describe_program(job, as_exported, told)
-    folder = job.out.resolve()
+    context, told = original.context, original.described.said.mismatches
+    as_exported = original.client.with_options(graph=GraphForm.IN_PLACE)
+    client, described = describe_program(context, as_exported, told)
+    folder = context.out.resolve()
     program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
     whole = Candidate.whole(described.skeleton)
     saved = observe(
-        compiler.ask(SaveCandidate(whole.to_json(), str(program), str(inputs)))
+        client.ask(SaveCandidate(whole.to_json(), str(program), str(inputs)))
     )
     if not inputs.exists():
         known = "the program may fail (--check has not been run)"
         raise NotCuttable(command.target.kind, known, [describe(saved)])
-    seconds = see_it_fail(command, compiler, program, inputs, job.budget)
+    seconds = see_it_fail(command, client, program, inputs, context.budget)
     program.unlink()
     inputs.unlink()
     return seconds

@@ -52,7 +52,7 @@ class Asker:
         self._again = again
         self._answers: dict[str, Verdict] = {}
         self._taken_back: dict[str, Verdict] = {}
-        self._judges: list[Judge] = []
+        self._judges: list[Confirmation] = []
         self.cached = 0
         self.by_catch: list[tuple[Candidate, Verdict]] = []
 
@@ -81,7 +81,7 @@ class Asker:
             self.by_catch.append((candidate, verdict))
         return verdict
 
-    def confirm_by(self, judge: Judge) -> None:
+    def confirm_by(self, judge: Confirmation) -> None:
         """From now on, take back that a candidate fails unless a judge confirms it."""
         self._judges.append(judge)
 
@@ -142,7 +142,7 @@ class Asker:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Confirmation:
     """An expensive question, put only about what fails by a cheap one.
 
     Whether it fails without guard pages, say, or whether its repro does. What a search

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.search.asker import Judge
+from shrinkfx.search.asker import Confirmation
 from shrinkfx.search.reducer import Reducer
 
 READABLE = 50
@@ -98,7 +98,7 @@ class StagedSearch:
         self.search = first
         self._first, self._stage, self._note = first, stage, note
         self._gave_up = False
-        self._judges: list[Judge] = []
+        self._judges: list[Confirmation] = []
         self._earlier: list[Candidate] | None = None
 
     # --- the search
@@ -156,7 +156,7 @@ class StagedSearch:
 
     # --- judges
 
-    def confirm(self, judge: Judge) -> bool:
+    def confirm(self, judge: Confirmation) -> bool:
         """Have a judge confirm the best candidate, or go back to a step that it does.
 
         ``run_on`` goes on from there, and each step is confirmed. Where not even the

@@ -57,7 +57,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Found:
+class SweepFailure:
     """A failure, at the smallest sizes that show it.
 
     Attributes:

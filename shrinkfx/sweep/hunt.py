@@ -31,8 +31,8 @@ from hypothesis.errors import Unsatisfiable
 from shrinkfx import scratch
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.sweep.boundary import Grid
-from shrinkfx.sweep.examples import Answer, Example, Examples, Found
-from shrinkfx.sweep.minimise import is_smallest, settle
+from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
+from shrinkfx.sweep.minimise import is_smallest, minimise
 
 _BLOCKS = (16, 32, 64, 128, 256, 1024)
 _PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)
@@ -118,7 +118,9 @@ def drawn(draw: st.DrawFn, plan: Plan) -> Sizes:
     return tuple(chosen)
 
 
-def sweep(plan: Plan, examples: Examples, *, count: int, seed: int) -> list[Found]:
+def sweep(
+    plan: Plan, examples: Examples, *, count: int, seed: int
+) -> list[SweepFailure]:
     """Look for failures in ``count`` examples, and shrink each to its smallest sizes.
 
     Each round looks for one further failure. It draws what the round before has
@@ -127,7 +129,7 @@ def sweep(plan: Plan, examples: Examples, *, count: int, seed: int) -> list[Foun
     known: set[int] = set()
     while (number := _round(plan, examples, known, count, seed)) is not None:
         known.add(number)
-    found: dict[int, Found] = {}
+    found: dict[int, SweepFailure] = {}
     # Looking for a pass, or for another failure's minimum, may meet a smaller one.
     while stale := [
         number
@@ -135,7 +137,7 @@ def sweep(plan: Plan, examples: Examples, *, count: int, seed: int) -> list[Foun
         if number not in found
         or not is_smallest(found[number], plan.grid, examples, number)
     ]:
-        found[stale[0]] = settle(plan.grid, examples, stale[0])
+        found[stale[0]] = minimise(plan.grid, examples, stale[0])
     return [found[number] for number in sorted(known)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shrinkfx.program.sizes import Sizes
 from shrinkfx.sweep.boundary import Grid, leap, lower, nearest_pass
-from shrinkfx.sweep.examples import Answer, Examples, Found
+from shrinkfx.sweep.examples import Answer, Examples, SweepFailure
 
 CONFIRMATIONS = 2
 """Further runs of the smallest failing sizes."""
@@ -16,7 +16,7 @@ LEAPS = 16
 """Runs after which nothing is tried any more beyond what makes a local minimum."""
 
 
-def settle(grid: Grid, examples: Examples, number: int) -> Found:
+def minimise(grid: Grid, examples: Examples, number: int) -> SweepFailure:
     """Finish what Hypothesis has begun: a local minimum, confirmed, and a pass."""
 
     def passes(positions: Sizes) -> bool:
@@ -54,7 +54,7 @@ def _minimum(grid: Grid, examples: Examples, number: int) -> Sizes:
         best = lower(found, fails, grid)
 
 
-def so_far(grid: Grid, examples: Examples) -> list[Found]:
+def so_far(grid: Grid, examples: Examples) -> list[SweepFailure]:
     """Gather what a sweep has seen that was ended early: smallest sizes as they are."""
     return [
         _found(_smallest(grid, examples, number), examples, number)
@@ -62,9 +62,9 @@ def so_far(grid: Grid, examples: Examples) -> list[Found]:
     ]
 
 
-def settle_outside(
+def minimise_outside(
     sizes: Sequence[Sizes], examples: Examples, inside: Examples, grid: Grid
-) -> list[Found]:
+) -> list[SweepFailure]:
     """Run sizes that are not declared; each failure there is a missing guard."""
     for at in sizes:
         examples.ask(at)
@@ -83,7 +83,9 @@ def settle_outside(
     return found
 
 
-def is_smallest(found: Found, grid: Grid, examples: Examples, number: int) -> bool:
+def is_smallest(
+    found: SweepFailure, grid: Grid, examples: Examples, number: int
+) -> bool:
     """Tell whether none of the sizes that were run is smaller and fails so."""
     return found.sizes == _smallest(grid, examples, number)
 
@@ -95,8 +97,8 @@ def _smallest(grid: Grid, examples: Examples, number: int) -> Sizes:
     )
 
 
-def _found(sizes: Sizes, examples: Examples, number: int) -> Found:
+def _found(sizes: Sizes, examples: Examples, number: int) -> SweepFailure:
     signature = examples.ask(sizes).signature
     assert signature is not None
     first, failing = examples.first(number), len(examples.failing(number))
-    return Found(sizes, signature, None, first, failing)
+    return SweepFailure(sizes, signature, None, first, failing)

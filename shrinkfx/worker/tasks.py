@@ -45,7 +45,7 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import attempt, attempt_outside
+from shrinkfx.worker.checking.check import check, check_outside
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.eager.inputs_at import inputs_at
@@ -62,10 +62,10 @@ from shrinkfx.worker.graph.describe import (
     keeps_state,
     mutates,
 )
-from shrinkfx.worker.graph.inline_cond import with_open_branches
+from shrinkfx.worker.graph.inline_cond import inline_conds
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.repro_script import stand_in_for_cuda
+from shrinkfx.worker.interpreter.repro_script import replace_cuda
 from shrinkfx.worker.loading.devices import save_for_cuda
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
@@ -149,7 +149,7 @@ class Worker:
             case GraphForm.IN_PLACE:
                 return self._loaded().as_exported(), folder
             case GraphForm.INLINED_COND:
-                return with_open_branches(self._loaded(), folder), folder
+                return inline_conds(self._loaded(), folder), folder
 
     def _prepare_eager(self) -> None:
         """Let a user's Triton kernels run here; no code can be generated after."""
@@ -172,8 +172,8 @@ class Worker:
             skeleton=str(path),
             eager_error=recorded.error,
             stopped=recorded.stopped,
-            lies=tuple(recorded.lies),
-            liars=tuple(recorded.liars),
+            mismatches=tuple(recorded.mismatches),
+            mismatched=tuple(recorded.mismatched),
             custom=tuple(custom_operators(program.original)),
             inputs=count_inputs(program.original),
             dynamic_dims=dynamic_dims(program.original),
@@ -189,7 +189,7 @@ class Worker:
         program = self._loaded()
         inputs = program.example, program.failing
         run = Rebuilt(program.original, *inputs, passing=program.passing)
-        return attempt(self.setup, run, options, note, folder)
+        return check(self.setup, run, options, note, folder)
 
     def _candidate(
         self,
@@ -205,7 +205,7 @@ class Worker:
             return Invalid(str(error))
         if not built.outputs:  # exported anew, its nodes have other names
             options = replace(options, evidence=None)
-        return attempt(self.setup, built, options, note, folder)
+        return check(self.setup, built, options, note, folder)
 
     def _built(self, task: _Cut, options: CheckOptions) -> Rebuilt:
         """Make a candidate, in the form that was asked for.
@@ -301,9 +301,9 @@ class Worker:
     def _at_sizes(
         self, task: CheckAtSizes, options: CheckOptions, note: Note, folder: Path
     ) -> Answer:
-        check = attempt_outside if task.outside else attempt
         run = self._made(task.sizes, task.seed)
-        return check(self.setup, run, options, note, folder)
+        checked = check_outside if task.outside else check
+        return checked(self.setup, run, options, note, folder)
 
     def _save_inputs(self, task: SaveInputs, note: Note) -> Done:
         made = self._made(task.sizes, task.seed).failing
@@ -332,7 +332,7 @@ class Worker:
         note(Stage.RUN)
         if self.setup.backend == Backend.INTERPRETER:
             probe = options.probe or Probe.REAL
-            stand_in_for_cuda(Path(task.path), self.setup, probe)
+            replace_cuda(Path(task.path), self.setup, probe)
         sys.argv = [task.path]
         bare_script.become(environment, task.cwd)
         try:

@@ -17,7 +17,7 @@ from shrinkfx.check.oracle import (
     ENOUGH,
     MISSED,
     RUNS_PER_CHILD,
-    Compiler,
+    CheckClient,
     Limits,
     RepeatedOracle,
     make_oracle,
@@ -55,8 +55,8 @@ KILLED = Ending("signal", signal.SIGKILL, "run")
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
 
-def compiler(server: FakeServer) -> Compiler:
-    return Compiler(server, Limits(10.0, 1 << 30))
+def compiler(server: FakeServer) -> CheckClient:
+    return CheckClient(server, Limits(10.0, 1 << 30))
 
 
 def found(

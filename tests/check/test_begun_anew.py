@@ -13,7 +13,7 @@ import pytest
 from support.doubles import DESCRIPTION
 
 from shrinkfx import scratch
-from shrinkfx.check.client.restarting import LIVES, LastingServer
+from shrinkfx.check.client.restarting import LIVES, RestartingServer
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.protocol.answers import Ending, Raised
@@ -93,8 +93,8 @@ def _world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
 
 
 @pytest.fixture(name="server")
-def _server(world: World) -> Iterator[LastingServer]:
-    with LastingServer(seconds_left=lambda: world.left_s) as server:
+def _server(world: World) -> Iterator[RestartingServer]:
+    with RestartingServer(seconds_left=lambda: world.left_s) as server:
         world.done.clear()
         world.clocks.clear()
         yield server
@@ -110,7 +110,7 @@ def candidate(form: GraphForm) -> Request:
 
 @pytest.mark.parametrize("form", [PLAIN, INLINED, IN_PLACE])
 def test_form_that_a_candidate_is_cut_from_is_described_anew(
-    world: World, server: LastingServer, form: GraphForm
+    world: World, server: RestartingServer, form: GraphForm
 ) -> None:
     """Each was described before, in the order in which a run tries them."""
     for each in (PLAIN, INLINED, IN_PLACE):
@@ -123,7 +123,7 @@ def test_form_that_a_candidate_is_cut_from_is_described_anew(
 
 
 def test_each_form_is_described_once_in_each_process(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     for form in (PLAIN, INLINED):
         server.ask(describe(form))
@@ -138,7 +138,7 @@ def test_each_form_is_described_once_in_each_process(
 
 
 def test_nothing_is_described_anew_for_what_is_cut_from_nothing(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))
     world.deaths[ORIGINAL] = 1
@@ -148,7 +148,7 @@ def test_nothing_is_described_anew_for_what_is_cut_from_nothing(
 
 
 def test_form_that_the_run_has_described_since_is_not_described_anew(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))
     world.deaths[ORIGINAL] = 1
@@ -160,7 +160,7 @@ def test_form_that_the_run_has_described_since_is_not_described_anew(
 
 
 def test_form_that_could_not_be_described_is_not_described_anew(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     world.said = [Ending("exit", answer=Raised("E", ""))]
     server.ask(describe(INLINED))
@@ -171,7 +171,7 @@ def test_form_that_could_not_be_described_is_not_described_anew(
 
 
 def test_process_is_started_anew_within_the_minutes_left(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))
     world.left_s, world.deaths[CANDIDATE] = 50.0, 1
@@ -184,7 +184,7 @@ def test_process_is_started_anew_within_the_minutes_left(
 
 @pytest.mark.parametrize("slow", [START, DESCRIBE])
 def test_what_a_new_process_needs_ends_with_the_minutes(
-    world: World, server: LastingServer, slow: str
+    world: World, server: RestartingServer, slow: str
 ) -> None:
     server.ask(describe(PLAIN))
     world.left_s, world.deaths[CANDIDATE] = 20.0, 1
@@ -196,7 +196,7 @@ def test_what_a_new_process_needs_ends_with_the_minutes(
 
 
 def test_no_process_is_started_when_the_minutes_are_spent_and_one_is_with_more(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     """Verification may go on beyond them, with what there was to cut from."""
     server.ask(describe(IN_PLACE))
@@ -215,7 +215,7 @@ def test_no_process_is_started_when_the_minutes_are_spent_and_one_is_with_more(
 def test_first_process_is_not_waited_for_beyond_the_minutes(world: World) -> None:
     world.left_s, world.takes_s = 5.0, {START: 1000.0}
     with pytest.raises(BudgetExhausted):
-        LastingServer(seconds_left=lambda: world.left_s)
+        RestartingServer(seconds_left=lambda: world.left_s)
     assert world.clocks == [5.0]
 
 
@@ -224,11 +224,11 @@ def test_process_that_fails_to_start_within_the_minutes_is_no_end_of_them(
 ) -> None:
     world.left_s, world.deaths[START] = 50.0, 1
     with pytest.raises(WorkerError, match="SIGKILL"):
-        LastingServer(seconds_left=lambda: world.left_s)
+        RestartingServer(seconds_left=lambda: world.left_s)
 
 
 def test_description_without_an_answer_is_asked_for_again(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     """Of a candidate that is cut from none, the worker would say that it is invalid."""
     server.ask(describe(PLAIN))
@@ -241,7 +241,7 @@ def test_description_without_an_answer_is_asked_for_again(
 
 
 def test_program_that_cannot_be_described_any_more_ends_the_run(
-    world: World, server: LastingServer
+    world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))
     world.deaths[CANDIDATE] = 1

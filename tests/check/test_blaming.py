@@ -11,7 +11,7 @@ from typing import Any
 from support.doubles import Arguments, FakeServer, Minutes
 
 from shrinkfx.check.localise import interrogate
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, suspects
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -38,7 +38,7 @@ def blamed(
     **options: Any,
 ) -> list[str]:
     """Name the surest suspects after the interrogation."""
-    compiler = Compiler(server, Limits(10.0, 1 << 30), CheckOptions(**options))
+    compiler = CheckClient(server, Limits(10.0, 1 << 30), CheckOptions(**options))
     evidence = interrogate(compiler, program, target, known, lambda _: None)
     found = suspects(evidence, program.skeleton, target)
     return [s.node for s in found if s.weight == found[0].weight]
@@ -64,7 +64,7 @@ def asked_within(left: float, target: Signature, seconds: float) -> list[str]:
     """Interrogate within so many seconds; return what was said of that."""
     notes: list[str] = []
     server = FakeServer(lambda _: PRINTED)
-    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    compiler = CheckClient(server, Limits(600.0, 1 << 30))
     asked = compiler, PROGRAM, target, Evidence(), notes.append
     interrogate(*asked, seconds, Minutes(left))
     assert bool(server.asked) is not any("minutes are short" in n for n in notes)
@@ -86,7 +86,7 @@ def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
             raise BudgetExhausted("the minutes are spent")
 
     limits: list[float] = []
-    compiler = Compiler(Watching(lambda _: PRINTED), Limits(600.0, 1 << 30))
+    compiler = CheckClient(Watching(lambda _: PRINTED), Limits(600.0, 1 << 30))
     asked = compiler, PROGRAM, FAULT, Evidence(), lambda _: None
     assert interrogate(*asked, 20.0, Minutes(100.0)) == Evidence()
     assert limits == [25.0]
@@ -105,7 +105,7 @@ def test_death_without_a_word_is_run_once_with_launches_printed() -> None:
 def test_what_is_named_already_is_not_compiled_again() -> None:
     server = FakeServer(lambda _: PRINTED)
     blamed(server, FAULT, replace(KNOWN, text="Exception raised from cpp_0"))
-    blamed(server, FAULT, replace(KNOWN, liars=("sin",)))
+    blamed(server, FAULT, replace(KNOWN, mismatched=("sin",)))
     blamed(server, BUILD)
     blamed(server, FAULT, probe="real")  # the interpreter prints no launches
     assert server.asked == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.doubles import FakeServer
 
-from shrinkfx.check.fast_builds import PATIENCE, Builds
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.protocol.answers import Built, Ending, Stopped
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions
@@ -33,7 +33,7 @@ def fell_back(reason: str) -> Ending:
 def asked(*endings: Ending) -> tuple[FakeServer, Builds]:
     server = FakeServer(*endings)
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
-    compiler = Compiler(server, Limits(10.0, 1 << 30), options)
+    compiler = CheckClient(server, Limits(10.0, 1 << 30), options)
     for _ in endings:
         compiler.candidate(CANDIDATE)
     return server, compiler.builds
@@ -52,27 +52,27 @@ def test_builds_are_counted_by_what_came_of_them() -> None:
 
 def test_all_parts_of_a_run_count_together() -> None:
     server = FakeServer(FAST, FAST)
-    compiler = Compiler(server, Limits(10.0, 1 << 30))
+    compiler = CheckClient(server, Limits(10.0, 1 << 30))
     compiler.with_options(build=Build.FAST).ask(CheckOriginal())
     compiler.with_limits(Limits(1.0, 1), compiler.meter).ask(CheckOriginal())
     assert compiler.builds.fast == 2
 
 
 def test_fast_builds_are_given_up_after_some_in_a_row_that_fell_back() -> None:
-    failures = [fell_back("x")] * (PATIENCE - 1)
+    failures = [fell_back("x")] * (MAX_FALLBACKS_IN_A_ROW - 1)
     server, builds = asked(*failures, FAST, *failures, LOWERED, STOPPED)
     assert builds.pay
     assert {request.options.build for request in server.asked} == {Build.FAST}
     server, builds = asked(*failures, fell_back("x"), STOCK, STOCK)
     assert not builds.pay
     words = [request.options.build for request in server.asked]
-    assert words == [Build.FAST] * PATIENCE + [Build.STOCK] * 2
+    assert words == [Build.FAST] * MAX_FALLBACKS_IN_A_ROW + [Build.STOCK] * 2
 
 
 def test_stock_build_is_never_asked_for_one_step_only() -> None:
     server = FakeServer(STOCK)
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL, calls=2)
-    compiler = Compiler(server, Limits(10.0, 1 << 30), options)
+    compiler = CheckClient(server, Limits(10.0, 1 << 30), options)
     compiler.built_stock().candidate(CANDIDATE)
     asked = server.asked[0].options
     assert (asked.build, asked.calls, asked.only) == (Build.STOCK, 2, None)

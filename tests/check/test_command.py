@@ -11,7 +11,7 @@ from support.doubles import Minutes
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, CommandOracle, see_it_fail
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Ending, Invalid, Raised
@@ -52,8 +52,8 @@ def exits(code: int) -> Ending:
     return Ending("exit", code, "run", seconds=2.0, waited_s=0.5)
 
 
-def compiler(server: Saves) -> Compiler:
-    return Compiler(server, Limits(10.0, 1 << 30))
+def compiler(server: Saves) -> CheckClient:
+    return CheckClient(server, Limits(10.0, 1 << 30))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,12 @@ from collections.abc import Callable
 import pytest
 from support.doubles import Arguments, FakeServer, Minutes, TimedServer
 
-from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding, plain_runs
-from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.check.baseline.with_guard_pages import (
+    Guarding,
+    find_guarding,
+    runs_without_guard_pages,
+)
+from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.choices import Guard
@@ -29,7 +33,7 @@ EAGER_FAULTS = Ending("signal", signal.SIGSEGV, "eager")
 
 def found(server: FakeServer, until: str = "ima") -> tuple[Guarding, list[str]]:
     notes: list[str] = []
-    compiler = Compiler(server, Limits(10.0, 1 << 30))
+    compiler = CheckClient(server, Limits(10.0, 1 << 30))
     return find_guarding(compiler, until, "", notes.append), notes
 
 
@@ -107,11 +111,13 @@ def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:
 
 def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
     server = FakeServer(lambda _: WRONG)
-    compiler = Compiler(
+    compiler = CheckClient(
         server, Limits(10.0, 1 << 30), CheckOptions(guard_pages=Guard.AFTER)
     )
     candidate = whole(chain("x", "relu", "tanh"))
-    seen = list(plain_runs(compiler.with_options(inductor={"a": 1}), candidate))
+    seen = list(
+        runs_without_guard_pages(compiler.with_options(inductor={"a": 1}), candidate)
+    )
     assert len(seen) == len(server.asked) == ENOUGH
     assert len({asked["package"] for asked in server.arguments}) == 1
     assert not any("guard_pages" in asked for asked in server.arguments)
@@ -126,7 +132,7 @@ def timed(
 ) -> tuple[Guarding, TimedServer]:
     server = TimedServer(WRONG, compile_s=40.0, run_s=2.0, minutes=minutes)
     server.guarded_s = guarded_s
-    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    compiler = CheckClient(server, Limits(600.0, 1 << 30))
     found = find_guarding(compiler, until, "", note, minutes)
     return found, server
 
@@ -188,7 +194,7 @@ def test_plain_run_that_takes_longer_than_the_first_is_left_at_its_share() -> No
     minutes = Minutes(400.0)
     server = TimedServer(WRONG, compile_s=40.0, run_s=350.0, minutes=minutes)
     server.guarded_s = 2.0
-    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    compiler = CheckClient(server, Limits(600.0, 1 << 30))
     guarding = find_guarding(compiler, "nan", "", lambda _: None, minutes)
     assert guarding.plain == "nan in compare: wrong (1 of 1 runs)"
     assert (guarding.name, guarding.steady) == ("after each tensor", False)

@@ -18,7 +18,7 @@ import pytest
 from support.doubles import request_of as request
 
 from shrinkfx import scratch
-from shrinkfx.check.client.restarting import LIVES, LastingServer
+from shrinkfx.check.client.restarting import LIVES, RestartingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Unresolved
@@ -32,7 +32,7 @@ from shrinkfx.protocol.tasks import (
 
 pytestmark = pytest.mark.processes
 
-Start = Callable[..., LastingServer]
+Start = Callable[..., RestartingServer]
 Survivors = Callable[[], list[str]]
 
 
@@ -40,8 +40,8 @@ Survivors = Callable[[], list[str]]
 def _start(vices: Path, marked: Callable[[], list[int]]) -> Iterator[Start]:
     servers = []
 
-    def start(**settings: Any) -> LastingServer:
-        server = LastingServer(command=[sys.executable, str(vices)], **settings)
+    def start(**settings: Any) -> RestartingServer:
+        server = RestartingServer(command=[sys.executable, str(vices)], **settings)
         servers.append(server)
         return server
 
@@ -124,7 +124,7 @@ def test_server_that_dies_near_the_end_of_the_minutes_does_not_load_past_them(
     slow, ends = tmp_path / "slow", math.inf
     serve = shlex.join([sys.executable, str(vices)])
     starter = f"if [ -e {slow} ]; then exec sleep 120; fi; exec {serve}"
-    with LastingServer(
+    with RestartingServer(
         command=["sh", "-c", starter],
         seconds_left=lambda: max(0.0, ends - time.monotonic()),
     ) as server:
@@ -146,7 +146,7 @@ def test_server_that_does_not_load_again_is_an_error_until_it_does(
     serve = shlex.join([sys.executable, str(vices)])
     starter = f"if [ -e {broken} ]; then exec {serve} {manner}; fi; exec {serve}"
     asked = request("kill_server", deaths=str(deaths(1)))
-    with LastingServer(command=["sh", "-c", starter]) as server:
+    with RestartingServer(command=["sh", "-c", starter]) as server:
         broken.touch()
         for _ in range(2):  # whoever sums up asks again
             with pytest.raises(WorkerError, match=said):
@@ -177,7 +177,7 @@ def test_server_that_is_killed_while_it_loads_is_started_again(
     count.write_text("0")
     serve = shlex.join([sys.executable, str(vices)])
     starter = KILLED.format(count=count, times=times, serve=serve)
-    with LastingServer(command=["sh", "-c", starter]) as server:
+    with RestartingServer(command=["sh", "-c", starter]) as server:
         asked = request("kill_server", deaths=str(deaths(int(times != "1"))))
         assert server.ask(asked).answer == Unresolved("survived")
     assert int(count.read_text()) == starts
@@ -187,7 +187,7 @@ def test_server_that_is_killed_each_time_it_loads_is_an_error(
     survivors: Survivors,
 ) -> None:
     with pytest.raises(WorkerError, match="SIGKILL while loading") as caught:
-        LastingServer(command=["sh", "-c", "kill -9 $$"])
+        RestartingServer(command=["sh", "-c", "kill -9 $$"])
     assert caught.value.killed
     assert survivors() == []
 
@@ -238,7 +238,7 @@ def test_server_without_a_place_to_begin_anew_says_what_was_removed(
 def test_server_whose_folder_is_removed_while_it_loads_says_so() -> None:
     remove = 'rm -r "$(dirname "$(readlink /proc/$$/fd/2)")"; exit 1'
     with pytest.raises(StorageError, match="removed in the middle"):
-        LastingServer(command=["sh", "-c", remove])
+        RestartingServer(command=["sh", "-c", remove])
 
 
 def test_answer_of_a_child_that_met_a_full_disk_is_none(start: Start) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import scratch
-from shrinkfx.check.client.orphans import clear_leftovers
+from shrinkfx.check.client.orphans import clear_orphans
 
 pytestmark = pytest.mark.processes
 
@@ -52,7 +52,7 @@ def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
     parent = run(vices, ready, note, "leave_compiler_and_hang")
     wait_for(ready.exists)
     server, folder = note.read_text().split()
-    clear_leftovers()  # of others; this one lives
+    clear_orphans()  # of others; this one lives
     assert len(marked()) >= 4
     assert Path(folder).exists()
     os.kill(int(server), signal.SIGSTOP)  # lest it notices its parent's end
@@ -63,7 +63,7 @@ def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
     assert marked() != []
     assert list(Path(folder).glob("candidate-*"))
 
-    clear_leftovers()
+    clear_orphans()
     assert survivors() == []
     assert not Path(folder).exists()
 
@@ -90,7 +90,7 @@ def test_next_run_ends_a_daemon_that_has_emptied_its_environment(
     parent.wait()
     os.kill(int(note.read_text().split()[0]), signal.SIGKILL)
     assert not has_ended(daemon)
-    clear_leftovers()
+    clear_orphans()
     wait_for(lambda: has_ended(daemon))
 
 
@@ -108,5 +108,5 @@ def test_folder_without_a_lock_is_left_alone(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     others = tmp_path / "shrinkfx-of-somebody"
     others.mkdir()
-    clear_leftovers()
+    clear_orphans()
     assert others.exists()

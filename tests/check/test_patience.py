@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shrinkfx.check.command import Command, CommandOracle
-from shrinkfx.check.oracle import Compiler, InductorOracle, Limits
-from shrinkfx.check.time_limit import Patience, time_limit
+from shrinkfx.check.oracle import CheckClient, InductorOracle, Limits
+from shrinkfx.check.time_limit import AdaptiveTimeLimit, time_limit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
@@ -25,7 +25,7 @@ def verdict(seconds: float, unresolved: str = "", invalid: str = "") -> Verdict:
 
 
 def after(*verdicts: Verdict, timeout_s: float = 500.0) -> float:
-    patience = Patience(timeout_s)
+    patience = AdaptiveTimeLimit(timeout_s)
     for each in verdicts:
         patience.learn(CHAIN, each)
     return patience.timeout_s
@@ -73,9 +73,11 @@ class Worker:
         return Ending("exit", stage="done", seconds=9.0)
 
 
-def limits_given(patience: Patience | None, recalled: Sequence[Verdict]) -> list[float]:
+def limits_given(
+    patience: AdaptiveTimeLimit | None, recalled: Sequence[Verdict]
+) -> list[float]:
     worker = Worker()
-    compiler = Compiler(worker, Limits(500.0, 1 << 30), patience=patience)
+    compiler = CheckClient(worker, Limits(500.0, 1 << 30), patience=patience)
     oracle = InductorOracle(compiler, PLANTED)
     for each in recalled:
         oracle.learn(CHAIN, each)
@@ -86,18 +88,22 @@ def limits_given(patience: Patience | None, recalled: Sequence[Verdict]) -> list
 
 
 def test_oracle_goes_by_its_answers_and_those_of_the_journal() -> None:
-    assert limits_given(Patience(500.0), []) == [500.0] * 10 + [90.0, 500.0]
+    assert limits_given(AdaptiveTimeLimit(500.0), []) == [500.0] * 10 + [90.0, 500.0]
     recalled = [verdict(9.0)] * 8
-    assert limits_given(Patience(500.0), recalled) == [500.0] * 2 + [90.0] * 9 + [500.0]
+    assert limits_given(AdaptiveTimeLimit(500.0), recalled) == [500.0] * 2 + [
+        90.0
+    ] * 9 + [500.0]
     assert limits_given(None, []) == [500.0] * 12
 
 
 def limits_after_failures(
-    make: Callable[[Compiler], InductorOracle | CommandOracle],
+    make: Callable[[CheckClient], InductorOracle | CommandOracle],
 ) -> list[float]:
     """Ask about a chain that has failed ten times, and about a longer one."""
     worker = Worker()
-    compiler = Compiler(worker, Limits(500.0, 1 << 30), patience=Patience(500.0))
+    compiler = CheckClient(
+        worker, Limits(500.0, 1 << 30), patience=AdaptiveTimeLimit(500.0)
+    )
     oracle = make(compiler)
     for _ in range(10):
         oracle.learn(CHAIN, FAILED)
@@ -115,7 +121,7 @@ def test_what_is_larger_than_what_has_failed_has_the_time_of_the_baseline() -> N
 
 
 def test_limit_is_for_programs_up_to_the_smallest_that_has_failed() -> None:
-    patience = Patience(500.0)
+    patience = AdaptiveTimeLimit(500.0)
     patience.learn(CHAIN, verdict(9.0))
     assert patience.covers(LONGER)
     patience.learn(LONGER, FAILED)

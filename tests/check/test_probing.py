@@ -10,7 +10,7 @@ from support.doubles import Minutes
 
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.stock import Baseline
-from shrinkfx.check.oracle import Asks, Compiler, Limits
+from shrinkfx.check.oracle import Asks, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Unresolved
@@ -60,7 +60,7 @@ def run(
     ask_all: bool = False,
     minutes: Minutes | None = None,
 ) -> Baseline:
-    compiler = Compiler(server, Limits(600.0, 1 << 30))
+    compiler = CheckClient(server, Limits(600.0, 1 << 30))
     asked = compiler, until, match, list(Probe), said.append
     return probe_baseline(*asked, ask_all=ask_all, budget=minutes or Minutes())
 

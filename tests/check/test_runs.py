@@ -9,7 +9,7 @@ import pytest
 from support.doubles import Minutes, TimedServer
 
 from shrinkfx.check.baseline.stock import Baseline, baseline
-from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised
@@ -26,7 +26,7 @@ def seen(
     server: TimedServer, max_runs: int | None = None, notes: list[str] | None = None
 ) -> Baseline:
     note = (notes if notes is not None else []).append
-    asked = Compiler(server, Limits(600.0, 1 << 30))
+    asked = CheckClient(server, Limits(600.0, 1 << 30))
     return baseline(asked, None, "", max_runs, note, budget=server.minutes)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.check import second_look
-from shrinkfx.check.oracle import Compiler, Limits, Meter
+from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -94,7 +94,7 @@ def test_one_thread_that_does_something_else_tells_nothing(one: Ending) -> None:
 
 def test_check_looks_again_with_the_same_options() -> None:
     server = Threads(aborted(LOST), aborted(SAID))
-    compiler = Compiler(server, Limits(60.0, 1 << 30), CheckOptions(package="p.pt2"))
+    compiler = CheckClient(server, Limits(60.0, 1 << 30), CheckOptions(package="p.pt2"))
     assert BOUNDS.admits(compiler.original()[0].signature)
     assert [request.options.package for request in server.asked] == ["p.pt2"] * 2
     assert compiler.meter.cpu_seconds == 6.0

@@ -31,7 +31,7 @@ torch.set_num_threads(1)  # a pool that cases start would not survive a fork
 from cases import FAMILIES, Case  # noqa: E402
 
 from shrinkfx.check.client.server import Server  # noqa: E402
-from shrinkfx.check.oracle import Compiler, Limits  # noqa: E402
+from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.readers.script import as_check  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
@@ -51,8 +51,8 @@ from shrinkfx.report.record import (  # noqa: E402
     Conditions,
     Failure,
     Programs,
+    ProgramSize,
     RunRecord,
-    Sizes,
 )
 from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
 from shrinkfx.worker.aoti import backend as aoti  # noqa: E402
@@ -86,7 +86,7 @@ def record(family: str, name: str, case: Case, server: Server, bare: Server) -> 
     print(f"{family}/{name}.script: {again.signature or again}"[:200], flush=True)
 
 
-def _compiler(case: Case, folder: Path, server: Server) -> Compiler:
+def _compiler(case: Case, folder: Path, server: Server) -> CheckClient:
     """Save the program, and have every request name it."""
     model, inputs = folder / "model.pt2", folder / "failing.pt"
     torch.export.save(case.exported(), model)
@@ -101,10 +101,12 @@ def _compiler(case: Case, folder: Path, server: Server) -> Compiler:
     # To a server for all cases, each says here what it is about.
     told = {"setup": setup.to_json(), "environment": dict(case.environment)}
     options = CheckOptions(reference=case.reference, evidence=json.dumps(told))
-    return Compiler(server, Limits(case.timeout_s, case.max_rss_bytes), options)
+    return CheckClient(server, Limits(case.timeout_s, case.max_rss_bytes), options)
 
 
-def _print(compiler: Compiler, case: Case, signature: Signature, folder: Path) -> str:
+def _print(
+    compiler: CheckClient, case: Case, signature: Signature, folder: Path
+) -> str:
     """Have the program printed, as a run would at its end."""
     described = compiler.ask(Describe()).answer
     assert isinstance(described, Description)
@@ -117,7 +119,7 @@ def _print(compiler: Compiler, case: Case, signature: Signature, folder: Path) -
     conditions = Conditions(
         case.environment, inductor=case.inductor, reference=case.reference
     )
-    programs = Programs(Sizes(1), Sizes(1), cut=1)
+    programs = Programs(ProgramSize(1), ProgramSize(1), cut=1)
     record = RunRecord(Failure(signature, signature), programs, conditions=conditions)
     definitions = Definitions(f"import {PLANTS.stem}", True, "", ())
     return write_repro(answer.source, record, [definitions], Data.EXACT).text

@@ -146,7 +146,7 @@ def test_compile_error_is_blamed_on_the_node_at_work() -> None:
 
 
 def test_liar_is_sure_where_memory_is_broken_and_an_aside_while_compiling() -> None:
-    evidence = Evidence(liars=("flip",))
+    evidence = Evidence(mismatched=("flip",))
     assert blamed(evidence, FAULT) == blamed(evidence, CORRUPTION) == {"flip": 1.0}
     assert blamed(evidence, WRONG) == {"flip": 0.8}
     assert blamed(evidence, BUILD) == {"flip": 0.3}
@@ -352,14 +352,14 @@ def test_nodes_of_another_program_are_no_suspects() -> None:
         (Launch("cpp_0", ("erfc",)),),
         "in cpp_0",
         (("arg0_1",), ("x",)),
-        liars=("half",),
+        mismatched=("half",),
     )
     assert suspects(evidence, PROGRAM, FAULT) == ()
 
 
 def test_weights_are_above_zero_and_at_most_one() -> None:
     evidence = Evidence(
-        LAUNCHES, f"in {FUSED}", (("tanh",),), liars=("add",), stopped="gelu"
+        LAUNCHES, f"in {FUSED}", (("tanh",),), mismatched=("add",), stopped="gelu"
     )
     for failure in (BOUNDS, FAULT, BUILD):
         found = suspects(evidence, PROGRAM, failure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.failure.normalise import normalise, normalise_cpp, plain_name
+from shrinkfx.failure.normalise import demangled_name, normalise, normalise_cpp
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ def test_normalise_cpp_keeps_names(one: str, other: str) -> None:
     ],
 )
 def test_plain_name_is_without_parameters(mangled: str, name: str) -> None:
-    assert plain_name(mangled) == name
+    assert demangled_name(mangled) == name

@@ -18,7 +18,7 @@ from shrinkfx.events import Checked, Event
 from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import at_work
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.oracles import oracle_for
@@ -80,8 +80,8 @@ def test_neither_memory_nor_files_grow_over_thousands_of_checks(
             used.append(Use(event.check, parent, worker, *files))
             print(used[-1])
 
-    with at_work(options, out, look) as job, job.server() as server:
-        check_all(job, find_subject(job, server))
+    with at_work(options, out, look) as context, context.server() as server:
+        check_all(context, find_subject(context, server))
     assert len(used) == CHECKS // EVERY
     first, half, last = used[0], used[len(used) // 2], used[-1]
     # Allocators take what they need in steps; what leaks would go on doing so.
@@ -94,13 +94,13 @@ def test_neither_memory_nor_files_grow_over_thousands_of_checks(
     assert max(u.temporary_files for u in used) <= first.temporary_files
 
 
-def check_all(job: Job, subject: Subject) -> None:
+def check_all(context: RunContext, subject: Subject) -> None:
     """Ask about candidates at random, each another one."""
     reducer = Reducer(
         subject.whole,
-        Asker(oracle_for(subject), budget=job.budget, journal=job.journal),
+        Asker(oracle_for(subject), budget=context.budget, journal=context.journal),
         [],
-        listener=job.listener,
+        listener=context.listener,
     )
     draw, names = random.Random(0), subject.whole.operators
     with suppress(BudgetExhausted):

@@ -13,7 +13,7 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
-from shrinkfx.program.simple_operators import is_dear
+from shrinkfx.program.simple_operators import is_expensive
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.program.view import View
 from shrinkfx.testing import (
@@ -220,7 +220,7 @@ def test_candidate_replaces_by_what_the_dtype_has(dtype: str, target: str) -> No
     ],
 )
 def test_operator_is_dear_unless_a_reader_takes_it_in(target: str, dear: bool) -> None:
-    assert is_dear(target) is dear
+    assert is_expensive(target) is dear
 
 
 # --- what merging inputs does

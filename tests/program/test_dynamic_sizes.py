@@ -9,14 +9,17 @@ import pytest
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply, left_of
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Drop, Sizing, Specialise
+from shrinkfx.program.edits import Drop, Specialisation, Specialise
 from shrinkfx.program.skeleton import FreeSize, Skeleton, TensorType
 from shrinkfx.testing import feed, operator, size, skeleton, whole
 
 BATCH, LENGTH = FreeSize(("b",), 1, 1), FreeSize(("t",), 4, 5)
 LONGER = FreeSize(("t",), 13, 16)
-STATIC, NARROW = Specialise("b", Sizing.STATIC), Specialise("t", Sizing.NARROW)
-PLAIN = Specialise("3*t + 1", Sizing.PLAIN)
+STATIC, NARROW = (
+    Specialise("b", Specialisation.STATIC),
+    Specialise("t", Specialisation.NARROW),
+)
+PLAIN = Specialise("3*t + 1", Specialisation.PLAIN)
 
 
 def typed(*shape: str) -> TensorType:
@@ -41,24 +44,24 @@ def dropping(*names: str) -> Candidate:
 
 
 def test_size_that_differs_between_the_runs_stays_dynamic() -> None:
-    assert whole(program()).dynamic_sizes.sizings() == {
-        "b": [Sizing.STATIC],
-        "t": [Sizing.NARROW],
-        "3*t + 1": [Sizing.PLAIN],
+    assert whole(program()).dynamic_sizes.specialisations() == {
+        "b": [Specialisation.STATIC],
+        "t": [Specialisation.NARROW],
+        "3*t + 1": [Specialisation.PLAIN],
     }
     with pytest.raises(InvalidEdit, match="t cannot be made static"):
-        apply(whole(program()), [Specialise("t", Sizing.STATIC)])
+        apply(whole(program()), [Specialise("t", Specialisation.STATIC)])
 
 
 def test_only_what_the_inputs_have_is_open() -> None:
-    assert set(dropping("cos").dynamic_sizes.sizings()) == {"b", "t"}
-    assert set(dropping("relu").dynamic_sizes.sizings()) == {"t", "3*t + 1"}
+    assert set(dropping("cos").dynamic_sizes.specialisations()) == {"b", "t"}
+    assert set(dropping("relu").dynamic_sizes.specialisations()) == {"t", "3*t + 1"}
 
 
 def test_plain_size_needs_no_symbol() -> None:
     plain = apply(dropping("relu"), [PLAIN])
-    assert plain.dynamic_sizes.sizings() == {}
-    assert plain.sizes == {"3*t + 1": Sizing.PLAIN}
+    assert plain.dynamic_sizes.specialisations() == {}
+    assert plain.sizes == {"3*t + 1": Specialisation.PLAIN}
 
 
 def test_size_that_an_operator_reads_as_a_number_is_open() -> None:
@@ -67,7 +70,7 @@ def test_size_that_an_operator_reads_as_a_number_is_open() -> None:
         whole(skeleton({**nodes, "full": operator("y n")}, sizes={"b": BATCH})),
         [STATIC],
     )
-    assert read.sizes == {"b": Sizing.STATIC}
+    assert read.sizes == {"b": Specialisation.STATIC}
 
 
 @pytest.mark.parametrize("edit", [STATIC, NARROW, PLAIN])
@@ -92,7 +95,7 @@ def test_edits_commute() -> None:
     together = apply(whole(program()), [STATIC, NARROW, PLAIN])
     one_by_one = apply(apply(apply(whole(program()), [PLAIN]), [NARROW]), [STATIC])
     assert together == one_by_one
-    assert together.dynamic_sizes.sizings() == {}
+    assert together.dynamic_sizes.specialisations() == {}
 
 
 def test_settled_sizes_and_free_ones_survive_json() -> None:
@@ -101,7 +104,9 @@ def test_settled_sizes_and_free_ones_survive_json() -> None:
     again = Candidate.from_json(made, json.loads(json.dumps(before.to_json())))
     assert again == before
     assert again.digest == before.digest
-    assert again.dynamic_sizes.sizings() == before.dynamic_sizes.sizings()
+    assert (
+        again.dynamic_sizes.specialisations() == before.dynamic_sizes.specialisations()
+    )
 
 
 def test_candidate_without_free_sizes_says_nothing_of_them() -> None:

@@ -11,9 +11,9 @@ from shrinkfx.program.sizes import (
     Place,
     Space,
     Symbol,
-    beside,
     evaluate,
     names_in,
+    near,
     outside,
 )
 
@@ -55,19 +55,19 @@ def test_space_writes_out_what_follows_from_its_sizes() -> None:
 
 
 def test_beside_are_declared_sizes_near_the_exported_ones() -> None:
-    assert beside(SPACE) == [(5, 6), (9, 8), (5, 2)]
-    assert all(SPACE.admits(sizes) for sizes in beside(SPACE))
+    assert near(SPACE) == [(5, 6), (9, 8), (5, 2)]
+    assert all(SPACE.admits(sizes) for sizes in near(SPACE))
     apart = Space((Symbol("t", 3, 64, 5), Symbol("b", 1, None, 4)))
-    assert beside(apart) == [(6, 6), (10, 8), (4, 2)]
+    assert near(apart) == [(6, 6), (10, 8), (4, 2)]
     alone = Space(apart.symbols, conditions=("t == 5 or b == 4",))
-    assert beside(alone) == [(6, 4), (5, 6)]
+    assert near(alone) == [(6, 4), (5, 6)]
 
 
 def test_beside_is_nothing_that_takes_far_more_memory() -> None:
     large = Space((Symbol("t", 1, None, 1000),), tensors=("t**3",))
-    assert beside(large) == [(1001,), (999,)]
+    assert near(large) == [(1001,), (999,)]
     fixed = Space((Symbol("t", 5, 5, 5),))
-    assert beside(fixed) == []
+    assert near(fixed) == []
 
 
 def test_outside_is_one_symbol_next_to_its_range() -> None:

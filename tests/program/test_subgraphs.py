@@ -41,8 +41,8 @@ INSIDE = ("body.h", "body.half", "body.sin", "body.tanh", "body.exp")
 
 def test_inside_are_the_nodes_that_a_kept_operator_needs() -> None:
     program = whole(LOOP)
-    assert program.inside == INSIDE
-    assert apply(program, [Drop(frozenset({"loop"}))]).inside == ()
+    assert program.subgraph_nodes == INSIDE
+    assert apply(program, [Drop(frozenset({"loop"}))]).subgraph_nodes == ()
     assert "body.h" not in program.inputs
     assert program.feeds == ("x",)
 
@@ -50,7 +50,7 @@ def test_inside_are_the_nodes_that_a_kept_operator_needs() -> None:
 def test_bypass_takes_what_nobody_uses_with_it() -> None:
     program = whole(LOOP)
     shorter = apply(program, [Bypass("body.sin", "body.h")])
-    assert shorter.inside == ("body.h", "body.tanh", "body.exp")
+    assert shorter.subgraph_nodes == ("body.h", "body.tanh", "body.exp")
     assert shorter.cost[0] == program.cost[0] - 2
     assert shorter.operators == program.operators
     assert Candidate.from_json(LOOP, shorter.to_json()) == shorter

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.words import LINE, cut, cut_apart, cut_middle, plain
+from shrinkfx.program.words import LINE, cut, cut_apart, cut_middle, printable
 from shrinkfx.protocol.answers import Ending, Raised, Ready
 
 
@@ -19,18 +19,18 @@ from shrinkfx.protocol.answers import Ending, Raised, Ready
 @example("\x1b[2J\x1b[1;31mred\x1b]8;;http://x\x1b\\\\ \x1bc \u202e \x85 \u2028 \r\n\r")
 @example("\x1b\x1b[31m[31m")
 def test_plain_text_holds_no_control_character(text: str) -> None:
-    shown = plain(text)
+    shown = printable(text)
     kinds = {c: unicodedata.category(c) for c in shown if c not in "\n\t"}
     assert not {c for c, kind in kinds.items() if kind in ("Cc", "Zl", "Zp")}
     assert not set(shown) & set(
         "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
     )
-    assert plain(shown) == shown
+    assert printable(shown) == shown
 
 
 def test_plain_text_stays_as_it_is() -> None:
     text = "g++: error: \u2018tmp\u2019 was not declared\n\tin this scope: 漢字 é"
-    assert plain(text) == text
+    assert printable(text) == text
 
 
 @given(st.text(max_size=50), st.integers(30, 40))

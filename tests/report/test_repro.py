@@ -27,9 +27,9 @@ from shrinkfx.report.record import (
     Memory,
     OtherCauses,
     Programs,
+    ProgramSize,
     RunRecord,
     Search,
-    Sizes,
 )
 from shrinkfx.report.repro import Data, write_embedded, write_repro
 
@@ -76,7 +76,7 @@ def about(kind: Kind = Kind.MISMATCH, **changes: Any) -> RunRecord:
         (part,) = (part for part in parts if hasattr(parts[part], name))
         parts[part] = replace(parts[part], **{name: value})
     return RunRecord(
-        programs=Programs(Sizes(90), Sizes(1), cut=90),
+        programs=Programs(ProgramSize(90), ProgramSize(1), cut=90),
         command="shrinkfx model.pt2",
         versions={"torch": "2.13.0"},
         **parts,

@@ -25,9 +25,9 @@ from shrinkfx.report.record import (
     Memory,
     OtherCauses,
     Programs,
+    ProgramSize,
     RunRecord,
     Search,
-    Sizes,
     Spent,
 )
 from shrinkfx.report.summary import gather, ranked, summarise
@@ -50,7 +50,9 @@ BUILDS = BuildCounts(2, 1, {"-O1": 3})
 REPRO = Written((Path("out/repro.py"), Path("out/repro_inputs.pt")), "source, exact")
 RECORD = RunRecord(
     Failure(TARGET, replace(TARGET, text="SIGSEGV of 1"), "ima", 0.5, 0.12345, 2),
-    Programs(Sizes(40, 45, 2, 1), Sizes(1, 3, 1, 0), 38, ("my.mix.default",)),
+    Programs(
+        ProgramSize(40, 45, 2, 1), ProgramSize(1, 3, 1, 0), 38, ("my.mix.default",)
+    ),
     versions={"torch": "2"},
     other_causes=CAUSES,
     suspects=(Suspect("mix", 0.9, "was running", "my.mix.default", "a.py:1"),),
@@ -150,7 +152,9 @@ def test_summary_is_what_was_found_out_under_the_keys_of_its_schema() -> None:
 
 
 def test_summary_of_a_run_without_a_repro_or_guard_pages_has_the_same_keys() -> None:
-    bare = RunRecord(Failure(TARGET, TARGET), Programs(Sizes(2), Sizes(1), cut=2))
+    bare = RunRecord(
+        Failure(TARGET, TARGET), Programs(ProgramSize(2), ProgramSize(1), cut=2)
+    )
     told = summarise(bare)
     assert told.keys() == WRITTEN.keys()
     assert (told["guard_pages"], told["memory_report"]) == (None, None)

@@ -17,8 +17,8 @@ from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
-from shrinkfx.run.context import Job
-from shrinkfx.run.sweep.at_sizes import Runner, SweepSettings
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.sweep.at_sizes import ExampleRunner, SweepSettings
 from shrinkfx.sweep.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))
@@ -74,12 +74,12 @@ def _worker(tmp_path: Path) -> Worker:
 
 
 @pytest.fixture(name="runner")
-def _runner(worker: Worker) -> Runner:
-    job = Job(Options(Path()), worker.directory, ignore)
-    return Runner(job, cast(Server, worker), SPACE, SETTINGS)
+def _runner(worker: Worker) -> ExampleRunner:
+    context = RunContext(Options(Path()), worker.directory, ignore)
+    return ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS)
 
 
-def test_program_is_compiled_once(runner: Runner, worker: Worker) -> None:
+def test_program_is_compiled_once(runner: ExampleRunner, worker: Worker) -> None:
     assert runner.inside((3,)).answer is Answer.PASSES
     assert runner.outside((1,)).answer is Answer.PASSES
     assert worker.asked == [CompileOriginal, CheckAtSizes, CheckAtSizes]
@@ -88,13 +88,13 @@ def test_program_is_compiled_once(runner: Runner, worker: Worker) -> None:
 
 def test_results_at_sizes_are_as_close_as_was_asked_for(worker: Worker) -> None:
     options = Options(Path(), rtol=0.5, strict=True)
-    job = Job(options, worker.directory, ignore)
-    Runner(job, cast(Server, worker), SPACE, SETTINGS).inside((3,))
+    context = RunContext(options, worker.directory, ignore)
+    ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS).inside((3,))
     assert [(told["rtol"], told["strict"]) for told in worker.told] == [(0.5, True)] * 2
 
 
 def test_package_that_went_with_its_server_is_compiled_again(
-    runner: Runner, worker: Worker
+    runner: ExampleRunner, worker: Worker
 ) -> None:
     runner.inside((3,))
     worker.package.unlink()
@@ -105,7 +105,7 @@ def test_package_that_went_with_its_server_is_compiled_again(
 
 @pytest.mark.parametrize("in_vain", [TIMEOUT, Ending("late", stage="compile")])
 def test_run_that_had_to_compile_for_itself_and_did_not_get_there_is_repeated(
-    runner: Runner, worker: Worker, in_vain: Ending
+    runner: ExampleRunner, worker: Worker, in_vain: Ending
 ) -> None:
     """The server died of it and was asked again, when there was no package."""
     worker.in_vain = in_vain
@@ -119,7 +119,7 @@ def test_run_that_had_to_compile_for_itself_and_did_not_get_there_is_repeated(
     "ending", [DIED, Ending("timeout", stage="run"), Ending("late", stage="run")]
 )
 def test_run_without_an_answer_is_not_repeated(
-    runner: Runner, worker: Worker, ending: Ending
+    runner: ExampleRunner, worker: Worker, ending: Ending
 ) -> None:
     worker.dies = lambda: ending
     assert runner.inside((3,)).answer is Answer.UNRESOLVED
@@ -127,7 +127,7 @@ def test_run_without_an_answer_is_not_repeated(
 
 
 def test_program_that_does_not_compile_any_more_is_no_finding(
-    runner: Runner, worker: Worker
+    runner: ExampleRunner, worker: Worker
 ) -> None:
     runner.inside((3,))
     worker.package.unlink()
@@ -137,7 +137,7 @@ def test_program_that_does_not_compile_any_more_is_no_finding(
 
 
 def test_program_that_does_not_compile_at_first_is_named(
-    runner: Runner, worker: Worker
+    runner: ExampleRunner, worker: Worker
 ) -> None:
     worker.compiled = DIED
     with pytest.raises(NotReproducible, match="a longer --timeout"):
@@ -146,12 +146,12 @@ def test_program_that_does_not_compile_at_first_is_named(
 
 @pytest.mark.parametrize("name", ["unchanged", "baseline"])
 def test_inputs_of_a_reduction_that_has_begun_are_not_written_anew(
-    runner: Runner, worker: Worker, name: str
+    runner: ExampleRunner, worker: Worker, name: str
 ) -> None:
     path = worker.directory / "failing-1.pt"
     path.write_bytes(b"values")
     runner.save((3,), path)
     assert worker.asked == [SaveInputs]
-    runner.job.journal.note(name, {"versions": {}})
+    runner.context.journal.note(name, {"versions": {}})
     assert runner.save((3,), path) == path
     assert worker.asked == [SaveInputs]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.doubles import FakeServer
 
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
@@ -18,9 +18,9 @@ from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.answers import Built, Ending, Raised
 from shrinkfx.protocol.choices import MANY_BYTES, Build, GraphForm, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import Sizes
+from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.build import choose_build, place_of_weights
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import FLOATS, chain, whole
 
@@ -46,10 +46,10 @@ def chosen(
 ) -> tuple[Subject | None, Sequence[Verdict], list[str]]:
     events: list[Event] = []
     options = Options(Path("model.pt2"), max_minutes=minutes)
-    job = Job(options, Path("out"), events.append)
-    compiler = Compiler(worker, Limits(10.0, 1 << 30), CheckOptions(build=build))
-    subject = Subject(WHOLE, Sizes(2, 4, 1, 0), compiler, target, 1.0)
-    tried = choose_build(job, subject)
+    context = RunContext(options, Path("out"), events.append)
+    client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions(build=build))
+    subject = Subject(WHOLE, ProgramSize(2, 4, 1, 0), client, target, 1.0)
+    tried = choose_build(context, subject)
     assert tried.form is GraphForm.FUNCTIONAL
     notes = [event.text for event in events if isinstance(event, Noted)]
     return tried.subject, tried.seen, notes
@@ -59,7 +59,7 @@ def test_failure_before_the_compiler_needs_no_compiler() -> None:
     worker = FakeServer(lambda _: raised_in(Step.LOWERING))
     subject, _, _ = chosen(worker)
     assert subject is not None
-    assert subject.compiler.options.only == Step.LOWERING
+    assert subject.client.options.only == Step.LOWERING
     assert len(worker.asked) == 1
 
 
@@ -68,7 +68,7 @@ def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
     worker = FakeServer(lambda _: raised_in(step))
     subject, _, _ = chosen(worker)
     assert subject is not None
-    assert subject.compiler.options.only == step
+    assert subject.client.options.only == step
     assert [asked.get("only") for asked in worker.arguments] == [None, step]
 
 
@@ -78,7 +78,7 @@ def test_file_is_not_asked_about_alone_where_minutes_are_short() -> None:
         worker = FakeServer(lambda _: slow)
         subject, _, _ = chosen(worker, minutes=minutes)
         assert subject is not None
-        assert (subject.compiler.options.only is not None) is (often == 2)
+        assert (subject.client.options.only is not None) is (often == 2)
         assert len(worker.asked) == often
 
 
@@ -87,7 +87,7 @@ def test_file_is_built_with_all_others_if_alone_it_passes() -> None:
     worker = FakeServer(lambda a: PASSES if "only" in a else raised_in(Step.KERNEL))
     subject, _, _ = chosen(worker)
     assert subject is not None
-    assert subject.compiler.options.only is None
+    assert subject.client.options.only is None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_other_failures_of_a_build_need_all_of_it(
     subject, _, _ = chosen(FakeServer(lambda _: ending), target)
     assert subject is not None
     assert subject.build is Build.FAST
-    assert subject.compiler.options.only is None
+    assert subject.client.options.only is None
 
 
 def test_failure_that_only_the_stock_build_shows_is_reduced_with_that() -> None:

@@ -11,17 +11,17 @@ import pytest
 from support.doubles import asked_of, written
 
 from shrinkfx.check.command import SKIP, Command
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, Noted
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteCandidate
-from shrinkfx.report.record import Sizes
+from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.running import SAVED
 from shrinkfx.report.written import Verified
 from shrinkfx.run.by_command import verify_by_command
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
 from shrinkfx.run.result import write
 from shrinkfx.run.subject import Subject
@@ -69,13 +69,13 @@ def verified(
     def bare(*_: object) -> Iterator[Worker]:
         yield server
 
-    monkeypatch.setattr(Job, "bare_server", bare)
-    job = Job(Options(Path("model.pt2"), check=COMMAND.text), folder, listen)
-    compiler = Compiler(server, Limits(9.0, 1 << 30))
-    subject = Subject(BEST, Sizes(1), compiler, COMMAND.target, 1.0, COMMAND)
+    monkeypatch.setattr(RunContext, "bare_server", bare)
+    context = RunContext(Options(Path("model.pt2"), check=COMMAND.text), folder, listen)
+    client = CheckClient(server, Limits(9.0, 1 << 30))
+    subject = Subject(BEST, ProgramSize(1), client, COMMAND.target, 1.0, COMMAND)
     result = Result(BEST, "program", COMMAND.target)
-    answered = write(job, compiler, result)
-    record = verify_by_command(job, server, subject, result, answered)
+    answered = write(context, client, result)
+    record = verify_by_command(context, server, subject, result, answered)
     return record.verified, notes
 
 

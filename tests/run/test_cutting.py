@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.doubles import DESCRIPTION, FakeServer
 
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotCuttable
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
@@ -20,8 +20,8 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Build, GraphForm
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import Sizes
-from shrinkfx.run.context import Job
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.form import in_a_form_that_fails
 from shrinkfx.run.subject import Subject
@@ -71,24 +71,24 @@ def chosen(
         path = folder / f"{form}.json"
         path.write_text(json.dumps(forms[form].to_json()))
         lies = (f"a lie in the {form} form",)
-        said = replace(DESCRIPTION, skeleton=str(path), lies=lies, stopped="relu")
+        said = replace(DESCRIPTION, skeleton=str(path), mismatches=lies, stopped="relu")
         said = replace(said, eager_error=eager)
         return Ending("exit", answer=said)
 
-    compiler = Compiler(
+    client = CheckClient(
         FakeServer(answer), Limits(10.0, 1 << 30), CheckOptions(build=Build.FAST)
     )
     options = Options(Path("model.pt2"), max_minutes=3.0)
-    job = Job(options, folder, lambda _: None)
-    job.budget.keep(check_s)
-    compiler, described = describe_program(job, compiler)
+    context = RunContext(options, folder, lambda _: None)
+    context.budget.keep(check_s)
+    client, described = describe_program(context, client)
     whole = Candidate.whole(described.skeleton)
     causes = described.other_causes.with_warning("from the baseline")
     subject = Subject(
-        whole, Sizes(3, 5, 1, 0), compiler, RAISES, 1.0, other_causes=causes
+        whole, ProgramSize(3, 5, 1, 0), client, RAISES, 1.0, other_causes=causes
     )
-    found = in_a_form_that_fails(job, subject, described)
-    lie = f"a lie in the {found.compiler.options.graph} form"
+    found = in_a_form_that_fails(context, subject, described)
+    lie = f"a lie in the {found.client.options.graph} form"
     assert found.other_causes.mismatches == (lie,)
     return found, asked
 
@@ -100,7 +100,7 @@ def operators(subject: Subject) -> Sequence[str]:
 def test_branches_stand_for_cond_where_it_fails_so(tmp_path: Path) -> None:
     subject, asked = chosen(tmp_path, lambda form, build: True)
     assert operators(subject) == ("relu", "sin", "tanh")
-    assert subject.compiler.options.graph is GraphForm.INLINED_COND
+    assert subject.client.options.graph is GraphForm.INLINED_COND
     assert asked == [("inlined-cond", "fast")]
 
 
@@ -108,7 +108,7 @@ def test_cond_stays_where_the_failure_needs_it(tmp_path: Path) -> None:
     """To be without it is worth one question, not one in each build."""
     subject, asked = chosen(tmp_path, lambda form, build: form == "functional")
     assert operators(subject) == ("relu", "cond", "tanh")
-    assert subject.compiler.options.graph is GraphForm.FUNCTIONAL
+    assert subject.client.options.graph is GraphForm.FUNCTIONAL
     assert asked == [("inlined-cond", "fast"), ("functional", "fast")]
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from support.doubles import DESCRIPTION, Arguments, FakeServer
 
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Noted
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Examined, Raised
-from shrinkfx.protocol.files import Finding, What
+from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.requests import Request
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 from shrinkfx.run.examining import examine_operators
 from shrinkfx.testing import chain
@@ -25,17 +25,19 @@ from shrinkfx.testing import chain
 MIX, ROLL = "mix (my.mix.default)", "roll (my.roll.default)"
 FILL = "fill (my.fill.default)"
 FOUND = [
-    Finding("my.mix.default", What.WRITES, f"{MIX} writes to its argument x"),
-    Finding(
+    OperatorFinding("my.mix.default", What.WRITES, f"{MIX} writes to its argument x"),
+    OperatorFinding(
         "my.mix.default",
         What.FAKE,
         f"{MIX} has a fake kernel that promises \x1b[31mless",
     ),
-    Finding(
+    OperatorFinding(
         "my.roll.default", What.FAKE, f"{ROLL} has a fake kernel that promises more"
     ),
-    Finding("my.fill.default", What.FAKE, f"{FILL} has a fake kernel that promises 4"),
-    Finding(
+    OperatorFinding(
+        "my.fill.default", What.FAKE, f"{FILL} has a fake kernel that promises 4"
+    ),
+    OperatorFinding(
         "my.fill.default", What.FIXES, f"{FILL} has a fake kernel that fixes dim 0"
     ),
 ]
@@ -69,13 +71,13 @@ def examined(
 
     server, said = Server(answer), []
     options = Options(Path("model.pt2"), max_minutes=minutes)
-    job = Job(options, folder, lambda event: said.append(event))
-    job.budget.clock = lambda: job.budget.started
+    context = RunContext(options, folder, lambda event: said.append(event))
+    context.budget.clock = lambda: context.budget.started
     known = ("roll (my.roll.default) has strides [1], its metadata says [2]",)
-    about = replace(DESCRIPTION, stopped=stopped, custom=custom, lies=known)
+    about = replace(DESCRIPTION, stopped=stopped, custom=custom, mismatches=known)
     described = Described(chain("x", "relu"), about)
-    compiler = Compiler(server, Limits(600.0, 1 << 30))
-    warnings = examine_operators(job, compiler, described)
+    client = CheckClient(server, Limits(600.0, 1 << 30))
+    warnings = examine_operators(context, client, described)
     return warnings, [e.text for e in said if isinstance(e, Noted)], server
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.doubles import asked_of
 
-from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -19,7 +19,7 @@ from shrinkfx.protocol.answers import Ending, NotSanitized
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.record import Memory
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.memory_error import examine, wants_guard_pages
 from shrinkfx.testing import chain, whole
 
@@ -56,13 +56,13 @@ def examined(
     seconds: float | None = None,
 ) -> tuple[Memory, list[str]]:
     events: list[Event] = []
-    job = Job(Options(Path("model.pt2")), Path("out"), events.append)
-    job.budget.max_seconds = seconds
-    job.budget.clock = lambda: job.budget.started + len(worker.asked)
-    job.budget.took(1.0)  # as each question does
+    context = RunContext(Options(Path("model.pt2")), Path("out"), events.append)
+    context.budget.max_seconds = seconds
+    context.budget.clock = lambda: context.budget.started + len(worker.asked)
+    context.budget.took(1.0)  # as each question does
     options = CheckOptions(guard_pages=side or Guard.OFF)
-    compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
-    memory = examine(job, compiler, target, BEST, "program")
+    client = CheckClient(worker, Limits(10.0, 1 << 30), options)
+    memory = examine(context, client, target, BEST, "program")
     return memory, [event.text for event in events if isinstance(event, Noted)]
 
 

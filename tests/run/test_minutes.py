@@ -31,7 +31,7 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL, resumed
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.unchanged import SCHEMA
@@ -72,7 +72,7 @@ class Model:
         self.now = 0.0
         self.asked: list[tuple[type[Task], Arguments]] = []
         self.notes: list[str] = []
-        self.job: Job | None = None
+        self.context: RunContext | None = None
         self.needs_own_inputs = False
         self._packages: set[object] = set()
         self._last = WHOLE
@@ -82,8 +82,8 @@ class Model:
 
     def ask(self, request: Request) -> Ending:
         """Answer as ``LastingServer`` does, which keeps to the minutes."""
-        assert self.job is not None
-        left = self.job.budget.seconds_left
+        assert self.context is not None
+        left = self.context.budget.seconds_left
         if left is not None and left <= 0:
             raise BudgetExhausted("the minutes are spent")
         asked = type(request.task), asked_of(request)
@@ -134,12 +134,12 @@ class Model:
         return Ending("exit", 1, "run", answer=TORN, log=LOG, seconds=seconds)
 
     @contextlib.contextmanager
-    def started(self, job: Job) -> Iterator[Any]:
+    def started(self, context: RunContext) -> Iterator[Any]:
         """Take the place of the worker, and of the clock at the first time."""
-        if self.job is None or self.job.budget is not job.budget:
-            self.job = job
-            job.budget.clock = lambda: self.now
-            job.budget.started = self.now
+        if self.context is None or self.context.budget is not context.budget:
+            self.context = context
+            context.budget.clock = lambda: self.now
+            context.budget.started = self.now
         self.now += self.start_s
         yield self
 
@@ -164,7 +164,7 @@ class Model:
 
     def resumed(self, minutes: float) -> Reduction:
         """Go on, in another process."""
-        self.job = None
+        self.context = None
         out = self.folder / "out"
         return self.run(resumed(out, Options(Path(), max_minutes=minutes)))
 
@@ -193,11 +193,11 @@ def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
         made.append(Model(tmp_path, check_s))
         return made[-1]
 
-    def started(job: Job, *_: object) -> Any:
-        return made[-1].started(job)
+    def started(context: RunContext, *_: object) -> Any:
+        return made[-1].started(context)
 
-    monkeypatch.setattr(Job, "server", started)
-    monkeypatch.setattr(Job, "bare_server", started)
+    monkeypatch.setattr(RunContext, "server", started)
+    monkeypatch.setattr(RunContext, "bare_server", started)
     return make
 
 
@@ -290,12 +290,12 @@ def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
     world = model(check_s)
     world.waited = 0.5  # which a repro would have to wait as well
     assert world.reduced(3.0).status == "stopped"
-    assert world.job
-    assert world.job.budget.check_s == check_s
+    assert world.context
+    assert world.context.budget.check_s == check_s
     world.asked.clear()
     world.resumed(60.0)
     assert not world.tasks(CheckOriginal)
-    assert world.job.budget.check_s == check_s
+    assert world.context.budget.check_s == check_s
 
 
 @pytest.mark.parametrize("check_s", [80.0, 20.0])
@@ -323,7 +323,7 @@ def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
     lie = "n3 (aten.n3.default) has strides [1], its metadata says [2]"
     world = model(20.0)
     world.described = replace(
-        world.described, lies=(lie,), eager_error="no such size\nat all"
+        world.described, mismatches=(lie,), eager_error="no such size\nat all"
     )
     told = world.reduced(3.0).summary["warnings"]
     eager = "eager fails on the original too: no such size"

@@ -16,7 +16,7 @@ from shrinkfx.events import ignore
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Description, Difference, Ending, Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import find_subject
 from shrinkfx.testing import chain
 from shrinkfx.validation import require_sense
@@ -55,11 +55,11 @@ def test_each_comparison_is_told_how_close_is_close(
     tmp_path: Path, options: Options, told: dict[str, object]
 ) -> None:
     worker = Worker(tmp_path)
-    subject = find_subject(Job(options, tmp_path, ignore), cast(Server, worker))
+    subject = find_subject(RunContext(options, tmp_path, ignore), cast(Server, worker))
     names = ("rtol", "atol", "strict")
     _, *compared = worker.arguments  # the first only describes
     assert len(compared) > 10
-    for asked in (*compared, asdict(subject.compiler.options)):
+    for asked in (*compared, asdict(subject.client.options)):
         said = {name: asked.get(name) for name in names}
         assert {
             k: v for k, v in said.items() if v is not None and v is not False
@@ -73,6 +73,6 @@ def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None
         Options(Path("m.pt2"), all_probes=True),
     ):
         with pytest.raises(UsageError, match="is for CUDA without a GPU"):
-            find_subject(Job(options, tmp_path, ignore), cast(Server, worker))
+            find_subject(RunContext(options, tmp_path, ignore), cast(Server, worker))
     with pytest.raises(UsageError, match="not both"):
         require_sense(Options(Path("m.pt2"), probe="real", all_probes=True))

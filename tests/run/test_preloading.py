@@ -25,12 +25,12 @@ from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
-from shrinkfx.report.record import Failure, Programs, RunRecord, Sizes
-from shrinkfx.run.context import Job
+from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import (
-    MAX_QUESTIONS,
+    MAX_QUERIES,
     Effect,
-    Judge,
+    PreloadOracle,
     distinct,
     droppable,
     seconds_for,
@@ -39,7 +39,9 @@ from shrinkfx.run.preloading import (
 )
 
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
-RECORD = RunRecord(Failure(WRONG, WRONG), Programs(Sizes(1), Sizes(1), cut=1))
+RECORD = RunRecord(
+    Failure(WRONG, WRONG), Programs(ProgramSize(1), ProgramSize(1), cut=1)
+)
 EFFECT = Effect(
     outcome="a",
     exported="b",
@@ -50,11 +52,11 @@ EFFECT = Effect(
 )
 
 
-def judge(answer: Callable[[str], Ending] = lambda _: Ending("exit")) -> Judge:
+def judge(answer: Callable[[str], Ending] = lambda _: Ending("exit")) -> PreloadOracle:
     """Make a judge whose worker answers of a script's text."""
     server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
     limits = Limits(60.0, 1 << 30)
-    return Judge(server, limits, Meter(), Path("m.pt2"), ["mylib::mix"], RECORD)
+    return PreloadOracle(server, limits, Meter(), Path("m.pt2"), ["mylib::mix"], RECORD)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_droppable_gives_up_in_the_end() -> None:
         return False
 
     assert droppable([(0, n) for n in range(200)], fine, tired) == []
-    assert len(asked) == MAX_QUESTIONS
+    assert len(asked) == MAX_QUERIES
 
 
 def says(text: str, *needed: str) -> Ending:
@@ -126,7 +128,7 @@ class Net: pass
 """
 
 
-def ways(folder: Path, text: str, asked: Judge) -> list[Carried]:
+def ways(folder: Path, text: str, asked: PreloadOracle) -> list[Carried]:
     for name in ("helper", "logs"):
         (folder / f"{name}.py").write_text("def f(): pass\ndef begin(): pass\n")
     file = folder / "ops.py"
@@ -201,7 +203,7 @@ def test_worker_tells_what_matters_to_a_program_from_what_does_not(
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = Judge(bare, limits, Meter(), program, operators, RECORD)
+        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
         smallest, sliced, _ = map(made, smallest_first(made, asked, operators))
     kept, all_that_acts = (each.definitions[0].text for each in (smallest, sliced))
     assert all(word in all_that_acts for word in ("print", "gone", "aten.cosh"))
@@ -295,7 +297,7 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
     file.write_text(OPS.replace("import helper", "").replace("helper.f", "print"))
     (tmp_path / "logs.py").write_text("def begin(): pass\n")
     options = Options(tmp_path / "m.pt2", preload=(str(file),))
-    job = Job(options, tmp_path, lambda _: None)
+    context = RunContext(options, tmp_path, lambda _: None)
     ready = SimpleNamespace(preload_files={str(file): str(file)}, beside=Beside())
     server: Any = type("Holder", (), {"ready": ready})()
     bare = FakeServer(lambda asked: says(Path(asked["path"]).read_text()))
@@ -304,7 +306,7 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
         before = len(bare.asked)
         printed = replace(PRINTED, targets=targets)
         limits = Limits(60.0, 1 << 30)
-        assert ways_to_carry(job, server, bare, limits, printed, RECORD)
+        assert ways_to_carry(context, server, bare, limits, printed, RECORD)
         return len(bare.asked) - before
 
     assert ask("mylib.mix.default", "aten.cosh.default")
@@ -331,7 +333,7 @@ def test_operators_are_registered_where_scripts_find_their_packages(
     carried = carry(preloads, Beside(), operators, Cut(whole=True))
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = Judge(bare, limits, Meter(), program, operators, RECORD)
+        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
         effect = asked.effect(carried)
     assert effect is not None
     assert "planted::first" in effect.registered
@@ -361,7 +363,7 @@ def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = Judge(bare, limits, Meter(), program, operators, RECORD)
+        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
         found = [made(cut) for cut in smallest_first(made, asked, operators)]
     assert made(Cut()).tied == ()
     assert [each.tied for each in found] == 3 * [(str(table),)]

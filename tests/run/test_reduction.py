@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import StorageError, WorkerError
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -22,9 +22,9 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
-from shrinkfx.report.record import Sizes
-from shrinkfx.run.context import Job
-from shrinkfx.run.reduction import Found, reduce
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 
@@ -59,16 +59,16 @@ def reduced(
     calls: int = 1,
     operators: int = 5,
     check_s: float = 0.0,
-) -> tuple[Found, list[str]]:
+) -> tuple[SearchResult, list[str]]:
     stage, answer = ("run", RAISED) if target is RAISES else ("done", DIFFERS)
     worker = Worker(fails, Ending("exit", stage=stage, answer=answer))
-    compiler = Compiler(worker, Limits(10.0, 1 << 30), CheckOptions(calls=calls))
+    client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions(calls=calls))
     events: list[Event] = []
     options = Options(Path("model.pt2"), max_minutes=3.0)
-    job = Job(options, folder, events.append)
-    job.budget.keep(check_s)
-    subject = Subject(WHOLE, Sizes(operators, 7, 1, 0), compiler, target, 1.0)
-    found = reduce(job, subject)
+    context = RunContext(options, folder, events.append)
+    context.budget.keep(check_s)
+    subject = Subject(WHOLE, ProgramSize(operators, 7, 1, 0), client, target, 1.0)
+    found = reduce(context, subject)
     return found, [event.text for event in events if isinstance(event, Noted)]
 
 
@@ -153,11 +153,13 @@ class TwoBuilds:
 def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     worker = TwoBuilds()
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
-    compiler = Compiler(worker, Limits(10.0, 1 << 30), options)
+    client = CheckClient(worker, Limits(10.0, 1 << 30), options)
     path = tmp_path / "journal.sqlite"
-    job = Job(Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path))
-    subject = Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0)
-    found = reduce(job, subject)
+    context = RunContext(
+        Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path)
+    )
+    subject = Subject(WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0)
+    found = reduce(context, subject)
     assert found.reducer.best.keep == {"cos", "tanh"}
     assert found.reducer.asker.build == Build.STOCK
     asked = [(c.digest, o.build, o.only is not None) for c, o in worker.asked]
@@ -193,11 +195,15 @@ def test_journal_that_fails_ends_the_search_with_the_best_so_far(
         return has("cos")(candidate)
 
     worker = Worker(fails, Ending("exit", stage="run", answer=RAISED))
-    compiler = Compiler(worker, Limits(10.0, 1 << 30))
-    job = Job(Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path))
-    found = reduce(job, Subject(WHOLE, Sizes(5, 7, 1, 0), compiler, RAISES, 1.0))
+    client = CheckClient(worker, Limits(10.0, 1 << 30))
+    context = RunContext(
+        Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path)
+    )
+    found = reduce(
+        context, Subject(WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0)
+    )
     assert str(path) in found.stopped
-    assert not job.out_of_budget
+    assert not context.out_of_budget
     failing = [c for c in asked[:4] if has("cos")(c)]
     assert found.reducer.best.cost <= min(c.cost for c in failing[:-1])
     assert found.reducer.best.cost < WHOLE.cost

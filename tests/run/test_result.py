@@ -12,16 +12,16 @@ import pytest
 from support.doubles import PRINTED, Arguments, FakeServer
 
 from shrinkfx.check.client.server import GUARDED_WORKER
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import Memory, RunRecord, Sizes
+from shrinkfx.report.record import Memory, ProgramSize, RunRecord
 from shrinkfx.report.repro import DATA
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
 from shrinkfx.run.result import verify, write
 from shrinkfx.run.subject import Subject
@@ -63,26 +63,28 @@ def verified(
         return LATE if found is None else DIES if found else PASSES
 
     @contextlib.contextmanager
-    def bare(_: Job, backend: str, worker: Sequence[str]) -> Iterator[FakeServer]:
+    def bare(
+        _: RunContext, backend: str, worker: Sequence[str]
+    ) -> Iterator[FakeServer]:
         server = FakeServer(answer)
         yield server
         sides = {asked.get("guard_pages", Guard.OFF) for asked in server.arguments}
         assert sides == {Guard.OFF} or worker == GUARDED_WORKER
 
-    monkeypatch.setattr(Job, "bare_server", bare)
+    monkeypatch.setattr(RunContext, "bare_server", bare)
     server: Any = FakeServer(printed)
 
     def listen(event: Event) -> None:
         if isinstance(event, Noted):
             note(event.text)
 
-    job = Job(Options(Path("model.pt2")), folder, listen)
-    compiler = Compiler(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
-    subject = Subject(BEST, Sizes(1), compiler, OVERRUN, 1.0)
+    context = RunContext(Options(Path("model.pt2")), folder, listen)
+    client = CheckClient(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
+    subject = Subject(BEST, ProgramSize(1), client, OVERRUN, 1.0)
     memory = Memory(plain="ima in run: double free (10 of 10 runs)")
     result = Result(BEST, "program", OVERRUN, memory=memory)
-    answered = write(job, compiler, result)
-    return verify(job, server, subject, result, answered), runs
+    answered = write(context, client, result)
+    return verify(context, server, subject, result, answered), runs
 
 
 def test_repro_that_fails_every_time_needs_no_guard_pages(

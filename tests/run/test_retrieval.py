@@ -14,7 +14,7 @@ import pytest
 from support.doubles import FakeServer
 
 from shrinkfx.check.client.server import WORKER
-from shrinkfx.check.oracle import Compiler, Limits, runs_to_be_sure
+from shrinkfx.check.oracle import CheckClient, Limits, runs_to_be_sure
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -35,20 +35,20 @@ DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wron
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
 
-def compiler(worker: FakeServer) -> Compiler:
-    return Compiler(worker, Limits(10.0, 1 << 30))
+def client(worker: FakeServer) -> CheckClient:
+    return CheckClient(worker, Limits(10.0, 1 << 30))
 
 
 def test_flaky_by_catch_is_found_behind_the_target_with_its_rate() -> None:
     turns = itertools.cycle([DIFFERS, PASSES, DIFFERS, CRASHES])
-    seen, rate = see_again(compiler(FakeServer(then=turns)), CANDIDATE, CRASH, 0.3)
+    seen, rate = see_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.3)
     assert CRASH.admits(seen.signature)
     assert rate == 0.25
 
 
 def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
     worker = FakeServer(PASSES)
-    seen, _ = see_again(compiler(worker), CANDIDATE, CRASH, 0.3)
+    seen, _ = see_again(client(worker), CANDIDATE, CRASH, 0.3)
     assert seen.signature is None
     assert len(worker.asked) == runs_to_be_sure(0.3)
     assert len({request.options.package for request in worker.asked}) == 1
@@ -56,7 +56,7 @@ def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
 
 def test_candidate_that_only_fails_otherwise_shows_how() -> None:
     turns = itertools.cycle([PASSES, DIFFERS])
-    seen, rate = see_again(compiler(FakeServer(then=turns)), CANDIDATE, CRASH, 0.5)
+    seen, rate = see_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.5)
     assert seen.signature is not None
     assert seen.signature.kind is Kind.MISMATCH
     assert rate == 0.5
@@ -138,6 +138,6 @@ def test_unknown_candidate_of_a_run_without_by_catch(tmp_path: Path) -> None:
 
 def test_candidate_of_a_steady_failure_is_run_once() -> None:
     worker = FakeServer(CRASHES)
-    seen, rate = see_again(compiler(worker), CANDIDATE, CRASH, 1.0)
+    seen, rate = see_again(client(worker), CANDIDATE, CRASH, 1.0)
     assert CRASH.admits(seen.signature)
     assert (rate, len(worker.asked)) == (1.0, 1)

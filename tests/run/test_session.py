@@ -80,15 +80,15 @@ def refuse_if_begun(options: Options) -> None:
 def begin(options: Options) -> None:
     """Work for a while, and be killed after the baseline."""
     assert options.out
-    with at_work(options, options.out, ignore) as job:
-        job.journal.note("baseline", {})
+    with at_work(options, options.out, ignore) as context:
+        context.journal.note("baseline", {})
 
 
 def end(options: Options, status: str, said: str, code: int) -> None:
     assert options.out
-    with at_work(options, options.out, ignore) as job:
-        job.out_of_budget = "spent" in said
-        finish(job, status, said, code)
+    with at_work(options, options.out, ignore) as context:
+        context.out_of_budget = "spent" in said
+        finish(context, status, said, code)
 
 
 def test_run_goes_on_with_what_it_was_told(options: Options, out: Path) -> None:
@@ -290,9 +290,9 @@ def test_interrupted_run_goes_on_and_a_spent_one_with_more(
 def test_way_on_asks_for_more_of_what_is_spent(
     options: Options, out: Path, *, spent: bool, minutes: float | None, more: str
 ) -> None:
-    with at_work(replace(options, max_minutes=minutes), out, ignore) as job:
-        job.out_of_budget = spent
-        assert how_to_go_on(job) == f"shrinkfx --resume {out}{more}"
+    with at_work(replace(options, max_minutes=minutes), out, ignore) as context:
+        context.out_of_budget = spent
+        assert how_to_go_on(context) == f"shrinkfx --resume {out}{more}"
 
 
 def test_run_that_was_given_more_may_be_killed(options: Options, out: Path) -> None:
@@ -313,12 +313,12 @@ def test_run_is_not_forgotten_for_what_is_missing_today(
 
 
 def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
-    with at_work(options, out, ignore) as job, ThreadPoolExecutor(1) as another:
+    with at_work(options, out, ignore) as context, ThreadPoolExecutor(1) as another:
         with pytest.raises(UsageError, match="at work"):
             another.submit(begin, options).result()
         with pytest.raises(UsageError, match="at work"):
             another.submit(resumed, out, NOTHING_NEW).result()
-        job.journal.note("baseline", {})
+        context.journal.note("baseline", {})
     assert resumed(out, NOTHING_NEW)
 
 
@@ -396,8 +396,8 @@ def interrupted_by(
     reason: BaseException, options: Options, known: Callable[[Any], None]
 ) -> None:
     assert options.out
-    with at_work(options, options.out, ignore) as job:
-        known(job.journal)
+    with at_work(options, options.out, ignore) as context:
+        known(context.journal)
         raise reason
 
 

@@ -27,7 +27,7 @@ from shrinkfx.protocol.tasks import (
     SaveInputs,
     Task,
 )
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
 
@@ -45,18 +45,18 @@ class Program:
         self.directory.mkdir(parents=True)
         self.now = 0.0
         self.saved_at: list[float] = []
-        self.job: Job | None = None
+        self.context: RunContext | None = None
 
     @contextlib.contextmanager
-    def started(self, job: Job) -> Iterator[Any]:
-        self.job = job
-        job.budget.clock = lambda: self.now
-        job.budget.started = self.now
+    def started(self, context: RunContext) -> Iterator[Any]:
+        self.context = context
+        context.budget.clock = lambda: self.now
+        context.budget.started = self.now
         yield self
 
     def ask(self, request: Request) -> Ending:
-        assert self.job is not None
-        left = self.job.budget.seconds_left
+        assert self.context is not None
+        left = self.context.budget.seconds_left
         if left is not None and left < 1.0:
             self.now += left
             raise BudgetExhausted("the minutes are spent")
@@ -87,7 +87,9 @@ def _sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
 
     def sweep(name: str, seconds: float | None) -> tuple[Swept, Program]:
         program = Program(tmp_path / name)
-        monkeypatch.setattr(Job, "server", lambda job, *_: program.started(job))
+        monkeypatch.setattr(
+            RunContext, "server", lambda context, *_: program.started(context)
+        )
         minutes = None if seconds is None else seconds / 60
         out = tmp_path / name
         options = Options(model, out=out, max_minutes=minutes, sweeping=Sweeping(20))

@@ -15,7 +15,7 @@ import pytest
 from support.doubles import Arguments, FakeServer, written
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
-from shrinkfx.check.oracle import ENOUGH, Compiler, Limits
+from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -28,10 +28,10 @@ from shrinkfx.protocol.answers import Ending, Invalid, NotSanitized, Raised
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
-from shrinkfx.report.record import Sizes
+from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.written import Verified
 from shrinkfx.run.confirm import Verification
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.subject import Subject
@@ -97,21 +97,25 @@ class World:
         return Ending("exit", 1, "run", answer=TORN, log=log)
 
     @contextlib.contextmanager
-    def bare(self, job: Job, backend: str, worker: Sequence[str]) -> Iterator[Any]:
+    def bare(
+        self, context: RunContext, backend: str, worker: Sequence[str]
+    ) -> Iterator[Any]:
         yield FakeServer(self.run)
 
     def verified(self, path: Path | None = None, **about: Any) -> tuple[Verified, Kept]:
         server: Any = FakeServer(self.answer)
         options = Options(Path("model.pt2"), max_checks=about.pop("max_checks", None))
         with closing(Journal(path or ":memory:")) as journal:
-            job = Job(options, self.folder, self.events.append, journal)
+            context = RunContext(options, self.folder, self.events.append, journal)
             guarding = about.pop("guarding", Guarding())
             limits = Limits(9.0, 1 << 30)
-            compiler = Compiler(server, limits, guarding.around(CheckOptions()))
+            client = CheckClient(server, limits, guarding.around(CheckOptions()))
             target = about.pop("target", RAISES)
-            subject = Subject(WHOLE, Sizes(12), compiler, target, 1.0, None, guarding)
-            self.found = reduce(job, subject)
-            kept = Verification(job, server, subject, self.found, 0.0).run()
+            subject = Subject(
+                WHOLE, ProgramSize(12), client, target, 1.0, None, guarding
+            )
+            self.found = reduce(context, subject)
+            kept = Verification(context, server, subject, self.found, 0.0).run()
         return kept.verified, kept
 
     @property
@@ -122,7 +126,9 @@ class World:
 @pytest.fixture(name="world")
 def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path, lambda *_: True, lambda *_: True)
-    monkeypatch.setattr(Job, "bare_server", lambda job, *a: world.bare(job, *a))
+    monkeypatch.setattr(
+        RunContext, "bare_server", lambda context, *a: world.bare(context, *a)
+    )
     return world
 
 
@@ -267,7 +273,7 @@ def test_result_fails_plainly_where_the_original_does(world: World) -> None:
     assert len(world.scripts) == 3
     assert kept.record.memory.guard is Guard.OFF
     assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.plain
-    assert world.found.plainly
+    assert world.found.without_guard_pages
 
 
 def test_result_may_need_guard_pages_where_the_original_does(world: World) -> None:

@@ -13,7 +13,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.search.asker import Asker, Judge
+from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.budget import Budget
 from shrinkfx.testing import OTHER, PLANTED, FakeOracle, chain, needs, whole
 
@@ -109,7 +109,7 @@ def test_question_that_is_killed_each_time_is_put_again_on_demand(
 def test_judge_takes_back_what_it_does_not_confirm() -> None:
     asker, strict = Asker(FakeOracle(needs("b"))), FakeOracle(needs("a", "b"))
     assert asker.ask("drop_nodes", WITHOUT_A).reproduced
-    asker.confirm_by(Judge("repro", Asker(strict), "its repro passes"))
+    asker.confirm_by(Confirmation("repro", Asker(strict), "its repro passes"))
     verdict = asker.ask("drop_nodes", WITHOUT_A)
     assert (verdict.outcome, verdict.observation.stopped) == (
         Outcome.PASSED,
@@ -125,6 +125,6 @@ def test_judge_takes_back_what_it_does_not_confirm() -> None:
 def test_judgement_is_no_check_of_the_search() -> None:
     budget = Budget(max_checks=1)
     asker = Asker(FakeOracle(needs("b")), budget=budget)
-    asker.confirm_by(Judge("repro", Asker(FakeOracle(needs("b"))), "passes"))
+    asker.confirm_by(Confirmation("repro", Asker(FakeOracle(needs("b"))), "passes"))
     assert asker.ask("drop_nodes", WITHOUT_A).reproduced
     assert budget.checks == 1

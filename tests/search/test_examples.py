@@ -19,9 +19,15 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.program.sizes import Sizes, Space, Symbol
 from shrinkfx.sweep.boundary import Grid
-from shrinkfx.sweep.examples import Answer, Example, Examples, Found, judge_example
+from shrinkfx.sweep.examples import (
+    Answer,
+    Example,
+    Examples,
+    SweepFailure,
+    judge_example,
+)
 from shrinkfx.sweep.hunt import Plan, sweep
-from shrinkfx.sweep.minimise import settle_outside, so_far
+from shrinkfx.sweep.minimise import minimise_outside, so_far
 
 ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds", "of 12")
 CRASHES = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
@@ -74,7 +80,7 @@ class Runs:
         return Example(sizes, Answer.FAILS if seen else Answer.PASSES, seen)
 
 
-def swept(journal: Path, runs: Runs) -> list[Found]:
+def swept(journal: Path, runs: Runs) -> list[SweepFailure]:
     with closing(SweepJournal(journal)) as record:
         return sweep(Plan(SPACE, 1 << 30, 3), Examples(runs, record), count=100, seed=3)
 
@@ -189,6 +195,6 @@ def test_missing_guard_is_told_with_declared_sizes_that_pass() -> None:
         )
     )
     around = [(1, 9), (4097, 9), (6, 1), (1, 2), (4097, 2)]
-    (found,) = settle_outside(around, outer, inside, Grid(SPACE, 1 << 30))
+    (found,) = minimise_outside(around, outer, inside, Grid(SPACE, 1 << 30))
     assert (found.sizes, found.nearest) == ((4097, 2), (4096, 2))
     assert found.missing_guard

@@ -17,7 +17,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.search.asker import Asker, Judge
+from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import in_each_form, steps_back
@@ -72,10 +72,10 @@ class Searched:
         self.search = in_each_form(program, source)
         self.search.run()
 
-    def judge(self, fails: Fails, name: str = "repro") -> Judge:
+    def judge(self, fails: Fails, name: str = "repro") -> Confirmation:
         oracle = Strict(fails, self.judged)
         asker = Asker(oracle, journal=self.journal, build=name, again=True)
-        return Judge(name, asker, f"no {name}")
+        return Confirmation(name, asker, f"no {name}")
 
     def go_on(self, fails: Fails) -> None:
         self.search.confirm(self.judge(fails))

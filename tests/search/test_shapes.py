@@ -17,7 +17,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Sizes, Space, Symbol
 from shrinkfx.sweep.boundary import Grid, leap
-from shrinkfx.sweep.examples import Answer, Example, Examples, Found
+from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 from shrinkfx.sweep.hunt import Plan, sweep
 
 ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
@@ -61,7 +61,7 @@ def swept(
     seed: int = 0,
     count: int = 200,
     cap: int = 1 << 22,
-) -> tuple[list[Found], Runs]:
+) -> tuple[list[SweepFailure], Runs]:
     runs = Runs(program)
     plan = Plan(where, cap, seed)
     return sweep(plan, Examples(runs), count=count, seed=seed), runs

@@ -62,8 +62,8 @@ def test_search_leaves_what_matters_in_a_body() -> None:
             "h": projection("loop"),
         }
     )
-    oracle = FakeOracle(lambda c: "body.n17" in c.inside)
+    oracle = FakeOracle(lambda c: "body.n17" in c.subgraph_nodes)
     reducer = Reducer(whole(program), Asker(oracle), [BypassInside()])
-    assert reducer.run().inside == ("body.n0", "body.n17")
+    assert reducer.run().subgraph_nodes == ("body.n0", "body.n17")
     assert reducer.best.cost[0] == 2
     assert len(oracle.asked) < 20

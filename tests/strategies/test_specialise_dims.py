@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Sizing, Specialise
+from shrinkfx.program.edits import Specialisation, Specialise
 from shrinkfx.program.skeleton import FreeSize, Skeleton, TensorType
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
@@ -38,8 +38,8 @@ ONLY_ONE_MATTERS = {"b": FreeSize(("b",), 1, 1), "t": FreeSize(("t",), 32, 33)}
 def test_static_comes_for_what_is_alike_in_both_runs() -> None:
     view = View(whole(program(ONLY_ONE_MATTERS)))
     assert list(SpecialiseDims().propose(view)) == [
-        Specialise("b", Sizing.STATIC),
-        Specialise("t", Sizing.NARROW),
+        Specialise("b", Specialisation.STATIC),
+        Specialise("t", Specialisation.NARROW),
     ]
 
 
@@ -50,18 +50,18 @@ def test_program_that_was_not_swept_is_left_alone() -> None:
 def test_only_the_dim_that_matters_stays_dynamic() -> None:
     best = reduced(ONLY_ONE_MATTERS, lambda _: True)
     assert best.operators == ("tanh",)
-    assert best.sizes == {"b": Sizing.STATIC, "t": Sizing.NARROW}
+    assert best.sizes == {"b": Specialisation.STATIC, "t": Specialisation.NARROW}
 
 
 def test_dim_without_which_it_passes_stays_as_it_was() -> None:
     best = reduced(ONLY_ONE_MATTERS, lambda c: "b" not in c.sizes)
-    assert best.sizes == {"t": Sizing.NARROW}
+    assert best.sizes == {"t": Specialisation.NARROW}
 
 
 def test_of_two_equal_dims_one_is_enough() -> None:
     equal = {"s": FreeSize(("s",), 3, 2), "t": FreeSize(("t",), 2, 2)}
     best = reduced(equal, lambda _: True)
-    assert best.sizes == {"s": Sizing.NARROW, "t": Sizing.STATIC}
+    assert best.sizes == {"s": Specialisation.NARROW, "t": Specialisation.STATIC}
 
 
 def test_derived_dim_becomes_plain_where_it_can() -> None:
@@ -78,11 +78,11 @@ def test_derived_dim_becomes_plain_where_it_can() -> None:
         start, Asker(FakeOracle(lambda c: "cos" in c.keep)), choose(None)
     ).run()
     assert alone.inputs == ("fine",)
-    assert alone.sizes == {"3*t + 1": Sizing.PLAIN}
+    assert alone.sizes == {"3*t + 1": Specialisation.PLAIN}
 
     related = FakeOracle(
-        lambda c: "cos" in c.keep and Sizing.PLAIN not in {*c.sizes.values()}
+        lambda c: "cos" in c.keep and Specialisation.PLAIN not in {*c.sizes.values()}
     )
     assert Reducer(start, Asker(related), choose(None)).run().sizes == {
-        "t": Sizing.NARROW
+        "t": Specialisation.NARROW
     }

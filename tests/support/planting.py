@@ -13,9 +13,9 @@ from shrinkfx.events import ignore
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import find_subject
-from shrinkfx.run.reduction import Found, reduce
+from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.subject import Subject
 
 PRELOAD = Path(__file__).with_name("fake_backend.py")
@@ -63,7 +63,7 @@ class Reduced:
     """What a search came to, and all that it saw on the way."""
 
     subject: Subject
-    found: Found
+    found: SearchResult
 
     @property
     def operators(self) -> set[str]:
@@ -127,6 +127,8 @@ class Field:
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
             return find_subject(self._job(plants, until, folder), self._server)
 
-    def _job(self, plants: Sequence[Plant], until: str | None, folder: str) -> Job:
+    def _job(
+        self, plants: Sequence[Plant], until: str | None, folder: str
+    ) -> RunContext:
         write_plants(self._plants, plants)
-        return Job(Options(model=self._model, until=until), Path(folder), ignore)
+        return RunContext(Options(model=self._model, until=until), Path(folder), ignore)

@@ -42,7 +42,7 @@ from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import Unprintable, export_source
-from shrinkfx.worker.sizes.bindings import Sizes, evaluate
+from shrinkfx.worker.sizes.bindings import SizesByName, evaluate
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _another(symbol: sympy.Symbol, old: int, exported: ExportedProgram) -> Any:
     return sympy.Integer(old + 2 if old + 2 <= allowed.upper else old - 1)
 
 
-def _resized(said: Any, real: Any, sizes: Sizes) -> Any:
+def _resized(said: Any, real: Any, sizes: SizesByName) -> Any:
     if isinstance(said, torch.SymInt):
         return evaluate(said, sizes)
     if not _is_tensor(said) or not any(isinstance(s, torch.SymInt) for s in said.shape):

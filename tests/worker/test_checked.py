@@ -7,7 +7,7 @@ import pytest
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.forkserver.supervise import describe_error
 from shrinkfx.worker.interpreter.checked_module import checked
-from shrinkfx.worker.interpreter.findings import Fault, Finding, Report
+from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
@@ -15,7 +15,7 @@ def test_report_notes_the_grids_that_were_sampled() -> None:
     def strays() -> None:
         with checked(Probe.REAL, {}):
             CHECKER.sampled.append("k: 40 of 99999 programs")
-            raise Report([Finding(Probe.REAL, Fault.LOAD, "k")])
+            raise Report([KernelFinding(Probe.REAL, Fault.LOAD, "k")])
 
     with pytest.raises(Report) as caught:
         strays()

@@ -20,7 +20,7 @@ from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.constants import CannotKeepBeside
-from shrinkfx.worker.checking.check import attempt
+from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
 
@@ -191,7 +191,7 @@ def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
     run = Rebuilt(program, example, example)
     options = CheckOptions(weights=Weights.BESIDE, package="kept")
     stages: list[str] = []
-    attempt(Setup(str(tmp_path)), run, options, stages.append, tmp_path)
+    check(Setup(str(tmp_path)), run, options, stages.append, tmp_path)
     assert asked == [options, CheckOptions(weights=Weights.INSIDE)]
     assert stages[-4:] == ["load", "run", "compare", "done"]
 

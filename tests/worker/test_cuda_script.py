@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.worker.interpreter.repro_script import on_cpu
+from shrinkfx.worker.interpreter.repro_script import retarget_strings
 
 
 @pytest.mark.parametrize(
@@ -21,10 +21,10 @@ from shrinkfx.worker.interpreter.repro_script import on_cpu
 )
 def test_only_devices_are_replaced(before: str, after: str | None) -> None:
     expected = after or before.replace('z.to("cuda")', 'z.to("cpu")')
-    assert on_cpu(before) == expected
+    assert retarget_strings(before) == expected
 
 
 def test_lines_stay_where_they_are() -> None:
     before = 'a = 1\nb = x.to("cuda")\n\n\nc = x.to("cuda"); d = x.to("cuda")\n'
-    assert len(on_cpu(before).splitlines()) == len(before.splitlines())
-    assert "cuda" not in on_cpu(before)
+    assert len(retarget_strings(before).splitlines()) == len(before.splitlines())
+    assert "cuda" not in retarget_strings(before)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.export import Dim
 
 from shrinkfx.protocol.answers import Ending, Examined
-from shrinkfx.protocol.files import Finding
+from shrinkfx.protocol.files import OperatorFinding
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
@@ -53,7 +53,7 @@ def found(made: Program, folder: Path, seconds: float = 60.0) -> list[tuple[str,
     assert not answer.over
     assert (folder / "at").read_text() == ""
     lines = path.read_text().splitlines() if path.exists() else []
-    return [(f.what.value, f.text) for f in map(Finding.from_line, lines)]
+    return [(f.what.value, f.text) for f in map(OperatorFinding.from_line, lines)]
 
 
 def test_operators_that_are_as_declared_are_not_mentioned(tmp_path: Path) -> None:

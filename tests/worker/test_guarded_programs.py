@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import parse
 from shrinkfx.failure.signature import MEMORY
@@ -46,7 +46,7 @@ def save(module: torch.nn.Module, *args: torch.Tensor, path: Path) -> Path:
 
 
 @pytest.fixture(name="compiler")
-def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
+def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CheckClient]:
     """Compile once: every run takes the same package."""
     module, example, failing = request.param
     model = save(module, example, path=tmp_path / "model.pt2")
@@ -57,10 +57,10 @@ def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compil
     ) as server:
         assert server.ready.no_guard_pages == ""
         options = CheckOptions(package=str(tmp_path / "package.pt2"))
-        yield Compiler(server, Limits(300.0, 8 << 30), options)
+        yield CheckClient(server, Limits(300.0, 8 << 30), options)
 
 
-def runs(compiler: Compiler, number: int) -> list[Observation]:
+def runs(compiler: CheckClient, number: int) -> list[Observation]:
     return [compiler.original()[0] for _ in range(number)]
 
 
@@ -83,7 +83,7 @@ VALUES = torch.arange(2048.0).reshape(32, 64) / 2048
     indirect=True,
 )
 def test_silent_memory_error_fails_in_every_run_with_guard_pages(
-    compiler: Compiler,
+    compiler: CheckClient,
 ) -> None:
     silent = runs(compiler, 3)
     assert not [s for s in silent if s.signature and s.signature.detail == MEMORY]
@@ -109,7 +109,7 @@ class Lookup(torch.nn.Module):
     indirect=True,
 )
 def test_underrun_fails_on_the_pass_that_guards_what_precedes(
-    compiler: Compiler,
+    compiler: CheckClient,
 ) -> None:
     """Eager refuses such an index; compiled code counts from the end, once."""
     compiler = compiler.with_options(
@@ -130,7 +130,7 @@ def test_underrun_fails_on_the_pass_that_guards_what_precedes(
 )
 @pytest.mark.parametrize("side", [Guard.AFTER, Guard.BEFORE])
 def test_healthy_program_passes_beside_guard_pages(
-    compiler: Compiler, side: Guard
+    compiler: CheckClient, side: Guard
 ) -> None:
     ending = compiler.with_options(guard_pages=side).ask(CheckOriginal())
     assert ending.stage == "done", ending.log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.worker.interpreter.retarget import on_cpu, operators, why_not
+from shrinkfx.worker.interpreter.retarget import operators, retarget, why_not
 
 SOURCE = """\
 from torch._C import _cuda_getCurrentRawStream as get_raw_stream
@@ -31,7 +31,7 @@ def call(args):
 
 
 def test_lines_keep_their_numbers_and_kernels_their_device() -> None:
-    lines = on_cpu(SOURCE).splitlines()
+    lines = retarget(SOURCE).splitlines()
     assert len(lines) == len(SOURCE.splitlines())
     assert lines[0] == "get_raw_stream = lambda *_: 0"
     assert lines[4] == SOURCE.splitlines()[4]

@@ -19,7 +19,7 @@ from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
 from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
 from shrinkfx.worker.graph.describe import describe
-from shrinkfx.worker.graph.inline_cond import branches_taken, with_open_branches
+from shrinkfx.worker.graph.inline_cond import branches_taken, inline_conds
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
@@ -69,7 +69,7 @@ def targets(program: Program) -> list[str]:
 
 def test_branches_that_are_taken_stand_in_line_at_any_depth(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
-    opened = with_open_branches(program, tmp_path / "opened")
+    opened = inline_conds(program, tmp_path / "opened")
     wanted = ["sigmoid", "exp", "mul", "mul", "mul", "add"]
     assert [t.split(".")[1] for t in targets(opened)] == wanted
     for inputs in (program.example, Inputs((torch.randn(7, 4),), {})):
@@ -80,7 +80,7 @@ def test_branches_that_are_taken_stand_in_line_at_any_depth(tmp_path: Path) -> N
 
 def test_what_is_inside_a_branch_can_be_cut(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
-    opened = with_open_branches(program, tmp_path / "opened")
+    opened = inline_conds(program, tmp_path / "opened")
     values = Values(tmp_path / "opened", opened)
     assert values.record(opened) == Recorded()
     skeleton = describe(opened, "")
@@ -97,7 +97,7 @@ def test_cond_stays_where_runs_take_different_branches(tmp_path: Path) -> None:
     other = torch.full((3, 4), -100.0)
     program = program_of(tmp_path, Nested(), torch.randn(3, 4), other)
     assert branches_taken(program) == {}
-    opened = with_open_branches(program, tmp_path / "opened")
+    opened = inline_conds(program, tmp_path / "opened")
     assert "cond" in targets(opened)
 
 
@@ -114,9 +114,9 @@ def test_branches_are_known_where_eager_fails_after_them(tmp_path: Path) -> None
 
 def test_which_branches_were_taken_is_found_once(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
-    with_open_branches(program, tmp_path)
+    inline_conds(program, tmp_path)
     (tmp_path / "taken.json").write_text('{"cond": false}')
-    assert "aten.tanh.default" in targets(with_open_branches(program, tmp_path))
+    assert "aten.tanh.default" in targets(inline_conds(program, tmp_path))
 
 
 def test_worker_cuts_from_the_form_that_was_described(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch.export import Dim, export
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import attempt_outside
+from shrinkfx.worker.checking.check import check_outside
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
 
@@ -106,7 +106,7 @@ def _outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outside:
         monkeypatch.setattr(aoti, "load", lambda package: compiled)
         made = Rebuilt(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
         options = CheckOptions(package="package")
-        answer = attempt_outside(SETUP, made, options, lambda stage: None, tmp_path)
+        answer = check_outside(SETUP, made, options, lambda stage: None, tmp_path)
         assert isinstance(answer, Checked)
         return answer
 

@@ -14,7 +14,7 @@ from torch.export import Dim, export
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.checking import check as module
-from shrinkfx.worker.checking.check import attempt
+from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
 
@@ -60,7 +60,7 @@ def tried(
     stages: list[str] = []
     setup = Setup(str(folder))
     run = Rebuilt(exported, example, failing, passing=passing)
-    answer = attempt(setup, run, CheckOptions(), stages.append, folder)
+    answer = check(setup, run, CheckOptions(), stages.append, folder)
     assert isinstance(answer, Checked)
     return answer, stages
 

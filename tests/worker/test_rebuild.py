@@ -464,7 +464,7 @@ def test_operators_inside_of_a_body_can_be_bypassed(tmp_path: Path) -> None:
     whole = Candidate.whole(skeleton)
     names = {
         skeleton.node(n).target.split(".")[1]: n
-        for n in whole.inside
+        for n in whole.subgraph_nodes
         if "." in skeleton.node(n).target
     }
     edits = [
@@ -509,7 +509,9 @@ def test_branch_that_no_export_takes_is_refused(tmp_path: Path) -> None:
     assert values.record(program) == Recorded()
     whole = Candidate.whole(describe(program, ""))
     (cos,) = (
-        n for n in whole.inside if whole.skeleton.node(n).target.startswith("aten.cos")
+        n
+        for n in whole.subgraph_nodes
+        if whole.skeleton.node(n).target.startswith("aten.cos")
     )
     (turned,) = whole.skeleton.node(cos).operands
     built = rebuild(program, apply(whole, [Bypass(cos, turned)]), values)

@@ -14,7 +14,7 @@ from torch.export import Dim, export
 
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Drop, Sizing, Specialise
+from shrinkfx.program.edits import Drop, Specialisation, Specialise
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.worker.eager.intermediates import Recorded, Values
 from shrinkfx.worker.graph.describe import describe
@@ -141,8 +141,8 @@ def test_static_and_narrow_dims_are_declared_so(batches: Case) -> None:
     settled = apply(
         batches.keeping("tanh", "reshape"),
         [
-            Specialise(batches.symbol(0), Sizing.STATIC),
-            Specialise(batches.symbol(1), Sizing.NARROW),
+            Specialise(batches.symbol(0), Specialisation.STATIC),
+            Specialise(batches.symbol(1), Specialisation.NARROW),
         ],
     )
     built = batches.again(settled)
@@ -156,7 +156,7 @@ def test_static_and_narrow_dims_are_declared_so(batches: Case) -> None:
 
 def test_range_alone_leaves_the_other_dim_as_it_was(batches: Case) -> None:
     settled = apply(
-        batches.keeping("tanh"), [Specialise(batches.symbol(1), Sizing.NARROW)]
+        batches.keeping("tanh"), [Specialise(batches.symbol(1), Specialisation.NARROW)]
     )
     built = batches.again(settled)
     assert dynamic(built) == [[0, 1]]
@@ -168,7 +168,7 @@ def test_static_dim_is_a_number_where_it_is_read(tmp_path: Path) -> None:
     runs = ([(5, 4)], [(1, 4)], [(1, 4)])
     made = case(tmp_path, Filled(), runs, [{0: Dim("n", min=1, max=9)}])
     kept = apply(
-        made.keeping("ones", "add"), [Specialise(made.symbol(0), Sizing.STATIC)]
+        made.keeping("ones", "add"), [Specialise(made.symbol(0), Specialisation.STATIC)]
     )
     built = made.again(kept)
     assert shapes(built.failing) == [()]  # no input only carries the size
@@ -191,7 +191,9 @@ def test_example_avoids_sizes_that_export_takes_for_fixed(
 ) -> None:
     runs = ([(5, 4, 3)], [(passing, 4, 3)], [(failing, 4, 3)])
     made = case(tmp_path, Batches(), runs, [{0: Dim("b", min=0, max=64)}])
-    settled = apply(made.keeping("tanh"), [Specialise(made.symbol(0), Sizing.NARROW)])
+    settled = apply(
+        made.keeping("tanh"), [Specialise(made.symbol(0), Specialisation.NARROW)]
+    )
     built = made.again(settled)
     assert ranges(built) == [declared]
     assert shapes(built.example) == [(exported_at, 4, 3)]
@@ -211,7 +213,7 @@ def test_derived_dim_becomes_plain_and_needs_no_other_input(tmp_path: Path) -> N
     (derived,) = (
         size for size, known in made.skeleton.sizes.items() if known.failing == 13
     )
-    built = made.again(apply(cos, [Specialise(derived, Sizing.PLAIN)]))
+    built = made.again(apply(cos, [Specialise(derived, Specialisation.PLAIN)]))
     assert dynamic(built) == [[0]]
     assert ranges(built) == [(10, 13)]
     assert shapes(built.passing) == [(10, 2)]
@@ -225,7 +227,9 @@ def test_dims_that_belong_together_cannot_become_plain(tmp_path: Path) -> None:
     (derived,) = (
         size for size, known in made.skeleton.sizes.items() if known.failing == 13
     )
-    settled = apply(Candidate.whole(made.skeleton), [Specialise(derived, Sizing.PLAIN)])
+    settled = apply(
+        Candidate.whole(made.skeleton), [Specialise(derived, Specialisation.PLAIN)]
+    )
     with pytest.raises(Exception, match="must match the size"):
         made.again(settled)
 
@@ -235,7 +239,10 @@ def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> Non
     runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
     made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
     name = made.symbol(0)
-    for sizes, span in (([], (3, 100)), ([Specialise(name, Sizing.NARROW)], (3, 4))):
+    for sizes, span in (
+        ([], (3, 100)),
+        ([Specialise(name, Specialisation.NARROW)], (3, 4)),
+    ):
         whole = apply(Candidate.whole(made.skeleton), sizes)
         built = rebuild(made.program, whole, made.values)
         again = built.exported_again(run_source(print_program(built), built))
@@ -249,7 +256,10 @@ def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
     t = Dim("t", min=3, max=100)
     made = case(tmp_path, Alone(), ([(16, 2)], [(10, 2)], [(13, 2)]), [{0: 3 * t + 1}])
     (symbol,) = (size for size in made.skeleton.sizes if size.isidentifier())
-    for edits, span in (([], (3, 100)), ([Specialise(symbol, Sizing.NARROW)], (3, 4))):
+    for edits, span in (
+        ([], (3, 100)),
+        ([Specialise(symbol, Specialisation.NARROW)], (3, 4)),
+    ):
         whole = apply(Candidate.whole(made.skeleton), edits)
         built = rebuild(made.program, whole, made.values)
         again = built.exported_again(run_source(print_program(built), built))
@@ -259,7 +269,7 @@ def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
 
 def settled_in_all(candidate: Candidate) -> Candidate:
     """Settle whatever can be."""
-    while open_sizes := candidate.dynamic_sizes.sizings():
+    while open_sizes := candidate.dynamic_sizes.specialisations():
         size, (how, *_) = next(iter(open_sizes.items()))
         candidate = apply(candidate, [Specialise(size, how)])
     return candidate

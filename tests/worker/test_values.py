@@ -120,9 +120,9 @@ def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
 
     recorded = values.record(program)
 
-    (lie,) = recorded.lies
+    (lie,) = recorded.mismatches
     assert "shrinkfx_test.half" in lie
-    assert recorded.liars == ("half",)
+    assert recorded.mismatched == ("half",)
     operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
     assert all(values.why_not(name) for name in operators)
 
@@ -171,8 +171,8 @@ def record(module: torch.nn.Module, x: Tensor, folder: Path) -> Recorded:
 
 def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) -> None:
     recorded = record(AroundTwoLies(), torch.ones(4, 4), tmp_path)
-    shape, strides = recorded.lies
-    assert set(recorded.liars) == {"halves"}
+    shape, strides = recorded.mismatches
+    assert set(recorded.mismatched) == {"halves"}
     for place, lie in enumerate([shape, strides]):
         assert lie.startswith(f"halves (shrinkfx_test.halves.default)[{place}] ")
     assert "[2, 4]" in shape
@@ -181,11 +181,11 @@ def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) ->
 
 def test_operator_that_lies_in_the_branch_taken_is_named(tmp_path: Path) -> None:
     recorded = record(AroundABranch(), torch.ones(4), tmp_path / "taken")
-    (lie,) = recorded.lies
+    (lie,) = recorded.mismatches
     assert lie.startswith("half (shrinkfx_test.half.default) is torch.float32[2]")
     # In the program, the branch is all of one operator.
-    assert recorded.liars == ("cond",)
-    assert not record(AroundABranch(), -torch.ones(4), tmp_path / "not").lies
+    assert recorded.mismatched == ("cond",)
+    assert not record(AroundABranch(), -torch.ones(4), tmp_path / "not").mismatches
 
 
 class Turned(torch.nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Compiler, Limits, Meter
+from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
@@ -60,7 +60,7 @@ def compiler(
     inputs: tuple[Tensor, ...],
     folder: Path,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[Compiler]:
+) -> Iterator[CheckClient]:
     """Run a program on inputs; it is compiled by whoever is first in the folder."""
     model, failing = folder / f"{module.__name__}.pt2", folder / "inputs.pt"
     if not model.exists():
@@ -75,7 +75,9 @@ def compiler(
         environment=environment or {},
     ) as server:
         package = str(model.with_suffix(".package.pt2"))
-        yield Compiler(server, LIMITS, CheckOptions(package=package, reference=False))
+        yield CheckClient(
+            server, LIMITS, CheckOptions(package=package, reference=False)
+        )
 
 
 @pytest.fixture(name="folder", scope="module")
@@ -83,7 +85,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("wide")
 
 
-def seen(of: Compiler, times: int = RUNS) -> list[Observation]:
+def seen(of: CheckClient, times: int = RUNS) -> list[Observation]:
     return [of.original()[0] for _ in range(times)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.stock import Baseline, describe
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
@@ -18,7 +18,7 @@ from shrinkfx.protocol.choices import Probe
 
 
 def probe_baseline(
-    compiler: Compiler,
+    client: CheckClient,
     until: str | None,
     match: str,
     probes: Sequence[Probe],
@@ -52,7 +52,7 @@ def probe_baseline(
             break
         is_last = probe is probes[-1] and not showing
         within = math.inf if is_last else 2 * budget.share()
-        seen, ending = _asked(compiler.with_options(probe=probe), within)
+        seen, ending = _asked(client.with_options(probe=probe), within)
         shown[probe] = seen
         note(f"probe {probe} ({_LOOKS_AT[probe]}): {_said(probe, seen)}")
         if sampled := _sampled(ending):
@@ -62,7 +62,7 @@ def probe_baseline(
             showing = probe
             budget.keep(seen.seconds)
     if showing is not None:
-        base = _confirmed(compiler, showing, shown[showing], match, note, budget)
+        base = _confirmed(client, showing, shown[showing], match, note, budget)
         known = filter(None, [base.warning, warnings.get(showing, "")])
         return replace(base, warning="; ".join(known))
     described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
@@ -84,9 +84,9 @@ def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
     return list(probes)
 
 
-def _asked(compiler: Compiler, within_s: float) -> tuple[Observation, Ending]:
+def _asked(client: CheckClient, within_s: float) -> tuple[Observation, Ending]:
     """Ask a probe for so many seconds at most; what that cuts short is no hang."""
-    seen, ending = compiler.within(within_s).original()
+    seen, ending = client.within(within_s).original()
     if ending.how == "late" and math.isfinite(within_s):
         seen = replace(seen, signature=None, unresolved=_CUT_SHORT)
     return seen, ending
@@ -117,7 +117,7 @@ def _sampled(ending: Ending) -> tuple[str, ...]:
 
 
 def _confirmed(
-    compiler: Compiler,
+    client: CheckClient,
     probe: Probe,
     first: Observation,
     match: str,
@@ -126,7 +126,7 @@ def _confirmed(
 ) -> Baseline:
     assert first.signature is not None
     target = first.signature.with_match(match)
-    asked = compiler.with_options(probe=probe)
+    asked = client.with_options(probe=probe)
     seen = [first]
     for fresh in (True, False):
         if first.seconds <= budget.share():

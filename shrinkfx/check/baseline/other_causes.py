@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import Kind, Signature, Stage
 
 
 def other_cause(
-    compiler: Compiler, target: Signature, is_known: Callable[[Signature], bool]
+    client: CheckClient, target: Signature, is_known: Callable[[Signature], bool]
 ) -> str:
     """Run the program with its guards checked and each kernel's values watched.
 
@@ -21,7 +21,7 @@ def other_cause(
     """
     if not may_be_the_inputs(target):
         return ""
-    seen = compiler.with_options(sanity=True).original()[0]
+    seen = client.with_options(sanity=True).original()[0]
     shown = seen.signature
     if seen.unresolved or shown is None or is_known(shown):
         return ""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from shrinkfx.check.allowance import Allowance
-from shrinkfx.check.oracle import ENOUGH, Compiler
+from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
@@ -17,7 +17,7 @@ MAX_RUNS = 100
 _MOST_S = 60.0
 """Seconds that they may take together then, if compiling it took no less."""
 
-PATIENCE = 3
+MAX_SILENT_RUNS = 3
 """Runs that last to a limit, or are killed from outside, before there are no more."""
 
 
@@ -75,7 +75,7 @@ class Runs:
     def are_enough(self, max_runs: int) -> bool:
         target = self.target
         silent = [s for s in self.seen if s.unresolved]
-        if any(s.invalid for s in self.seen) or len(silent) >= PATIENCE:
+        if any(s.invalid for s in self.seen) or len(silent) >= MAX_SILENT_RUNS:
             return True  # each more would be refused again, or cost as much
         if self._always_in(Stage.COMPILE, Stage.LOAD):
             return True  # two processes were no chance
@@ -171,17 +171,17 @@ class Bounds:
         self.out_of_minutes |= not allowed
         return allowed
 
-    def compiled(self, compiler: Compiler) -> Observation | None:
+    def compiled(self, client: CheckClient) -> Observation | None:
         """Compile and run it; None if the minutes were spent before its end."""
         try:
-            return compiler.original()[0]
+            return client.original()[0]
         except BudgetExhausted:
             self.out_of_minutes = True
             return None
 
-    def run(self, compiler: Compiler) -> Observation | None:
+    def run(self, client: CheckClient) -> Observation | None:
         """Run what is compiled; None if the minutes were spent before its end."""
-        seen = self.compiled(compiler)
+        seen = self.compiled(client)
         if seen is not None:
             self.spent_s += seen.seconds
             self._longest_s = max(self._longest_s, seen.seconds)

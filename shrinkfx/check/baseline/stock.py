@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
-from shrinkfx.check.baseline.runs import PATIENCE, Bounds, Runs
+from shrinkfx.check.baseline.runs import MAX_SILENT_RUNS, Bounds, Runs
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,
-    Compiler,
+    CheckClient,
     runs_to_be_sure,
 )
 from shrinkfx.errors import BudgetExhausted, NotReproducible
@@ -46,7 +46,7 @@ class Baseline(Message):
 
 
 def baseline(
-    compiler: Compiler,
+    client: CheckClient,
     until: str | None,
     match: str,
     max_runs: int | None,
@@ -80,7 +80,7 @@ def baseline(
     note("baseline: running the program as it is, first in a fresh process")
     tried: list[tuple[Runs, Bounds]] = []
     with scratch.folder("package") as folder:
-        kept = compiler.with_options(package=f"{folder}/first.pt2")
+        kept = client.with_options(package=f"{folder}/first.pt2")
         first, ending = kept.original(fresh=True)
         ways = [kept]
         said = ending.answer
@@ -103,7 +103,7 @@ def baseline(
             calls = _run_often(way, runs, bounds, max_calls, note)
             if runs.target:
                 way = way.with_options(package=None, calls=calls)
-                return _settled(way, runs, bounds, build, note)
+                return _concluded(way, runs, bounds, build, note)
     raise _not_seen(wanted, tried)
 
 
@@ -123,7 +123,7 @@ _OWN_RANDOM = "with random numbers of its own"
 
 
 def _run_often(
-    kept: Compiler,
+    kept: CheckClient,
     runs: Runs,
     bounds: Bounds,
     max_calls: int,
@@ -146,11 +146,11 @@ def _run_often(
     return calls
 
 
-def _leaves_out_weights(kept: Compiler) -> bool:
+def _leaves_out_weights(kept: CheckClient) -> bool:
     return kept.options.weights is Weights.BESIDE
 
 
-def _again(kept: Compiler, runs: Runs, bounds: Bounds) -> Compiler:
+def _again(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
     """Compile and run it once more, with its weights inside; choose what to go on with.
 
     Where they were left out and that makes no difference, it stays so.
@@ -170,8 +170,8 @@ def _again(kept: Compiler, runs: Runs, bounds: Bounds) -> Compiler:
     return again
 
 
-def _settled(
-    compiler: Compiler,
+def _concluded(
+    client: CheckClient,
     runs: Runs,
     bounds: Bounds,
     build: Build,
@@ -187,22 +187,22 @@ def _settled(
             f"flaky: {runs.failed} of {runs.told} runs fail so; a candidate passes "
             f"after {runs_to_be_sure(rate)}"
         )
-        if target.detail == MEMORY and compiler.options.guard_pages is Guard.OFF:
+        if target.detail == MEMORY and client.options.guard_pages is Guard.OFF:
             note("guard pages may have it fail in every run: --until ima")
     seconds = max(s.own_seconds for s in runs.seen)
     bounds.budget.keep(max(s.seconds for s in runs.seen))
     few = bounds.out_of_minutes and runs.failed < ENOUGH
     warnings = [_FEW_RUNS.format(runs.failed, runs.told)] if few else []
-    warnings += _other_causes(compiler.with_options(build=build), runs, bounds, note)
+    warnings += _other_causes(client.with_options(build=build), runs, bounds, note)
     for warning in warnings:
         note(f"careful: {warning}")
-    options = compiler.options
+    options = client.options
     random, calls = options.fallback_random, options.calls
     return Baseline(target, rate, random, seconds, calls, warning="; ".join(warnings))
 
 
 def _other_causes(
-    compiler: Compiler, runs: Runs, bounds: Bounds, note: Callable[[str], None]
+    client: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
 ) -> list[str]:
     """Look for other causes if there is time to compile it once more."""
     share = bounds.budget.share()
@@ -212,7 +212,7 @@ def _other_causes(
         note("minutes are short: not running it with its inputs and values checked")
         return []
     try:
-        found = other_cause(compiler.within(share), runs.target, runs.have_shown)
+        found = other_cause(client.within(share), runs.target, runs.have_shown)
     except BudgetExhausted:
         return []
     return [found] if found else []
@@ -229,7 +229,7 @@ def _passes(seen: Observation) -> bool:
 
 
 def _calls_needed(
-    kept: Compiler,
+    kept: CheckClient,
     runs: Runs,
     bounds: Bounds,
     max_calls: int,
@@ -255,7 +255,7 @@ def _calls_needed(
 
 
 def _go_on(
-    kept: Compiler, runs: Runs, bounds: Bounds, note: Callable[[str], None]
+    kept: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
 ) -> None:
     """Run what the last run has compiled until there are runs enough."""
     max_runs = bounds.max_runs
@@ -275,7 +275,7 @@ def _go_on(
         if seen := bounds.run(again):
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]
-    if len(silent) >= PATIENCE:
+    if len(silent) >= MAX_SILENT_RUNS:
         note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.stock import describe
-from shrinkfx.check.oracle import ENOUGH, Compiler
+from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
@@ -57,7 +57,7 @@ _SETTINGS = (
 
 
 def find_guarding(
-    compiler: Compiler,
+    client: CheckClient,
     until: str | None,
     match: str,
     note: Callable[[str], None],
@@ -74,9 +74,9 @@ def find_guarding(
     """
     note("guard pages: running the program without them and with them")
     with scratch.folder("package") as folder:
-        reused = compiler.with_options(package=f"{folder}/reused.pt2")
-        other = compiler.with_options(package=f"{folder}/not-reused.pt2")
-        runs = _original_plainly(reused, budget)
+        reused = client.with_options(package=f"{folder}/reused.pt2")
+        other = client.with_options(package=f"{folder}/not-reused.pt2")
+        runs = _original_without(reused, budget)
         compiling_s = runs[0].seconds
         plain = in_words(runs)
         told = [seen for seen in runs if seen.tells]
@@ -116,26 +116,26 @@ _IN_EAGER = (
 )
 
 
-def _original_plainly(compiler: Compiler, budget: Allowance) -> list[Observation]:
+def _original_without(client: CheckClient, budget: Allowance) -> list[Observation]:
     """Run the program without guard pages, only once where minutes are short.
 
     Raises:
         BudgetExhausted: the first run has not come to its end.
     """
-    runs = [compiler.original()[0]]
+    runs = [client.original()[0]]
     while len(runs) < _PLAIN_RUNS and runs[0].seconds <= budget.share():
-        seen = _within_a_share(compiler, budget)
+        seen = _within_a_share(client, budget)
         if seen is None:
             break
         runs.append(seen)
     return runs
 
 
-def _within_a_share(compiler: Compiler, budget: Allowance) -> Observation | None:
+def _within_a_share(client: CheckClient, budget: Allowance) -> Observation | None:
     """Run the program for a share of the minutes; None if that has not ended it."""
     share = budget.share()
     try:
-        seen, ending = compiler.within(share).original()
+        seen, ending = client.within(share).original()
     except BudgetExhausted:
         return None
     return None if ending.how == "late" and math.isfinite(share) else seen
@@ -153,16 +153,18 @@ def in_words(seen: list[Observation]) -> str:
     return "; ".join(dict.fromkeys(counted))
 
 
-def plain_runs(compiler: Compiler, candidate: Candidate) -> Iterator[Observation]:
+def runs_without_guard_pages(
+    client: CheckClient, candidate: Candidate
+) -> Iterator[Observation]:
     """Run a candidate without guard pages, compiled once, in a process each."""
     with scratch.folder("package") as folder:
-        kept = compiler.with_options(package=f"{folder}/model.pt2")
+        kept = client.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
             yield kept.with_options(guard_pages=Guard.OFF).candidate(candidate)
 
 
-def seen_plainly(
-    compiler: Compiler, target: Signature, candidate: Candidate
+def seen_without_guard_pages(
+    client: CheckClient, target: Signature, candidate: Candidate
 ) -> list[Observation]:
     """Run a candidate without guard pages until it does not fail so.
 
@@ -171,7 +173,7 @@ def seen_plainly(
     """
     seen: list[Observation] = []
     asked_again = False
-    for observation in plain_runs(compiler, candidate):
+    for observation in runs_without_guard_pages(client, candidate):
         if not observation.tells and not asked_again:
             asked_again = True
             continue

@@ -35,7 +35,7 @@ def _numbers(owner: str) -> range:
     return range(first, first + (1 << _BITS))
 
 
-def clear_leftovers() -> None:
+def clear_orphans() -> None:
     """Kill and remove what killed processes of this user have left behind.
 
     A killed server takes its child along, but not what that has started; and if its

@@ -39,7 +39,7 @@ _MORE = "free some space, set TMPDIR to a folder that has more, or raise --max-d
 _LEAST_BYTES = 1 << 20
 
 
-class LastingServer(Server):
+class RestartingServer(Server):
     """Asks again what a process has died of, once; then that has no answer.
 
     A run has the program described in several forms. The values that candidates are

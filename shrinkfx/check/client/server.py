@@ -25,7 +25,7 @@ from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
-from shrinkfx.program.words import LINE, cut, plain
+from shrinkfx.program.words import LINE, cut, printable
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
 from shrinkfx.protocol.record import Message
@@ -196,7 +196,9 @@ class Server:
     def log(self) -> str:
         """The end of what the server itself has written."""
         with contextlib.suppress(OSError):
-            return plain((self.directory / _LOG).read_text(errors="replace")[-4000:])
+            return printable(
+                (self.directory / _LOG).read_text(errors="replace")[-4000:]
+            )
         return ""
 
     def _started(self) -> subprocess.Popen[bytes]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Compiler, Limits
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotReproducible, UsageError, WorkerError
 from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import ANY
@@ -20,7 +20,7 @@ from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
-from shrinkfx.run.context import Job
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import content_of
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
@@ -71,13 +71,15 @@ class SweepSettings(Message):
     ranges: str
 
 
-def settle_settings(job: Job, server: Server, journal: SweepJournal) -> SweepSettings:
+def settings_of(
+    context: RunContext, server: Server, journal: SweepJournal
+) -> SweepSettings:
     """Settle what the examples share, or take it from the sweep that goes on.
 
     Raises:
         UsageError: that one was with another torch.
     """
-    options, asked = job.options, job.options.sweeping or Sweeping()
+    options, asked = context.options, context.options.sweeping or Sweeping()
     free = available_bytes() // _BYTES_PER_ELEMENT
     settings = SweepSettings(
         content=content_of(options),
@@ -104,40 +106,40 @@ def settle_settings(job: Job, server: Server, journal: SweepJournal) -> SweepSet
         here, there = getattr(settings, name), getattr(before, name)
         if here != there:
             then = f"{name} {there}, and here is {here}"
-            raise UsageError(f"--resume {job.out}: that sweep was with {then}")
+            raise UsageError(f"--resume {context.out}: that sweep was with {then}")
     return before
 
 
-class Runner:
+class ExampleRunner:
     """Runs the program at sizes, on a package that is compiled once.
 
     On the interpreter there is none: code is generated anew for each example.
     """
 
     def __init__(
-        self, job: Job, server: Server, space: Space, settings: SweepSettings
+        self, context: RunContext, server: Server, space: Space, settings: SweepSettings
     ) -> None:
-        self.job = job
+        self.context = context
         self.space = space
         self.compiles = 0
         self._package = str(server.directory / "sweep.pt2")
         self._interprets = server.ready.backend == Backend.INTERPRETER
         self._until = settings.until
-        seconds = job.options.timeout_s or _TIMEOUT_S
-        limits = Limits(seconds, job.limits(seconds).max_rss_bytes)
+        seconds = context.options.timeout_s or _TIMEOUT_S
+        limits = Limits(seconds, context.limits(seconds).max_rss_bytes)
         self._seed = settings.seed
         guarded = settings.guard_pages and not server.ready.no_guard_pages
         options = CheckOptions(
             package=None if self._interprets else self._package,
-            probe=Probe(job.options.probe) if job.options.probe else None,
+            probe=Probe(context.options.probe) if context.options.probe else None,
             guard_pages=Guard.AFTER if guarded else Guard.OFF,
         )
-        options = job.options.compared(options)
-        self._compiler = Compiler(server, limits, options, job.meters["search"])
-        if job.options.probe and not self._interprets:
+        options = context.options.compared(options)
+        self._client = CheckClient(server, limits, options, context.meters["search"])
+        if context.options.probe and not self._interprets:
             raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
         if self._interprets:
-            job.note("on the interpreter, code is generated again for each example")
+            context.note("on the interpreter, code is generated again for each example")
             if settings.ranges == "beyond":
                 raise UsageError("--beyond-ranges: the interpreter checks no ranges")
 
@@ -149,11 +151,11 @@ class Runner:
         return self._run(sizes, outside=True)
 
     def _run(self, sizes: Sizes, *, outside: bool) -> Example:
-        self.job.budget.spend()
+        self.context.budget.spend()
         named = self.space.named(sizes)
         for _ in range(_TRIES):
             self._compile_once()
-            ending = self._compiler.ask(CheckAtSizes(named, self._seed, outside))
+            ending = self._client.ask(CheckAtSizes(named, self._seed, outside))
             seen = observe(ending)
             is_over = ending.how in ("timeout", "late")
             compiled_in_vain = is_over and not self._is_compiled()
@@ -176,10 +178,10 @@ class Runner:
             return
         self.compiles += 1
         again = self.compiles > 1
-        self.job.note(f"compiling the program, {'again' if again else 'once'}")
-        limits = self.job.limits(BASELINE_TIMEOUT_S)
-        compiler = self._compiler.with_limits(limits, self.job.meters["baseline"])
-        seen = observe(compiler.ask(CompileOriginal()))
+        self.context.note(f"compiling the program, {'again' if again else 'once'}")
+        limits = self.context.limits(BASELINE_TIMEOUT_S)
+        client = self._client.with_limits(limits, self.context.meters["baseline"])
+        seen = observe(client.ask(CompileOriginal()))
         said = str(seen.signature or seen.invalid or seen.unresolved)
         if again and said:
             raise WorkerError(f"the program compiled before, and now: {said}")
@@ -198,10 +200,10 @@ class Runner:
         Args:
             passing: sizes at which a program that is reduced must go on to pass.
         """
-        if path.exists() and has_begun(self.job.journal):
+        if path.exists() and has_begun(self.context.journal):
             return path  # a reduction has begun with these very bytes
         named = self.space.named(sizes)
         near = None if passing is None else self.space.named(passing)
         place = str(path.resolve())
-        self._compiler.ask(SaveInputs(named, self._seed, place, near))
+        self._client.ask(SaveInputs(named, self._seed, place, near))
         return path

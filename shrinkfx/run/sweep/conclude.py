@@ -13,13 +13,13 @@ from shrinkfx.failure.signature import ANY, asked_for
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
-from shrinkfx.run.context import Job
-from shrinkfx.run.sweep.at_sizes import Runner, SweepSettings
-from shrinkfx.sweep.examples import Answer, Example, Examples, Found
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.sweep.at_sizes import ExampleRunner, SweepSettings
+from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 
 
 @dataclass(frozen=True)
-class Finding:
+class SweepFinding:
     """A failure that the sweep has found, as plain data.
 
     Attributes:
@@ -30,7 +30,7 @@ class Finding:
         passing: a file that holds the latter alone, or None.
     """
 
-    found: Found
+    found: SweepFailure
     sizes: Mapping[str, int]
     nearest: Mapping[str, int] | None
     failing: Path
@@ -50,8 +50,8 @@ class Swept:
     """
 
     status: str
-    findings: tuple[Finding, ...]
-    target: Finding | None
+    findings: tuple[SweepFinding, ...]
+    target: SweepFinding | None
     table: str
     folder: Path
     report: Mapping[str, Any] = field(repr=False)
@@ -73,19 +73,22 @@ class Searched:
 
     inside: Examples
     outside: Examples
-    found: list[Found] = field(default_factory=list)
+    found: list[SweepFailure] = field(default_factory=list)
     stopped: str = ""
 
 
 def conclude(
-    job: Job, runner: Runner, settings: SweepSettings, searched: Searched
+    context: RunContext,
+    runner: ExampleRunner,
+    settings: SweepSettings,
+    searched: Searched,
 ) -> Swept:
-    space, out, until = runner.space, job.out, job.options.until
+    space, out, until = runner.space, context.out, context.options.until
     findings = tuple(
         _finding(runner, found, out, number)
         for number, found in enumerate(searched.found, 1)
     )
-    wanted = [f for f in findings if _is_wanted(f.found, job.options)]
+    wanted = [f for f in findings if _is_wanted(f.found, context.options)]
     examples = searched.inside.all()
     rows = [_row(space, finding.found) for finding in findings]
     report = {
@@ -100,7 +103,7 @@ def conclude(
         },
         "compiles": runner.compiles,
         "cpu_seconds": {
-            **{name: round(m.cpu_seconds, 1) for name, m in job.meters.items()},
+            **{name: round(m.cpu_seconds, 1) for name, m in context.meters.items()},
             "per_example": round(_median([e.cpu_seconds for e in examples]), 3),
         },
         "sizes": [[*e.sizes, str(e.answer), e.failure] for e in examples],
@@ -109,19 +112,19 @@ def conclude(
     points = [Point(e.sizes, str(e.answer)) for e in examples]
     marks = [f.found.sizes for f in findings if not f.found.missing_guard]
     if points and (how := draw(out, space.names, points, marks)):
-        job.note(how)
-    _note_invalid(job, examples)
+        context.note(how)
+    _note_invalid(context, examples)
     target = wanted[0] if wanted and until else None
     status = str(report["status"])
     return Swept(status, findings, target, table(rows) if rows else "", out, report)
 
 
-def _is_wanted(found: Found, options: Options) -> bool:
+def _is_wanted(found: SweepFailure, options: Options) -> bool:
     failure = found.signature
     return asked_for(options.until or ANY, failure) and failure.says(options.match)
 
 
-def _status(stopped: str, until: str | None, wanted: Sequence[Finding]) -> str:
+def _status(stopped: str, until: str | None, wanted: Sequence[SweepFinding]) -> str:
     if stopped:
         return "stopped"
     if wanted:
@@ -129,9 +132,11 @@ def _status(stopped: str, until: str | None, wanted: Sequence[Finding]) -> str:
     return "missed" if until else "passes"
 
 
-def _finding(runner: Runner, found: Found, out: Path, number: int) -> Finding:
+def _finding(
+    runner: ExampleRunner, found: SweepFailure, out: Path, number: int
+) -> SweepFinding:
     space, near = runner.space, found.nearest
-    return Finding(
+    return SweepFinding(
         found,
         space.named(found.sizes),
         None if near is None else space.named(near),
@@ -140,7 +145,7 @@ def _finding(runner: Runner, found: Found, out: Path, number: int) -> Finding:
     )
 
 
-def _row(space: Space, found: Found) -> Row:
+def _row(space: Space, found: SweepFailure) -> Row:
     failure = found.signature
     text = " ".join((failure.text or failure.detail).split())
     missing = "missing guard: " if found.missing_guard else ""
@@ -148,7 +153,7 @@ def _row(space: Space, found: Found) -> Row:
     return Row(space.describe(found.sizes), failure.kind, f"{missing}{text}", near)
 
 
-def _to_json(space: Space, finding: Finding) -> dict[str, Any]:
+def _to_json(space: Space, finding: SweepFinding) -> dict[str, Any]:
     found = finding.found
     return {
         "sizes": finding.sizes,
@@ -174,12 +179,12 @@ def _median(numbers: Sequence[float]) -> float:
     return statistics.median(numbers) if numbers else 0.0
 
 
-def _note_invalid(job: Job, examples: Sequence[Example]) -> None:
+def _note_invalid(context: RunContext, examples: Sequence[Example]) -> None:
     """Say where eager fails, too: perhaps the made-up values are to blame."""
     reasons = Counter(e.reason for e in examples if e.answer is Answer.INVALID)
     if reasons:
         (reason, times), *_ = reasons.most_common(1)
-        job.note(
+        context.note(
             f"at {reasons.total()} of {len(examples)} sizes eager fails itself, "
             f"{times} times so: {reason}. Other values: --inputs FILE.py with a "
             "function inputs(**sizes)"

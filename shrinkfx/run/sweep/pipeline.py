@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.check.oracle import Compiler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.events import Failed, Listener, Spanned, Tried
 from shrinkfx.failure.classify import first_line
@@ -16,19 +16,19 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.protocol.answers import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace
-from shrinkfx.run.context import INTERRUPTED, Job
+from shrinkfx.run.context import INTERRUPTED, RunContext
 from shrinkfx.run.folder import JOURNAL, at_work, finish
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.sweep.at_sizes import (
     QUIET_THREADS,
-    Runner,
+    ExampleRunner,
     SweepSettings,
-    settle_settings,
+    settings_of,
 )
 from shrinkfx.run.sweep.conclude import Searched, Swept, conclude
 from shrinkfx.sweep.examples import Example, Examples
-from shrinkfx.sweep.minimise import settle_outside, so_far
+from shrinkfx.sweep.minimise import minimise_outside, so_far
 
 
 def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
@@ -42,30 +42,30 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with (
-        at_work(options, out, listener) as job,
-        job.server(worker, QUIET_THREADS) as server,
+        at_work(options, out, listener) as context,
+        context.server(worker, QUIET_THREADS) as server,
         closing(SweepJournal(out / JOURNAL)) as journal,
         closing(SweepJournal(out / JOURNAL, "outside")) as beside,
     ):
-        job.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
-        job.budget.checks = journal.count()
-        space = _space(job, server)
-        settings = settle_settings(job, server, journal)
+        context.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
+        context.budget.checks = journal.count()
+        space = _space(context, server)
+        settings = settings_of(context, server, journal)
         listener(Spanned(tuple(map(asdict, space.symbols)), settings.to_json()))
-        runner = Runner(job, server, space, settings)
-        searched = _search(job, runner, settings, journal, beside)
-        job.budget.max_seconds = None  # what was found is written, come what may
-        swept = conclude(job, runner, settings, searched)
+        runner = ExampleRunner(context, server, space, settings)
+        searched = _search(context, runner, settings, journal, beside)
+        context.budget.max_seconds = None  # what was found is written, come what may
+        swept = conclude(context, runner, settings, searched)
         said = searched.stopped or f"{len(swept.findings)} findings in sweep.json"
         if not swept.goes_on:
-            finish(job, swept.status, said, swept.exit_code)
+            finish(context, swept.status, said, swept.exit_code)
         return swept
 
 
-def _space(job: Job, server: Server) -> Space:
-    compiler = Compiler(server, job.limits(BASELINE_TIMEOUT_S))
-    ending = compiler.ask(FindSpace())
-    model = str(job.options.model)
+def _space(context: RunContext, server: Server) -> Space:
+    client = CheckClient(server, context.limits(BASELINE_TIMEOUT_S))
+    ending = client.ask(FindSpace())
+    model = str(context.options.model)
     if not isinstance(ending.answer, OpenSizes):
         why = ending.raised.message if ending.raised else ending.log[-1500:]
         raise LoadError(model, f"its sizes cannot be read: {first_line(why)}")
@@ -80,33 +80,33 @@ def _space(job: Job, server: Server) -> Space:
         span = f"from {allowed[0]} to {allowed[-1]}"
         span += " (no upper bound is declared)" if symbol.high is None else ""
         where = ", ".join(places)
-        job.note(f"{name}: {where}; {span}, exported at {symbol.exported}")
+        context.note(f"{name}: {where}; {span}, exported at {symbol.exported}")
     return space
 
 
 class _Teller:
     """Tells the user of each example, and of each failure when it is first seen."""
 
-    def __init__(self, job: Job, space: Space) -> None:
-        self._job = job
+    def __init__(self, context: RunContext, space: Space) -> None:
+        self._context = context
         self._space = space
         self._known: set[int] = set()
 
     def __call__(self, example: Example) -> None:
         text, failure = self._space.describe(example.sizes), example.signature
         said = str(failure) if failure else example.reason
-        self._job.listener(Tried(text, str(example.answer), said))
+        self._context.listener(Tried(text, str(example.answer), said))
         if example.failure >= 0 and example.failure not in self._known:
             self._known.add(example.failure)
             if failure:
                 words = failure.kind, failure.stage, failure.text or failure.detail
-                self._job.listener(Failed(text, *words))
-            self._job.note(f"fails at {text}: {failure}")
+                self._context.listener(Failed(text, *words))
+            self._context.note(f"fails at {text}: {failure}")
 
 
 def _search(
-    job: Job,
-    runner: Runner,
+    context: RunContext,
+    runner: ExampleRunner,
     settings: SweepSettings,
     journal: SweepJournal,
     beside: SweepJournal,
@@ -118,8 +118,8 @@ def _search(
     space, count, seed = runner.space, settings.examples, settings.seed
 
     searched = Searched(
-        Examples(runner.inside, journal, _Teller(job, space)),
-        Examples(runner.outside, beside, _Teller(job, space)),
+        Examples(runner.inside, journal, _Teller(context, space)),
+        Examples(runner.outside, beside, _Teller(context, space)),
     )
     plan = Plan(space, settings.max_elements, seed)
     try:
@@ -127,12 +127,12 @@ def _search(
         if settings.ranges == "beyond":
             at = [s for s in outside(space) if space.elements(s) <= plan.max_elements]
             inside = searched.inside, plan.grid
-            searched.found += settle_outside(at, searched.outside, *inside)
+            searched.found += minimise_outside(at, searched.outside, *inside)
     except BudgetExhausted as reason:
-        searched.stopped, job.out_of_budget = str(reason), True
+        searched.stopped, context.out_of_budget = str(reason), True
     except KeyboardInterrupt:
         searched.stopped = INTERRUPTED
     if searched.stopped:
-        job.note(f"{searched.stopped}: --resume {job.out} goes on from here")
+        context.note(f"{searched.stopped}: --resume {context.out} goes on from here")
         searched.found = so_far(plan.grid, searched.inside)
     return searched

@@ -56,7 +56,7 @@ def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
         StepPassed: it has.
     """
     make, build = CppBuilder.__init__, CppBuilder.build
-    session = _Session(folder / BUILT, only, build)
+    session = _FastCompile(folder / BUILT, only, build)
 
     def remember(builder: CppBuilder, *args: Any, **kwargs: Any) -> None:
         make(builder, *args, **kwargs)
@@ -103,7 +103,7 @@ def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
     return {**plain, **options}
 
 
-class _Session:
+class _FastCompile:
     """One compile: which builders it has met, and how far it has come."""
 
     def __init__(

@@ -40,7 +40,7 @@ _AGAIN_S = 5.0
 """Seconds after which a child runs a program that passes no further time."""
 
 
-def attempt(
+def check(
     setup: Setup,
     run: Rebuilt,
     options: CheckOptions,
@@ -88,7 +88,7 @@ def _with_aoti(
         compiled = aoti.load(package)
     except aoti.CannotHandOver as error:
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
-        return _with_aoti(setup, run, _inside(options), note, folder)
+        return _with_aoti(setup, run, _with_weights_inside(options), note, folder)
     if failure := before.fails(compiled, note):
         return failure
     if run.passing and mutates(run.exported):
@@ -102,7 +102,7 @@ def _with_aoti(
     return answer
 
 
-def _inside(options: CheckOptions) -> CheckOptions:
+def _with_weights_inside(options: CheckOptions) -> CheckOptions:
     """Have AOTInductor place the weights, so that whatever fails is its own failure."""
     return replace(options, package=None, weights=Weights.INSIDE)
 
@@ -155,7 +155,7 @@ class _Before:
         return answer if _fails(answer) else None
 
 
-def attempt_outside(
+def check_outside(
     setup: Setup,
     run: Rebuilt,
     options: CheckOptions,

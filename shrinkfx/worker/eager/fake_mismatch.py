@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from shrinkfx.worker.sizes.bindings import Sizes, evaluate
+from shrinkfx.worker.sizes.bindings import SizesByName, evaluate
 
 _BUILT_IN = ("aten.", "prims.", "cond")
 
 
-class Lies:
+class FakeMismatches:
     """What is found by comparing metadata with real values.
 
     Attributes:
@@ -25,9 +25,9 @@ class Lies:
     """
 
     def __init__(self) -> None:
-        self.sizes: Sizes = {}
+        self.sizes: SizesByName = {}
         self.found: list[str] = []
-        self.liars: list[str] = []
+        self.mismatched: list[str] = []
         self.untrue: set[fx.Node] = set()
 
     def look(self, n: fx.Node, real: torch.Tensor) -> None:
@@ -73,37 +73,37 @@ class Lies:
 
     def _note(self, producer: fx.Node, lie: str) -> None:
         self.found.append(lie)
-        self.liars.append(producer.name)
+        self.mismatched.append(producer.name)
 
     def clear(self) -> None:
         """Forget what has been found, but not what is untrue."""
         self.found.clear()
-        self.liars.clear()
+        self.mismatched.clear()
 
 
 class Watcher(fx.Interpreter):
     """Runs a graph, and the branches that it takes, with an eye on lies."""
 
-    def __init__(self, module: fx.GraphModule, lies: Lies) -> None:
+    def __init__(self, module: fx.GraphModule, lies: FakeMismatches) -> None:
         super().__init__(module)
-        self.lies = lies
+        self.mismatches = lies
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op in ("placeholder", "call_function"):
-            self.lies.look(n, value)
+            self.mismatches.look(n, value)
         if isinstance(value, fx.GraphModule) and all(map(is_branching, n.users)):
             return self._watched(n, value)
         return value
 
     def _watched(self, n: fx.Node, branch: fx.GraphModule) -> Callable[..., Any]:
         def run(*operands: Any) -> Any:
-            before = len(self.lies.found)
-            results = Watcher(branch, self.lies).run(*operands)
-            if len(self.lies.found) > before:
-                self.lies.untrue.add(n)
+            before = len(self.mismatches.found)
+            results = Watcher(branch, self.mismatches).run(*operands)
+            if len(self.mismatches.found) > before:
+                self.mismatches.untrue.add(n)
                 # Names within a branch are its own.
-                self.lies.liars[before:] = [user.name for user in n.users]
+                self.mismatches.mismatched[before:] = [user.name for user in n.users]
             return results
 
         return run

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.errors import LoadError
 from shrinkfx.worker.disk_space import require_space_for_values
 from shrinkfx.worker.eager import uninitialised
-from shrinkfx.worker.eager.fake_mismatch import Lies, Watcher
+from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
 from shrinkfx.worker.loading.script_objects import copied_objects, copy_of_object
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.sizes.bindings import bind
@@ -38,13 +38,13 @@ class Recorded:
         error: at which it stopped on the failing inputs, or ''; values up to there
             are kept.
         stopped: the node that raised it.
-        lies: what operators' metadata says wrongly, and the nodes of these ``liars``.
+        mismatches: what operators' metadata says wrongly; ``mismatched``: their nodes.
     """
 
     error: str = ""
     stopped: str = ""
-    lies: tuple[str, ...] = ()
-    liars: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
+    mismatched: tuple[str, ...] = ()
 
 
 class Values:
@@ -80,8 +80,8 @@ class Values:
         # Where only the example fails, its values are missing for cuts.
         return replace(
             runs[-1],
-            lies=_each_once(lie for run in runs for lie in run.lies),
-            liars=_each_once(liar for run in runs for liar in run.liars),
+            mismatches=_each_once(lie for run in runs for lie in run.mismatches),
+            mismatched=_each_once(liar for run in runs for liar in run.mismatched),
         )
 
     def example(self, name: str) -> torch.Tensor:
@@ -132,7 +132,7 @@ class _Recorder(Watcher):
     def __init__(
         self, exported: ExportedProgram, folder: Path, at: Path | None
     ) -> None:
-        super().__init__(exported.graph_module, Lies())
+        super().__init__(exported.graph_module, FakeMismatches())
         self._exported = exported
         self._at_file = at
         self._folder = folder
@@ -146,12 +146,12 @@ class _Recorder(Watcher):
     def go(self, inputs: Inputs) -> Recorded:
         error = self._run(inputs)
         stopped = self._at if error else ""
-        lies = self.lies
-        return Recorded(error, stopped, tuple(lies.found), tuple(lies.liars))
+        lies = self.mismatches
+        return Recorded(error, stopped, tuple(lies.found), tuple(lies.mismatched))
 
     def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
-        self.lies.sizes = bind(self._exported, flat)
+        self.mismatches.sizes = bind(self._exported, flat)
         placeholders = self._exported.graph.find_nodes(op="placeholder")
         given = zip((n.name for n in placeholders), flat, strict=True)
         torch.manual_seed(SEED)
@@ -166,7 +166,7 @@ class _Recorder(Watcher):
         finally:
             (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
             if self._is_given_others:
-                self.lies.clear()  # that is not the operators' fault
+                self.mismatches.clear()  # that is not the operators' fault
         return ""
 
     def run_node(self, n: fx.Node) -> Any:
@@ -177,10 +177,10 @@ class _Recorder(Watcher):
         if isinstance(value, torch.Tensor) and n.op != "output":
             if n.name not in self._weights:
                 self._store(n.name, value)
-            if n in self.lies.untrue and n.op == "placeholder":
+            if n in self.mismatches.untrue and n.op == "placeholder":
                 self._is_given_others = True
-            elif n in self.lies.untrue:
-                lie = self.lies.describe(n, value)
+            elif n in self.mismatches.untrue:
+                lie = self.mismatches.describe(n, value)
                 (self._folder / f"{n.name}.lie").write_text(lie)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value

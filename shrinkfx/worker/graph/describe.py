@@ -61,7 +61,7 @@ def describe(program: Program, content: str) -> Skeleton:
     for node in exported.graph.nodes:
         if node.op != "output":
             described = _describe(node, roles, storages, exported)
-            nodes += _with_inside(described, node, exported.graph_module)
+            nodes += _with_subgraph_nodes(described, node, exported.graph_module)
     original = program.original.graph_module
     return Skeleton(
         nodes,
@@ -159,20 +159,20 @@ def _describe(
     )
 
 
-def _with_inside(
+def _with_subgraph_nodes(
     described: Node, node: fx.Node, module: fx.GraphModule
 ) -> Iterator[Node]:
     """Put the nodes of a subgraph before it; what it returns, it reads."""
     inner = getattr(module, str(node.target), None) if node.op == "get_attr" else None
     if isinstance(inner, fx.GraphModule):
-        yield from _inside(inner, f"{described.name}.")
+        yield from _subgraph_nodes(inner, f"{described.name}.")
         (output,) = inner.graph.find_nodes(op="output")
         returned = [f"{described.name}.{n.name}" for n in output.all_input_nodes]
         described = replace(described, operands=tuple(dict.fromkeys(returned)))
     yield described
 
 
-def _inside(module: fx.GraphModule, path: str) -> Iterator[Node]:
+def _subgraph_nodes(module: fx.GraphModule, path: str) -> Iterator[Node]:
     for node in module.graph.nodes:
         if node.op == "output":
             continue
@@ -180,13 +180,13 @@ def _inside(module: fx.GraphModule, path: str) -> Iterator[Node]:
         called = node.op == "call_function"
         described = Node(
             name=path + node.name,
-            role=Role.SUBGRAPH if node.op == "get_attr" else Role.INNER,
+            role=Role.SUBGRAPH if node.op == "get_attr" else Role.SUBGRAPH_NODE,
             target=str(node.target) if called else "",
             operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
             value=tensor_type(value) if isinstance(value, torch.Tensor) else None,
             operators=int(called and node.target is not operator.getitem),
         )
-        yield from _with_inside(described, node, module)
+        yield from _with_subgraph_nodes(described, node, module)
 
 
 def _role(node: fx.Node, roles: dict[str, Role], exported: ExportedProgram) -> Role:

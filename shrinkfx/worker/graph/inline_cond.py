@@ -29,7 +29,7 @@ _COND = torch.ops.higher_order.cond
 _TAKEN = "taken.json"
 
 
-def with_open_branches(program: Program, folder: Path) -> Program:
+def inline_conds(program: Program, folder: Path) -> Program:
     """Put the branches that are taken in the place of each ``cond``.
 
     Which these are is found in eager, once, and kept in ``folder``.
@@ -38,7 +38,9 @@ def with_open_branches(program: Program, folder: Path) -> Program:
     if not known.exists():
         folder.mkdir(parents=True, exist_ok=True)
         known.write_text(json.dumps(branches_taken(program)))
-    return replace(program, graph=_opened(program.graph, json.loads(known.read_text())))
+    return replace(
+        program, graph=_inlined(program.graph, json.loads(known.read_text()))
+    )
 
 
 def branches_taken(program: Program) -> dict[str, bool]:
@@ -80,21 +82,21 @@ class _Chooser(fx.Interpreter):
             return super().run_node(n)
         (predicate, *branches, operands), _ = self.fetch_args_kwargs_from_env(n)
         path, chosen = self._path + n.name, bool(predicate)
-        if _can_be_opened(n):
+        if _can_be_inlined(n):
             self._taken[path] = chosen
         branch = branches[0] if chosen else branches[1]
         return _Chooser(branch, self._taken, f"{path}.").run(*operands)
 
 
-def _can_be_opened(cond: fx.Node) -> bool:
+def _can_be_inlined(cond: fx.Node) -> bool:
     """Tell whether each branch yields what is said of both: tensors of known sizes."""
     values = pytree.tree_leaves(cond.meta.get("val"))
     tensors = all(isinstance(value, torch.Tensor) for value in values)
     return tensors and not cond.meta.get("unbacked_bindings")
 
 
-def _opened(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
-    module = _Opener(exported.graph_module, taken).module()
+def _inlined(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
+    module = _Inliner(exported.graph_module, taken).module()
     module.meta.update(exported.graph_module.meta)
     (output,) = module.graph.find_nodes(op="output")
     old = exported.graph_signature
@@ -117,7 +119,7 @@ def _opened(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
     )
 
 
-class _Opener:
+class _Inliner:
     """Writes a graph anew, with the branches that are taken in line."""
 
     def __init__(self, module: fx.GraphModule, taken: Taken) -> None:

@@ -12,16 +12,16 @@ from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.worker.graph.symbols import CannotRebuild
 
-Returned = tuple[OutputSpec, str]
+GraphOutputs = tuple[OutputSpec, str]
 """How a value leaves the program, and its name in the original."""
 
 
-def returned(
+def graph_outputs(
     exported: ExportedProgram,
     candidate: Candidate,
     new: Mapping[str, fx.Node],
     taps: Sequence[str] = (),
-) -> list[Returned]:
+) -> list[GraphOutputs]:
     """List what leaves the program; what is written back comes first, as in exports.
 
     Args:
@@ -43,7 +43,10 @@ def returned(
         raise CannotRebuild("it would return nothing")
     targets = exported.graph_signature.inputs_to_buffers
     return [
-        *((_written_back(new[v], targets[b]), v) for v, b in candidate.writes.items()),
+        *(
+            (_buffer_mutations(new[v], targets[b]), v)
+            for v, b in candidate.writes.items()
+        ),
         *((_user_output(new[name]), name) for name in dict.fromkeys(names)),
     ]
 
@@ -94,7 +97,7 @@ def _is_tensor(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def _written_back(node: fx.Node, target: str) -> OutputSpec:
+def _buffer_mutations(node: fx.Node, target: str) -> OutputSpec:
     argument = TensorArgument(name=node.name)
     return OutputSpec(OutputKind.BUFFER_MUTATION, argument, target)
 

@@ -28,12 +28,12 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Values, restride
 from shrinkfx.worker.graph.describe import tensor_type
-from shrinkfx.worker.graph.outputs import Returned, returned
+from shrinkfx.worker.graph.outputs import GraphOutputs, graph_outputs
 from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
-from shrinkfx.worker.graph.specialise import Settled
+from shrinkfx.worker.graph.specialise import Specialised
 from shrinkfx.worker.graph.symbols import CannotRebuild, Symbols, symbols_in
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
-from shrinkfx.worker.sizes.bindings import Sizes, bind, evaluate
+from shrinkfx.worker.sizes.bindings import SizesByName, bind, evaluate
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,
@@ -60,7 +60,7 @@ class Rebuilt:
     stale: bool = False
     outputs: tuple[str, ...] = ()
     passing: Inputs | None = None
-    settled: Settled | None = None
+    settled: Specialised | None = None
 
     @property
     def at_passing(self) -> Rebuilt | None:
@@ -103,7 +103,7 @@ class _Builder:
         self._inputs: list[InputSpec] = []
         self._fed: dict[str, torch.Tensor] = {}
         example = bind(exported, flat_inputs(exported, program.example))
-        self._settled = Settled.of(candidate, example)
+        self._settled = Specialised.of(candidate, example)
         self._symbols = Symbols(candidate, self._nodes, values, self._settled)
 
     def build(self, taps: Sequence[str]) -> Rebuilt:
@@ -112,7 +112,7 @@ class _Builder:
             self._feed(name)
         for name in self._candidate.operators:
             self._copy(name)
-        outputs = returned(self._exported, self._candidate, self._new, taps)
+        outputs = graph_outputs(self._exported, self._candidate, self._new, taps)
         self._graph.output(tuple(self._new[name] for _, name in outputs))
         return self._finish(outputs)
 
@@ -211,7 +211,7 @@ class _Builder:
             raise CannotRebuild(f"{name} is a constant")
         return found
 
-    def _finish(self, outputs: list[Returned]) -> Rebuilt:
+    def _finish(self, outputs: list[GraphOutputs]) -> Rebuilt:
         example = self._arguments(self._values.example, self._program.example)
         failing = self._arguments(self._values.failing, self._program.failing)
         passing = self._passing()
@@ -270,7 +270,7 @@ class _Builder:
         sizes = bind(self._exported, flat)
         return tuple(self._fit(name, value(name), sizes) for name in self._fed)
 
-    def _fit(self, name: str, value: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+    def _fit(self, name: str, value: torch.Tensor, sizes: SizesByName) -> torch.Tensor:
         """Lay a cut value out as the compiler was told.
 
         Real strides may differ from the metadata (some operators' fake kernels

@@ -14,15 +14,15 @@ import sympy
 import torch
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Sizing
-from shrinkfx.worker.sizes.bindings import Sizes, sizes_of
+from shrinkfx.program.edits import Specialisation
+from shrinkfx.worker.sizes.bindings import SizesByName, sizes_of
 
 _LEAST = 2
 """Export takes 0 and 1 in its example for sizes that are fixed."""
 
 
 @dataclass(frozen=True)
-class Settled:
+class Specialised:
     """What has been settled.
 
     Attributes:
@@ -37,7 +37,7 @@ class Settled:
     _chosen: Mapping[str, int]
 
     @classmethod
-    def of(cls, candidate: Candidate, example: Sizes) -> Settled:
+    def of(cls, candidate: Candidate, example: SizesByName) -> Specialised:
         """Take what a candidate has settled.
 
         Args:
@@ -46,10 +46,10 @@ class Settled:
         numbers, ranges, chosen = {}, {}, {}
         known = candidate.skeleton.sizes
         for symbol in {s for size in example for s in size.free_symbols}:
-            if candidate.sizes.get(str(symbol)) is Sizing.STATIC:
+            if candidate.sizes.get(str(symbol)) is Specialisation.STATIC:
                 numbers[symbol] = sympy.Integer(known[str(symbol)].failing)
         for size, how in candidate.sizes.items():
-            if how is not Sizing.STATIC:
+            if how is not Specialisation.STATIC:
                 passing, failing = known[size].passing, known[size].failing
                 high = max(passing, failing, _LEAST)
                 ranges[size] = min(passing, failing), high
@@ -60,7 +60,7 @@ class Settled:
         return cls(numbers, ranges, {**symbols, **narrow, **numbers}, chosen)
 
     @classmethod
-    def nothing(cls) -> Settled:
+    def nothing(cls) -> Specialised:
         return cls({}, {}, {}, {})
 
     def needed(self, value: torch.Tensor) -> list[torch.SymInt]:

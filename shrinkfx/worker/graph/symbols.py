@@ -22,7 +22,7 @@ from shrinkfx.program.broadcasting import reshaped
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Scalar, Values
-from shrinkfx.worker.graph.specialise import Settled
+from shrinkfx.worker.graph.specialise import Specialised
 from shrinkfx.worker.sizes.bindings import tells
 
 
@@ -46,7 +46,7 @@ class Symbols:
         candidate: Candidate,
         nodes: Mapping[str, fx.Node],
         values: Values,
-        settled: Settled,
+        settled: Specialised,
     ) -> None:
         self._candidate = candidate
         self._nodes = nodes

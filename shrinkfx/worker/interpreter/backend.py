@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter import retarget
-from shrinkfx.worker.interpreter.checked_module import Compiled, Outcome, checked, seen
+from shrinkfx.worker.interpreter.checked_module import Compiled, Seen, checked, seen
 from shrinkfx.worker.interpreter.codegen.cuda_device import DEFAULT_ARCHITECTURE
 from shrinkfx.worker.interpreter.codegen.cuda_source import (
     COMPILED,
@@ -42,7 +42,6 @@ from shrinkfx.worker.interpreter.codegen.cuda_source import (
     wrapper_source,
 )
 from shrinkfx.worker.interpreter.findings import (
-    Finding,
     Probe,
     Report,
     Unsupported,
@@ -53,10 +52,9 @@ from shrinkfx.worker.interpreter.switch_on import switch_on
 __all__ = [
     "Code",
     "Compiled",
-    "Finding",
-    "Outcome",
     "Probe",
     "Report",
+    "Seen",
     "Unsupported",
     "generate",
     "load",
@@ -103,7 +101,7 @@ class Code:
     wrapper: str = ""
     tuning: TuningBlock | None = None
 
-    def benchmark(self) -> Outcome:
+    def benchmark(self) -> Seen:
         """Run the hints probe: what AOTInductor runs while it compiles.
 
         Raises:
@@ -112,8 +110,8 @@ class Code:
         """
         switch_on()
         if self.tuning is None:
-            return Outcome()
-        definitions = retarget.on_cpu(self.tuning.definitions)
+            return Seen()
+        definitions = retarget.retarget(self.tuning.definitions)
         _require(definitions)
         kernels = retarget.operators(self.tuning.definitions)
         scope: dict[str, Any] = {}
@@ -121,7 +119,9 @@ class Code:
             exec(compile(definitions + COMPILED, "<definitions>", "exec"), scope)
             made_up = MadeUp(scope["generate_example_value"])
             scope["generate_example_value"] = made_up
-            exec(compile(retarget.on_cpu(self.tuning.calls), "<calls>", "exec"), scope)
+            exec(
+                compile(retarget.retarget(self.tuning.calls), "<calls>", "exec"), scope
+            )
         return seen()
 
 
@@ -162,7 +162,7 @@ def load(code: Code, probe: Probe = Probe.REAL) -> Compiled:
     """
     from torch._inductor.codecache import PyCodeCache
 
-    source = retarget.on_cpu(code.wrapper)
+    source = retarget.retarget(code.wrapper)
     _require(source)
     switch_on()
     kernels = retarget.operators(code.wrapper)

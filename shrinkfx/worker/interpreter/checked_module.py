@@ -13,7 +13,12 @@ from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
 from shrinkfx.worker.graph.describe import mutates
-from shrinkfx.worker.interpreter.findings import Finding, Probe, Report, Unsupported
+from shrinkfx.worker.interpreter.findings import (
+    KernelFinding,
+    Probe,
+    Report,
+    Unsupported,
+)
 from shrinkfx.worker.interpreter.memory_checks.arena import distinct, exact
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 from shrinkfx.worker.interpreter.memory_checks.partial import Spreading
@@ -29,7 +34,7 @@ _NO_CPU_TWIN = ("'CPU' backend", "not implemented for the CPU")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Seen:
     """What one run of the interpreter has seen.
 
     Attributes:
@@ -39,17 +44,17 @@ class Outcome:
         restrided: results of aten's operators laid out as on a GPU.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[KernelFinding, ...] = ()
     accesses: int = 0
     sampled: tuple[str, ...] = ()
     restrided: int = 0
 
 
-def seen(contract: Contract | None = None) -> Outcome:
+def seen(contract: Contract | None = None) -> Seen:
     """State what the latest checked run has seen."""
     found = CHECKER.findings + (contract.findings if contract else [])
     restrided = contract.restrided if contract else 0
-    return Outcome(tuple(found), CHECKER.accesses, tuple(CHECKER.sampled), restrided)
+    return Seen(tuple(found), CHECKER.accesses, tuple(CHECKER.sampled), restrided)
 
 
 @contextlib.contextmanager
@@ -88,7 +93,7 @@ class Compiled:
     module: Any
     kernels: Mapping[str, tuple[str, ...]]
     probe: Probe
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: Seen = field(default_factory=Seen)
 
     def __post_init__(self) -> None:
         self._contract = Contract(_strides(self.exported))

@@ -40,7 +40,7 @@ _ACCESSES = frozenset({Fault.LOAD, Fault.STORE, Fault.ATOMIC})
 
 
 @dataclass(frozen=True)
-class Finding:
+class KernelFinding:
     """One fault of a generated kernel, or of what it was handed.
 
     Attributes:
@@ -100,7 +100,7 @@ class Finding:
 class Report(Exception):
     """Faults were found; the message is the first one's line."""
 
-    def __init__(self, findings: Sequence[Finding]) -> None:
+    def __init__(self, findings: Sequence[KernelFinding]) -> None:
         super().__init__(str(findings[0]))
         self.findings = tuple(findings)
 

@@ -23,11 +23,11 @@ from shrinkfx.worker.interpreter.switch_on import self_test
 from shrinkfx.worker.loading import devices
 
 
-def stand_in_for_cuda(script: Path, setup: Setup, probe: Probe) -> None:
+def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
     """Prepare this process and the file at ``script`` for running it."""
     with contextlib.suppress(ImportError):  # of Triton, which may not be needed
         self_test()
-    script.write_text(on_cpu(script.read_text()))
+    script.write_text(retarget_strings(script.read_text()))
     # Once the bug is fixed a repro goes on to its end, whatever was asked.
     runs = Probe.CONTRACT if probe is Probe.CONTRACT else Probe.REAL
     packages: dict[str, interpreter.Code] = {}
@@ -60,7 +60,7 @@ def stand_in_for_cuda(script: Path, setup: Setup, probe: Probe) -> None:
         archive = script.with_suffix(".pt2")
         data = Path(file).read_bytes() if isinstance(file, str) else file.read()
         archive.write_bytes(data)
-        return load(devices.on_cpu(str(archive), script.parent))
+        return load(devices.archive_on_cpu(str(archive), script.parent))
 
     devices.read_cuda_storages_on_cpu()
     vars(torch.export).update(load=load_on_cpu)
@@ -72,7 +72,7 @@ def stand_in_for_cuda(script: Path, setup: Setup, probe: Probe) -> None:
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign]
 
 
-def on_cpu(source: str) -> str:
+def retarget_strings(source: str) -> str:
     """Replace each string that names a CUDA device; every line stays where it is.
 
     >>> on_cpu('x.to("cuda:0"), "cuda is a word"')

@@ -31,7 +31,7 @@ _ORIGIN = re.compile(
 _TEMPLATE = re.compile(r"^triton_(?:tem|bmm|mm)_|^triton_flex", re.MULTILINE)
 
 
-def on_cpu(source: str) -> str:
+def retarget(source: str) -> str:
     """Rewrite what names a device, and have layouts corrected where they may be."""
     source = _STREAM.sub(lambda m: f"{m[1] or m[2]} = lambda *_: 0", source)
     source = source.replace("triton_helpers.set_driver_to_gpu()", "pass")

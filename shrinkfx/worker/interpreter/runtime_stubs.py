@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shrinkfx.worker.interpreter.findings import Fault, Finding, Probe
+from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import UNWRITTEN, allocate
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
@@ -29,7 +29,7 @@ class Contract:
         self.start()
 
     def start(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[KernelFinding] = []
         self.restrided = 0
 
     def check(self, value: Any, size: Any, stride: Any, operator: str = "input") -> Any:
@@ -52,7 +52,7 @@ class Contract:
         # What follows is advice, and not what was seen.
         text = f"{said.splitlines()[0]}\nError in op: {operator}"
         role = operator if operator == "input" else f"result of {_short(operator)}"
-        finding = Finding(
+        finding = KernelFinding(
             Probe.CONTRACT,
             Fault.LAYOUT,
             operators=(_short(operator),),

@@ -70,7 +70,7 @@ def choose_backend(setup: Setup) -> Backend:
     raise LoadError(subject, reason, advice)
 
 
-def on_cpu(model: str, folder: Path) -> str:
+def archive_on_cpu(model: str, folder: Path) -> str:
     """Copy a CUDA archive with all devices rewritten; others are taken as they are."""
     if device_type(model) == "cpu":
         return model

@@ -9,7 +9,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 
-def without_writes(original: ExportedProgram) -> ExportedProgram | None:
+def functionalise(original: ExportedProgram) -> ExportedProgram | None:
     """Take out in-place operators: sets of nodes around those are no programs.
 
     Returns:

@@ -22,11 +22,11 @@ from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.loading.archive import read_program
 from shrinkfx.worker.loading.containers import trust
 from shrinkfx.worker.loading.devices import (
+    archive_on_cpu,
     is_for_cuda,
-    on_cpu,
     read_cuda_storages_on_cpu,
 )
-from shrinkfx.worker.loading.functionalise import without_writes
+from shrinkfx.worker.loading.functionalise import functionalise
 from shrinkfx.worker.loading.inputs_file import (
     in_order_of,
     read_inputs,
@@ -126,9 +126,9 @@ def load(setup: Setup) -> Program:
 
 
 def _load(setup: Setup, archive: str) -> Program:
-    given = _given(setup)
+    given = _read_inputs_file(setup)
     original = _with_example(_read(archive, setup), setup, given)
-    functional = without_writes(original)
+    functional = functionalise(original)
     if functional is None:
         # The attempt may have fixed sizes in what both share.
         original = functional = _with_example(_read(archive, setup), setup, given)
@@ -142,8 +142,8 @@ def _load(setup: Setup, archive: str) -> Program:
     failing, passing = given
     return replace(
         program,
-        failing=_fitted(setup, program, failing),
-        passing=_fitted(setup, program, passing) if passing else None,
+        failing=_in_program_order(setup, program, failing),
+        passing=_in_program_order(setup, program, passing) if passing else None,
     )
 
 
@@ -171,14 +171,14 @@ def _with_example(
     return program
 
 
-def _given(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
+def _read_inputs_file(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
     """Read the failing inputs, if a file holds them; it takes less than a program."""
     if not setup.inputs or setup.inputs.endswith(".py"):
         return None
     return read_inputs(setup.inputs)
 
 
-def _fitted(setup: Setup, program: Program, given: Inputs) -> Inputs:
+def _in_program_order(setup: Setup, program: Program, given: Inputs) -> Inputs:
     """Bring given inputs to the program's device, and in its order.
 
     Raises:
@@ -216,7 +216,7 @@ def _on_this_machine(setup: Setup) -> str:
     if setup.backend == Backend.INTERPRETER:
         # All lies on the CPU; only what is compiled is for CUDA.
         read_cuda_storages_on_cpu()
-        return on_cpu(setup.model, Path(setup.directory))
+        return archive_on_cpu(setup.model, Path(setup.directory))
     if is_for_cuda(setup) and torch.cuda.is_available():
         torch.cuda.init()  # the driver starts threads, which must be free
         torch.empty(0, device="cuda")

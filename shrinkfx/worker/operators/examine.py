@@ -22,9 +22,9 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from shrinkfx.program.sizes import beside
+from shrinkfx.program.sizes import near
 from shrinkfx.protocol.answers import Examined
-from shrinkfx.protocol.files import Finding, What
+from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.tasks import Examine
 from shrinkfx.worker.eager.fake_mismatch import is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
@@ -69,7 +69,7 @@ def _runs(program: Program) -> Iterator[Inputs]:
     """List inputs: the program's own, and of other sizes that it declares."""
     yield program.failing
     space = find_space(program.original, program.failing)
-    for sizes in beside(space):
+    for sizes in near(space):
         yield inputs_at(program, space.named(sizes), SEED, None)
 
 
@@ -110,7 +110,7 @@ class Examination:
         operator = str(node.target)
         if (operator, what) not in self._found:
             self._found.add((operator, what))
-            found = Finding(operator, what, f"{node.name} ({operator}) {text}")
+            found = OperatorFinding(operator, what, f"{node.name} ({operator}) {text}")
             with self.findings.open("a") as file:
                 file.write(found.to_line())
 
@@ -182,7 +182,7 @@ class _Observer(fx.Interpreter):
             raise _EagerEnds(str(error)) from error
 
     def _look_at_memory(
-        self, n: fx.Node, given: list[_Given], before: list[Any], results: list[Any]
+        self, n: fx.Node, given: list[_Arguments], before: list[Any], results: list[Any]
     ) -> None:
         note = self._examination.note
         written = [tensor for argument, tensor in given if argument.written]
@@ -211,10 +211,12 @@ class _Argument:
     written: bool
 
 
-_Given = tuple[_Argument, Tensor]
+_Arguments = tuple[_Argument, Tensor]
 
 
-def _tensors(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[_Given]:
+def _tensors(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[_Arguments]:
     """List the tensors among the arguments, those in lists too."""
     for position, parameter in enumerate(target._schema.arguments):
         name = parameter.name
@@ -226,7 +228,7 @@ def _tensors(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[_Gi
                 yield argument, leaf
 
 
-def _in_words(given: list[_Given]) -> str:
+def _in_words(given: list[_Arguments]) -> str:
     """Tell the sizes that an operator is called with, of a few arguments."""
     shapes = [f"{argument.name}{list(tensor.shape)}" for argument, tensor in given]
     more = ", ..." if len(shapes) > _NAMED else ""
@@ -240,7 +242,7 @@ def _declares_views(target: Any) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
-def _is_small(given: list[_Given]) -> bool:
+def _is_small(given: list[_Arguments]) -> bool:
     return sum(t.numel() * t.element_size() for _, t in given) <= _MOST_BYTES
 
 

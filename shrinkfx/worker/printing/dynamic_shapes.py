@@ -10,7 +10,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from shrinkfx.worker.graph.specialise import Settled
+from shrinkfx.worker.graph.specialise import Specialised
 from shrinkfx.worker.sizes.bindings import tells
 
 _AUTO = "torch.export.Dim.AUTO"
@@ -18,7 +18,7 @@ _AUTO = "torch.export.Dim.AUTO"
 
 def dynamic_shapes(
     exported: ExportedProgram,
-    settled: Settled | None,
+    settled: Specialised | None,
     loose: Set[str] = frozenset(),
 ) -> tuple[list[str], str]:
     """State the dynamic dims: those that are plain by name, those that are linear in
@@ -53,11 +53,11 @@ class _Dims:
     """
 
     def __init__(
-        self, exported: ExportedProgram, settled: Settled | None, loose: Set[str]
+        self, exported: ExportedProgram, settled: Specialised | None, loose: Set[str]
     ) -> None:
         self._ranges = exported.range_constraints
         self._loose = loose
-        self._settled = settled or Settled.nothing()
+        self._settled = settled or Specialised.nothing()
         self.statements: dict[str, str] = {}
 
     def of(self, node: fx.Node) -> str:

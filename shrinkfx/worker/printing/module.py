@@ -44,7 +44,7 @@ def print_program(
     exported = built.exported
     names, weights = _weights(exported, device, write)
     graph = GraphPrinter(exported.graph_module, names, device)
-    body = graph.body(_written_back(exported))
+    body = graph.body(_buffer_mutations(exported))
     dims, shapes = dynamic_shapes(exported, built.settled, loose)
     return Source(
         weights=weights,
@@ -212,7 +212,7 @@ def _object(attribute: str, value: torch.ScriptObject) -> Weight:
     return Weight(attribute, "saved_object", Expression(exact, exact))
 
 
-def _written_back(exported: ExportedProgram) -> list[str]:
+def _buffer_mutations(exported: ExportedProgram) -> list[str]:
     """Name what the first outputs are written back into: buffers and inputs."""
     return [
         f"self.{_attribute(spec.target)}"

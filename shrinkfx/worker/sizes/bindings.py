@@ -9,13 +9,13 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-Sizes = dict[Any, sympy.Integer]
+SizesByName = dict[Any, sympy.Integer]
 """What each symbol of a program stands for in one run."""
 
 
-def bind(exported: ExportedProgram, flat: Sequence[Any]) -> Sizes:
+def bind(exported: ExportedProgram, flat: Sequence[Any]) -> SizesByName:
     """Read the symbols off the flat inputs of a run, and sizes computed from them."""
-    sizes: Sizes = {}
+    sizes: SizesByName = {}
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     for node, real in zip(placeholders, flat, strict=True):
         fake = node.meta.get("val")
@@ -49,7 +49,7 @@ def tells(size: Any, symbol: sympy.Symbol) -> bool:
     )
 
 
-def evaluate(size: int | torch.SymInt, sizes: Sizes) -> int | None:
+def evaluate(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
     """Work out a size or stride, or None if it depends on data."""
     if isinstance(size, int):
         return size

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.worker.interpreter.codegen.fake_cuda import DEVICE, remember
 
 _ATEN = torch.ops.aten
-_WRITTEN_BACK = frozenset(
+_MUTATIONS = frozenset(
     {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION}
     | {k for k in OutputKind if k.name == "PARAMETER_MUTATION"}
 )
@@ -128,7 +128,7 @@ def lifted(exported: ExportedProgram) -> fx.GraphModule:
     kept = []
     with graph.inserting_before(output):
         for spec, value in zip(signature.output_specs, output.args[0], strict=True):
-            if spec.kind in _WRITTEN_BACK:
+            if spec.kind in _MUTATIONS:
                 into = by_target.get(spec.target) or placeholders[str(spec.target)]
                 graph.call_function(_ATEN.copy_.default, (into, value))
             elif spec.kind is OutputKind.USER_OUTPUT:

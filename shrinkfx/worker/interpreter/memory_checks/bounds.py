@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from shrinkfx.worker.interpreter.emulation.atomics import add_bfloat16, is_bfloat16_sum
-from shrinkfx.worker.interpreter.findings import Fault, Finding, Probe
+from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import Roles
 from shrinkfx.worker.interpreter.memory_checks.partial import Partial
 
@@ -97,7 +97,7 @@ class Checker:
     sampled: list[str] = field(default_factory=list)
     partial: Partial = field(default_factory=Partial)
     accesses: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[KernelFinding] = field(default_factory=list)
 
     def start(
         self, probe: Probe, operators: Mapping[str, Sequence[str]] | None = None
@@ -176,7 +176,7 @@ class Checker:
             source = linecache.getline(file, line).strip()
             facts |= {"file": file, "line": line, "source": source}
         facts.setdefault("program", _program())
-        self.findings.append(Finding(self.probe, fault, **facts))
+        self.findings.append(KernelFinding(self.probe, fault, **facts))
 
 
 CHECKER = Checker()
