@@ -257,15 +257,13 @@ def _weight_line(weight: Weight, values: _Values) -> str:
 
 
 def _inputs(printed: Source, values: _Values, record: RunRecord) -> str:
-    inputs = printed.inputs
-    example = _example(printed, record)
+    inputs, example = printed.inputs, _example(printed, record)
     only_exports = example == "args" and any(_has(printed, run) for run in _RUNS)
     take = values.example if only_exports else values.input
     texts = [take(f"example_{i.name}", i.example) for i in inputs]
     lines = [_tuple(example, texts)]
     for run in _RUNS:
-        own = [(i.name, written) for i in inputs if (written := _of_run(i, run))]
-        if own:
+        if own := [(i.name, text) for i in inputs if (text := _of_run(i, run))]:
             texts = [values.input(f"{run}_{name}", text) for name, text in own]
             lines.append(_tuple(run, texts))
     return "\n".join([*lines, *printed.dims])
