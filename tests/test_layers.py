@@ -211,6 +211,7 @@ UNTYPED = {
     "cli.main": "what --json prints",
     "events": "lines of JSON for a user interface",
     "journal.journal": "rows and facts hold JSON",
+    "journal.sweep_journal": "rows and facts hold JSON",
     "options.options": "Reduction.summary: what summary.json holds",
     "report.atomic_files": "writes any JSON file",
     "report.summary": "what summary.json holds",

@@ -150,3 +150,14 @@ def boot_id() -> str:
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
+
+
+_TRIES = 2
+"""Times that a question may fail to end before there is no answer to it."""
+
+
+def why_not_again(boots: list[str], now: str) -> str:
+    """Say why a question that did not end at these boots is not asked again."""
+    if len(boots) >= _TRIES:
+        return f"did not end {len(boots)} times"
+    return "the machine went down while it ran" if any(b != now for b in boots) else ""

@@ -13,14 +13,9 @@ from typing import Any
 from shrinkfx.errors import ShrinkfxError, StorageError, WorkerError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.journal.database import Database, boot_id
+from shrinkfx.journal.database import Database, boot_id, why_not_again
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.sizes import Sizes
 from shrinkfx.protocol.choices import Build
-from shrinkfx.sweep.examples import Answer, Example
-
-_TRIES = 2
-"""Times that a question may fail to end before there is no answer to it."""
 
 _TICK_S = 1.0
 """To the second will do: each write waits for the disk."""
@@ -137,7 +132,7 @@ class Journal:
                     verdict = Verdict(Outcome(outcome), _observation(text))
                 self._count(number, verdict)
                 return verdict
-        why = _why_not_again([boot for _, _, boot, _ in rows], self._boot)
+        why = why_not_again([boot for _, _, boot, _ in rows], self._boot)
         if why and not again:
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=why))
         return None
@@ -238,76 +233,6 @@ class Journal:
 
     def close(self) -> None:
         self.db.close()
-
-
-class SweepJournal:
-    """The examples of a sweep, which can so go on after a kill.
-
-    Args:
-        part: which of the sweep's questions; the same sizes may be in several.
-    """
-
-    def __init__(self, path: Path | str, part: str = "inside") -> None:
-        self._db = Database(path)
-        self._part = part
-        self._boot = boot_id()
-
-    def begin(self, settings: Mapping[str, Any]) -> None:
-        """Note what all examples share."""
-        row = ("sweep", json.dumps(settings))
-        self._db.write("INSERT INTO facts VALUES (?, ?)", row)
-
-    def settings(self) -> dict[str, Any]:
-        """Fetch what all examples share, or nothing if there was no sweep."""
-        rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
-        with self._db.trusted():
-            found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
-        return found
-
-    def recall(self, sizes: Sizes, attempt: int) -> Example | None:
-        """Fetch an example's answer; sizes that ended two sweeps have none for good."""
-        rows = self._db.read(
-            "SELECT example, boot FROM examples WHERE part=? AND sizes=? AND attempt=?",
-            (self._part, json.dumps(sizes), attempt),
-        )
-        for text, _ in rows:
-            if text is not None:
-                with self._db.trusted():
-                    return Example.from_json(json.loads(text))
-        why = _why_not_again([boot for _, boot in rows], self._boot)
-        return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
-
-    def count(self) -> int:
-        """Count the examples of all parts that were answered."""
-        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
-        return int(self._db.read(count)[0][0])
-
-    def asked(self, sizes: Sizes, attempt: int) -> int:
-        """Note that sizes are about to be run, and return the note's number."""
-        row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
-        return self._db.write(
-            "INSERT INTO examples (asked_at, boot, part, sizes, attempt)"
-            " VALUES (?, ?, ?, ?, ?)",
-            row,
-        )
-
-    def answered(self, number: int, example: Example) -> None:
-        row = (json.dumps(example.to_json()), number)
-        self._db.write("UPDATE examples SET example=? WHERE number=?", row)
-
-    def withdrawn(self, number: int) -> None:
-        """Forget a question that was not put after all."""
-        self._db.write("DELETE FROM examples WHERE number=?", (number,))
-
-    def close(self) -> None:
-        self._db.close()
-
-
-def _why_not_again(boots: list[str], now: str) -> str:
-    """Say why a question that did not end at these boots is not asked again."""
-    if len(boots) >= _TRIES:
-        return f"did not end {len(boots)} times"
-    return "the machine went down while it ran" if any(b != now for b in boots) else ""
 
 
 def _observation(text: str | None) -> Observation:

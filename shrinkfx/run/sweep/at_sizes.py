@@ -13,7 +13,7 @@ from shrinkfx.failure.classify import UNSAID, observe
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.host_memory import available_bytes
-from shrinkfx.journal.journal import SweepJournal
+from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Sweeping
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe

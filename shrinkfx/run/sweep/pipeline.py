@@ -11,7 +11,7 @@ from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
 from shrinkfx.events import Failed, Listener, Spanned, Tried
 from shrinkfx.failure.classify import first_line
-from shrinkfx.journal.journal import SweepJournal
+from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.protocol.answers import OpenSizes

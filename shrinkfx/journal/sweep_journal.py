@@ -1,0 +1,76 @@
+"""The examples of a sweep, in the same file as the journal of a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.journal.database import Database, boot_id, why_not_again
+from shrinkfx.program.sizes import Sizes
+from shrinkfx.sweep.examples import Answer, Example
+
+
+class SweepJournal:
+    """The examples of a sweep, which can so go on after a kill.
+
+    Args:
+        part: which of the sweep's questions; the same sizes may be in several.
+    """
+
+    def __init__(self, path: Path | str, part: str = "inside") -> None:
+        self._db = Database(path)
+        self._part = part
+        self._boot = boot_id()
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Note what all examples share."""
+        row = ("sweep", json.dumps(settings))
+        self._db.write("INSERT INTO facts VALUES (?, ?)", row)
+
+    def settings(self) -> dict[str, Any]:
+        """Fetch what all examples share, or nothing if there was no sweep."""
+        rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
+        with self._db.trusted():
+            found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+        return found
+
+    def recall(self, sizes: Sizes, attempt: int) -> Example | None:
+        """Fetch an example's answer; sizes that ended two sweeps have none for good."""
+        rows = self._db.read(
+            "SELECT example, boot FROM examples WHERE part=? AND sizes=? AND attempt=?",
+            (self._part, json.dumps(sizes), attempt),
+        )
+        for text, _ in rows:
+            if text is not None:
+                with self._db.trusted():
+                    return Example.from_json(json.loads(text))
+        why = why_not_again([boot for _, boot in rows], self._boot)
+        return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
+
+    def count(self) -> int:
+        """Count the examples of all parts that were answered."""
+        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
+        return int(self._db.read(count)[0][0])
+
+    def asked(self, sizes: Sizes, attempt: int) -> int:
+        """Note that sizes are about to be run, and return the note's number."""
+        row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
+        return self._db.write(
+            "INSERT INTO examples (asked_at, boot, part, sizes, attempt)"
+            " VALUES (?, ?, ?, ?, ?)",
+            row,
+        )
+
+    def answered(self, number: int, example: Example) -> None:
+        row = (json.dumps(example.to_json()), number)
+        self._db.write("UPDATE examples SET example=? WHERE number=?", row)
+
+    def withdrawn(self, number: int) -> None:
+        """Forget a question that was not put after all."""
+        self._db.write("DELETE FROM examples WHERE number=?", (number,))
+
+    def close(self) -> None:
+        self._db.close()
