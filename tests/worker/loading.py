@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.protocol.requests import Setup
+
 LIMIT_S = 60.0
 
 
@@ -64,8 +66,8 @@ def _load(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         os._exit(0)
     os.close(asked_read)
     os.close(said_write)
-    setup = {"directory": str(folder), **job}
-    os.write(asked_write, json.dumps(setup).encode() + b"\n")
+    if "unguarded" not in job:
+        os.write(asked_write, Setup(str(folder), **job).to_line().encode())
     answer = _first_line(said_read, deadline)
     os.close(asked_write)  # a worker that is served no more ends by itself
     status = _end_of(child, deadline)
