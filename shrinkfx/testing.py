@@ -12,8 +12,8 @@ Nothing here imports torch, so a test takes microseconds::
     def test_my_strategy_keeps_the_laws(candidate):
         check_strategy(MyStrategy(), candidate)
 
-To see what the search makes of it, hand a ``FakeOracle`` to a ``Reducer`` and
-compare the result and ``len(oracle.asked)``.
+To see what the search makes of it, hand ``Asker(FakeOracle(...))`` to a
+``Reducer`` and compare the result and ``len(oracle.asked)``.
 """
 
 from __future__ import annotations

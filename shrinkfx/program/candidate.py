@@ -127,14 +127,14 @@ class Candidate:
         return value
 
     def target(self, name: str) -> str:
-        """Name what a kept operator calls: a plain one if it was replaced."""
+        """Name what a kept operator calls: a simple one if it was replaced."""
         node = self.skeleton.node(name)
         if name in self.replace and node.value is not None:
             return simple_operator_for(node.value.dtype)
         return node.target
 
     def is_replaceable(self, name: str) -> bool:
-        """Tell whether a plain operator could stand in a kept one's place."""
+        """Tell whether a simple operator could stand in a kept one's place."""
         has_value = self.skeleton.node(name).value is not None
         return has_value and is_expensive(self.target(name))
 
@@ -214,7 +214,7 @@ class Candidate:
 
     @cached_property
     def cost(self) -> tuple[int, int, int, int]:
-        """What an accepted step must strictly lower: operators, dear ones, inputs,
+        """What an accepted step must strictly lower: operators, expensive ones, inputs,
         and what is open of sizes.
 
         Replacing makes one dear operator fewer, so nothing is replaced for ever.

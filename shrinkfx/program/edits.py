@@ -27,7 +27,7 @@ class Bypass:
 
 @dataclass(frozen=True)
 class Replace:
-    """Put a plain operator in the place of a dear one.
+    """Put a simple operator in the place of an expensive one.
 
     It reads ``operand``, of the same type. If that is ``node`` itself, it reads
     an input that holds the value ``node`` had in the original's eager run.
@@ -45,7 +45,7 @@ class Merge:
 
 
 class Specialisation(StrEnum):
-    """What a size that is not fixed can be settled as."""
+    """What a dynamic dim can be specialised to."""
 
     STATIC = "static"
     """The number that it is wherever the program is run."""

@@ -1,7 +1,7 @@
-"""Which operators are plain, and which one stands in for one that is not.
+"""Which operators are simple, and which one stands in for one that is not.
 
-Plain is what a reader takes in at a glance and a compiler prints as one
-expression, a copy or nothing at all. All else is dear: convolutions, matrix
+Simple is what a reader takes in at a glance and a compiler prints as one
+expression, a copy or nothing at all. All else is expensive: convolutions, matrix
 products, attention, reductions, sorting, indexing, random numbers, whatever a
 third party has registered.
 """

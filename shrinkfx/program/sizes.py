@@ -166,10 +166,10 @@ def near(space: Space) -> list[Sizes]:
         if sizes != space.exported
         and space.admits(sizes)
         and space.elements(sizes) <= most
-    ][:_BESIDE]
+    ][:_NEAR]
 
 
-_BESIDE = 3
+_NEAR = 3
 
 
 def _nearest(allowed: Sequence[int], wanted: int) -> int:

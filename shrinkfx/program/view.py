@@ -47,7 +47,7 @@ class View:
 
     @property
     def replaceable(self) -> tuple[str, ...]:
-        """The operators that a plain one could stand in for."""
+        """The operators that a simple one could stand in for."""
         candidate = self._candidate
         return tuple(n for n in self.operators if candidate.is_replaceable(n))
 
@@ -58,7 +58,7 @@ class View:
 
     @property
     def specialisations(self) -> dict[str, list[Specialisation]]:
-        """The sizes that are open, each with what it may be settled as."""
+        """The sizes that are open, each with what it may be specialised to."""
         return self._candidate.dynamic_sizes.specialisations()
 
     def suspicion(self, operators: Iterable[str]) -> float:

@@ -57,6 +57,8 @@ _HINTS: dict[type, dict[str, Any]] = {}
 
 
 def _stated(value: Any) -> Any:  # noqa: ANN401 - a record, of which JSON has none
+    if not hasattr(value, "to_json"):
+        raise TypeError(f"{type(value).__name__} {value!r:.60} has no place in JSON")
     return value.to_json()
 
 

@@ -33,9 +33,16 @@ class Described:
     @property
     def other_causes(self) -> OtherCauses:
         """What a run in eager says of other causes of the failure."""
-        fails = f"eager fails on the original too: {self.eager_error}"
-        warnings = (fails,) if self.eager_error else ()
+        warnings = (f"{_EAGER_FAILS}{self.eager_error}",) if self.eager_error else ()
         return OtherCauses(self.said.mismatches, warnings=warnings)
+
+
+_EAGER_FAILS = "eager fails on the original too: "
+
+
+def is_of_eager(warning: str) -> bool:
+    """Tell whether a warning says how eager fails, which each form may in its way."""
+    return warning.startswith(_EAGER_FAILS)
 
 
 def describe_program(

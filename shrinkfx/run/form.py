@@ -12,7 +12,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.describing import Described, describe_program, is_of_eager
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.suspects import attempt
 
@@ -84,7 +84,8 @@ def _in_form(
     client = subject.client.with_options(graph=form)
     client, described = describe_program(context, client, known.mismatches)
     here = described.other_causes
-    warnings = dict.fromkeys([*here.warnings, *known.warnings])  # mostly the same
+    kept = [text for text in known.warnings if not is_of_eager(text)]
+    warnings = [*here.warnings, *kept]
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
     whole = Candidate.whole(described.skeleton)
     taken = replace(subject, client=client, whole=whole, other_causes=causes)

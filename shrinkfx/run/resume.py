@@ -45,7 +45,7 @@ def recall_subject(context: RunContext, server: Server) -> Subject:
         return _with_adaptive_limit(context, subject)
     require_same_versions(context, server, known)
     context.note(f"baseline: {known['target']['text']} (as the journal says)")
-    context.budget.keep(known.get("check_s", 0.0))  # a journal of before has none
+    context.budget.keep(known["check_s"])
     return _with_adaptive_limit(context, _from_json(context, server, known))
 
 
@@ -90,7 +90,7 @@ def _from_json(
     client, described = describe_program(context, client)
     causes = OtherCauses(
         mismatches=described.said.mismatches,
-        examined=tuple(known.get("examined", ())),
+        examined=tuple(known["examined"]),
         warnings=tuple(known["warnings"]),
     )
     asked, cwd = context.options.check, context.options.cwd

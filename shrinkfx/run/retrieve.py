@@ -160,8 +160,9 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, A
         raise UsageError(f"--out {folder} holds no run: name the folder of the one")
     with closing(Journal(path)) as journal:
         run, baseline = journal.fact("run"), journal.fact("baseline")
-        if baseline is not None:
-            require_schema(f"--candidate {digest}", baseline)
+        for known in (journal.fact("unchanged"), baseline):
+            if known is not None:
+                require_schema(f"--candidate {digest}", known)
         found = journal.find(digest)
         digests = {asked.digest for asked in found}
         if not digests:

@@ -276,7 +276,7 @@ class Server:
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
             return kind.from_line(line)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, LookupError):
             said = line[:200].decode(errors="replace")
             reason = f"the worker said {said!r} while {doing}"
             raise WorkerError(reason, self.log) from None

@@ -35,7 +35,7 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
     """
 
     def noted(stage: str) -> None:
-        path.write_text(_traces(path).to_line())
+        _leave(path, _traces(path))
         note(stage)
 
     # What Inductor has tracked is there until a compilation ends, however it does.
@@ -49,8 +49,15 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
                 raised_at=tuple(map(tuple, raised_at(error))),
                 kernel=kernel_of(error),
             )
-            path.write_text(told.to_line())
+            _leave(path, told)
             raise
+
+
+def _leave(path: Path, traces: Traces) -> None:
+    """Write all of it or nothing: the child may die here as anywhere."""
+    draft = path.with_name(f"{path.name}.tmp")
+    draft.write_text(traces.to_line())
+    draft.rename(path)
 
 
 def _traces(path: Path) -> Traces:

@@ -20,7 +20,7 @@ class FakeMismatches:
     Attributes:
         sizes: what the symbols stand for.
         found: a line for each operator that lies.
-        liars: the nodes of these operators.
+        mismatched: the nodes of these operators.
         untrue: nodes whose dtype, shape or device is not what they say, whoever lied.
     """
 

@@ -81,7 +81,7 @@ class Values:
         return replace(
             runs[-1],
             mismatches=_each_once(lie for run in runs for lie in run.mismatches),
-            mismatched=_each_once(liar for run in runs for liar in run.mismatched),
+            mismatched=_each_once(name for run in runs for name in run.mismatched),
         )
 
     def example(self, name: str) -> torch.Tensor:

@@ -47,8 +47,9 @@ class Rebuilt:
     """A candidate made real, with what it is called with.
 
     Attributes:
-        stale: sizes that depended on data come from inputs now, or strides are
-            other ones, so the metadata is of another program: export it again.
+        stale: sizes that depended on data come from inputs now, strides are other
+            ones, or a value of another shape is read, so the metadata is of another
+            program: export it again.
         outputs: what it returns, by the names of the original's values.
         passing: near inputs on which it must pass before it may fail, or None.
         settled: how its inputs' sizes are to be declared, if not as they were.
@@ -171,7 +172,7 @@ class _Builder:
             self._copy(projection)
 
     def _plain(self, name: str) -> fx.Node:
-        """Write the plain operator that stands in the place of another."""
+        """Write the simple operator that stands in the place of another."""
         (source,) = self._candidate.operands(name)
         operand, old = self._new[source], self._nodes[name].meta["val"]
         function = _function(self._candidate.target(name))

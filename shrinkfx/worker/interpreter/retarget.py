@@ -1,7 +1,7 @@
 """Generated CUDA code as code that runs on CPU tensors, line for line.
 
 Only what names a device in the text is rewritten; what the code calls is replaced
-in its namespace (``interpreter.py``). A line keeps its number, for reports.
+in its namespace (``backend.py``). A line keeps its number, for reports.
 """
 
 from __future__ import annotations

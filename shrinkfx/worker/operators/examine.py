@@ -4,8 +4,9 @@ A compiler believes schema and fake kernel. So the program runs in eager, at its
 sizes and at others that it declares, and around each call of a custom operator it is
 seen whether it writes to arguments, or returns their memory, without declaring that
 (what ``torch.library.opcheck`` calls ``test_schema``), and whether its fake kernel, as
-it is now, promises what it returns (``test_faketensor``). ``lies`` compares with the
-metadata instead, which the file brings. Only what was seen is stated.
+it is now, promises what it returns (``test_faketensor``). ``eager/fake_mismatch.py``
+compares with the metadata instead, which the file brings. Only what was seen is
+stated.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _AOTI_OPTIONS: InductorOptions = {
     "aot_inductor.package_cpp_only": True,
 }
 _AOTI_COMPILE = torch._inductor.aoti_compile_and_package
-"""The real one: a repro is run with another in its place (``script.py``)."""
+"""The real one: a repro is run with another in its place (``repro_script.py``)."""
 
 _NEEDS_DECOMPOSITION = (
     "_thnn_fused",
