@@ -47,8 +47,12 @@ def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
     survivors: Callable[[], list[str]],
     wait_for: Callable[[Callable[[], object]], None],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ready, note = tmp_path / "ready", tmp_path / "note"
+    # Runs of other tests, beside this one, would clear it away in a common folder.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     parent = run(vices, ready, note, "leave_compiler_and_hang")
     wait_for(ready.exists)
     server, folder = note.read_text().split()
