@@ -36,9 +36,6 @@ class Fault(StrEnum):
     LAYOUT = "layout"
 
 
-_ACCESSES = frozenset({Fault.LOAD, Fault.STORE, Fault.ATOMIC})
-
-
 @dataclass(frozen=True)
 class KernelFinding:
     """One fault of a generated kernel, or of what it was handed.
@@ -91,10 +88,6 @@ class KernelFinding:
         what = f"out-of-bounds {self.fault} of {self.item_bytes} bytes"
         place = f"element {self.offset} of {self.elements}"
         return f"illegal memory access: {what} in {kernel} {through}: {place} {where}"
-
-    @property
-    def is_access(self) -> bool:
-        return self.fault in _ACCESSES
 
 
 class Report(Exception):
