@@ -309,11 +309,11 @@ def test_preload_that_raises_is_told(
     assert "no licence" in said
 
 
-def test_help_shows_five_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_six_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert shown.count("\n  shrinkfx ") == 5
+    assert shown.count("\n  shrinkfx ") == 6
     assert "exit codes:" in shown
 
 

@@ -12,12 +12,14 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from shrinkfx import api
 from shrinkfx.cli.from_arguments import (
     options_of,
     read,
+    refuse_beside_explain,
     refuse_beside_resume,
     refuse_empty,
 )
@@ -146,6 +148,10 @@ def _do(
     refuse_empty(arguments)
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
+    if arguments.explain and Path(arguments.model).is_dir():
+        refuse_beside_explain(arguments)
+        explained = api.explain(arguments.model, listener)
+        return partial(_print_explained, explained)
     options = options_of(arguments, command)
     if arguments.verify:
         return partial(_print_confirmed, api.verify(options, listener))
@@ -198,6 +204,13 @@ def _print_candidate(retrieved: api.Retrieved) -> Ended:
     if verified.always_fails:
         return Ended("verified", 0, result=result)
     return Ended("unverified", 5, result=result)
+
+
+def _print_explained(explained: api.Explained) -> Ended:
+    print("\n".join(explained.lines))
+    print(f"in full:  {explained.path}")
+    result = {"cause": explained.explanation.cause, "folder": str(explained.folder)}
+    return Ended("explained", 0, result=result)
 
 
 def _print_confirmed(confirmed: api.Confirmed) -> Ended:
@@ -253,6 +266,8 @@ def _print_result(reduction: api.Reduction) -> Ended:
             f"by-catch: {caught['kind']} in {caught['stage']}: {_cut(text)} "
             f"({caught['operators']} operators, --candidate {caught['candidate']})"
         )
+    for line in reduction.cause:
+        print(line)
     print(f"repro:    {reduction.repro}")
     if reduction.to_go_on:
         print(f"to go on: {reduction.to_go_on}")
@@ -264,6 +279,7 @@ def _print_result(reduction: api.Reduction) -> Ended:
         "checks": reduction.checks,
         "seconds": round(reduction.seconds, 1),
         "repro": str(reduction.repro),
+        "cause": list(reduction.cause),
     }
     return Ended(reduction.status, reduction.exit_code, result=result)
 

@@ -1,1 +1,1 @@
-"""FROM THE FAILURE TO ITS CAUSE: what a minimum is asked, and what that says. No torch."""
+"""WHERE IT COMES FROM: what a minimum is asked about its failure. No torch."""

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from shrinkfx.protocol.record import Message
 
 SCHEMA = 1
+"""Of ``explain.json``: one more where a key that was there is gone, or means something
+else; not for a new key."""
+
+EXPLAIN = "explain.json"
+"""Lies beside the repro."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,9 @@ class Operator(Message):
     operator: str
     line: str = ""
     module: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [self.operator, self.line, self.module]))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,163 @@
+"""Last phase: what is known of the cause of the result's failure."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
+from shrinkfx.errors import BudgetExhausted, UsageError, WorkerError
+from shrinkfx.events import Listener
+from shrinkfx.explain.cause import explain
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.report.atomic_files import draft_of, publish, write_json
+from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.explanation.words import in_lines
+from shrinkfx.report.header import with_cause
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.folder import at_work
+from shrinkfx.run.kept import Kept
+from shrinkfx.run.memory_error import wants_guard_pages
+from shrinkfx.run.record import Result
+from shrinkfx.run.resume import recall_subject
+from shrinkfx.run.subject import Subject
+
+logger = logging.getLogger(__name__)
+
+_FACT = "result"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What is known of a failure's cause.
+
+    Attributes:
+        lines: it in few, for a terminal.
+        folder: of the run; ``explain.json`` lies there.
+    """
+
+    explanation: Explanation
+    lines: tuple[str, ...]
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Where all of it is."""
+        return self.folder / EXPLAIN
+
+
+def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
+    """Ask the verified result for its failure's cause, and tell that in the folder.
+
+    Nothing that goes wrong here takes anything of the result away.
+    """
+    context.journal.note(_FACT, _to_json(kept, minimal))
+    if context.options.no_explain:
+        return Explained(Explanation(), (), context.out)
+    found = _found(context, kept.subject, kept.result, minimal)
+    return _written(context.out, found)
+
+
+def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
+    """Explain the result that a run has left in a folder.
+
+    Raises:
+        UsageError: there is none.
+    """
+    asked = replace(options, explain=True, no_explain=False)
+    asked = replace(asked, max_checks=None, max_minutes=None)
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with at_work(asked, out, listener, "--explain") as context:
+        known = context.journal.fact(_FACT)
+        if known is None:
+            raise UsageError(
+                f"--explain {out}: no result was noted there: run anew with another "
+                "--out"
+            )
+        with context.server(worker) as server:
+            subject = recall_subject(context, server)
+            subject = subject.with_options(calls=known["calls"])
+            result = _from_json(subject, known)
+            found = _found(context, subject, result, known["minimal"])
+    return _written(out, found)
+
+
+def _to_json(kept: Kept, minimal: bool) -> dict[str, Any]:
+    """State what ``--explain DIR`` needs to ask about a result."""
+    result = kept.result
+    return {
+        "candidate": result.candidate.to_json(),
+        "form": result.form,
+        "seen": asdict(result.seen) if result.seen else None,
+        "rate": result.rate,
+        "calls": kept.subject.calls,
+        "minimal": minimal,
+    }
+
+
+def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
+    candidate = Candidate.from_json(subject.whole.skeleton, known["candidate"])
+    seen = Signature.from_json(known["seen"]) if known["seen"] else None
+    return Result(candidate, known["form"], seen, rate=known["rate"])
+
+
+def _found(
+    context: RunContext, subject: Subject, result: Result, minimal: bool
+) -> Explanation:
+    """Ask, whatever comes of it."""
+    if subject.target.kind is Kind.CHECK:
+        return Explanation(unknown=(_OF_A_COMMAND,))
+    context.note("asking the result what its failure comes from")
+    client = subject.client.with_options(form=CandidateForm(result.form))
+    client = client.with_limits(client.limits, context.meters["explain"])
+    minimum = Minimum(
+        replace(client, patience=None),
+        result.candidate,
+        result.seen or subject.target,
+        subject.suspects,
+        context.note,
+        context.budget,
+        context.budget.pace_s,
+    )
+    return _whatever_happens(lambda: explain(minimum, minimal))
+
+
+_OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
+
+
+def _whatever_happens(ask: Callable[[], Explanation]) -> Explanation:
+    """Have an answer where the explanation itself fails: the result is there."""
+    try:
+        return ask()
+    except KeyboardInterrupt:
+        return Explanation(unknown=("interrupted before it could be told",))
+    except (BudgetExhausted, WorkerError) as reason:
+        return Explanation(unknown=(f"the asking was ended: {reason}",))
+    except Exception as error:
+        logger.exception("the explanation failed")
+        return Explanation(unknown=(f"the explanation failed: {error!r}",))
+
+
+def _written(out: Path, found: Explanation) -> Explained:
+    """Leave ``explain.json``, and the cause at the top of the repro."""
+    write_json(out / EXPLAIN, json.loads(found.to_line()))
+    _tell_in(out / "repro.py", found.cause)
+    return Explained(found, in_lines(found), out)
+
+
+def _tell_in(repro: Path, cause: Sequence[str]) -> None:
+    """Say the cause in the comment at the top of a repro that has been verified."""
+    before = repro.read_text()
+    after = with_cause(before, cause)
+    if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
+        draft_of(repro).write_text(after)
+        publish(repro)

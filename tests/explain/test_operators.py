@@ -1,0 +1,49 @@
+"""What is left of a program is listed with where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.doubles import FakeServer
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.cause import explain
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.testing import chain, operator, skeleton, whole
+
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+
+
+def asked(candidate: Candidate) -> Minimum:
+    return Minimum(CheckClient(FakeServer(), Limits(10.0, 1 << 30)), candidate, CRASH)
+
+
+def test_operators_bear_their_line_and_module() -> None:
+    placed = replace(operator("x", scope="blocks.3"), source="model.py:14")
+    program = skeleton({"x": "", "relu": placed})
+    (found,) = operators(Candidate.whole(program))
+    assert str(found) == "aten.relu.default, model.py:14, blocks.3"
+
+
+def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
+    placed = replace(operator("x", target="aten.mm.default"), source="model.py:14")
+    program = skeleton({"x": "", "mm": placed})
+    candidate = Candidate(
+        program, frozenset({"mm"}), {}, Outputs.SINKS, replace={"mm": "x"}
+    ).normalised()
+    (found,) = operators(candidate)
+    assert found.operator != "aten.mm.default"
+    assert not found.line
+
+
+def test_what_fails_alone_is_guilty_and_of_several_all_are_named() -> None:
+    alone = explain(asked(whole(chain("x", "relu"))), minimal=True)
+    assert alone.guilty == alone.operators
+    several = explain(asked(whole(chain("x", "relu", "exp"))), minimal=True)
+    assert several.guilty == ()
+    assert "relu" in several.cause[0]
+    assert "exp" in several.cause[0]
+    assert explain(asked(whole(chain("x", "relu", "exp"))), minimal=False).cause == ()
