@@ -6,7 +6,8 @@ import logging
 
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators
-from shrinkfx.report.explanation.record import Explanation, Operator
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
 
 logger = logging.getLogger(__name__)
 

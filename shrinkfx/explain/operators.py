@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.report.explanation.record import Operator
+from shrinkfx.report.explanation.operators import Operator
 
 
 def operators(candidate: Candidate) -> tuple[Operator, ...]:

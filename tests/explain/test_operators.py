@@ -25,7 +25,7 @@ def test_operators_bear_their_line_and_module() -> None:
     placed = replace(operator("x", scope="blocks.3"), source="model.py:14")
     program = skeleton({"x": "", "relu": placed})
     (found,) = operators(Candidate.whole(program))
-    assert str(found) == "aten.relu.default, model.py:14, blocks.3"
+    assert str(found) == "aten.relu.default (model.py:14, blocks.3)"
 
 
 def test_operator_that_stands_in_for_another_is_of_no_line() -> None:

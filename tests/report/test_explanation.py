@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shrinkfx.report.explanation.record import Explanation, Operator
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import LINES, in_lines
 from shrinkfx.report.header import read_failure, with_cause
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.operators import Operator
 
 SCHEMA = 1
 """Of ``explain.json``: one more where a key that was there is gone, or means something
@@ -16,26 +17,6 @@ else; not for a new key."""
 
 EXPLAIN = "explain.json"
 """Lies beside the repro."""
-
-
-@dataclass(frozen=True)
-class Operator(Message):
-    """An operator that is left, and where it comes from.
-
-    Attributes:
-        name: of its node, in the original too.
-        operator: what it calls: ``aten.roll.default``.
-        line: ``model.py:14`` of the user's code, or ''.
-        module: path of the ``nn.Module`` that called it, or ''.
-    """
-
-    name: str
-    operator: str
-    line: str = ""
-    module: str = ""
-
-    def __str__(self) -> str:
-        return ", ".join(filter(None, [self.operator, self.line, self.module]))
 
 
 @dataclass(frozen=True)

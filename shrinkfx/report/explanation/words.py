@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.report.explanation.record import Explanation, Operator
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
 
 LINES = 15
 """Of a terminal, at most."""
