@@ -104,7 +104,7 @@ class _End:
             time.sleep(self._pause_s)
             self._pause_s = min(_TICK_S, self._pause_s * 1.5)
         elif self._poll.poll(_TICK_S * 1000):
-            self.close()  # what a debugger holds has ended, and cannot be reaped yet
+            self.close()  # it has ended; what a debugger holds is reaped later, though
 
     def close(self) -> None:
         if self._descriptor is not None:
