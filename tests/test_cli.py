@@ -424,7 +424,7 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
         return reduction(out)
 
     options = Options(model, sweeping=Sweeping())
-    monkeypatch.setattr("shrinkfx.cli.main.Quiet", Bar)
+    monkeypatch.setattr("shrinkfx.cli.task.Quiet", Bar)
     monkeypatch.setattr(api, "resumed", lambda *_: options)
     monkeypatch.setattr(api, "run_sweep", sweep)
     monkeypatch.setattr(api, "run", run)

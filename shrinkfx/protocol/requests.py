@@ -67,7 +67,7 @@ class CheckOptions(ComparisonOptions, Message):
         package: a file: the first check compiles into it, later ones run what is there.
         inductor: settings besides the user's own.
         fallback_random: draw eager's random numbers.
-        sanity: check its inputs and the values of each kernel.
+        sanity: have the package check its inputs when it runs.
         sanitize: build with AddressSanitizer.
         guard_pages: what tensors lie against.
         probe: what the interpreter looks at; None where it runs nothing.

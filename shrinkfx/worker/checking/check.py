@@ -111,7 +111,6 @@ def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
     inductor = {**setup.inductor, **options.inductor}
     if options.sanity:
         os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
-        inductor["nan_asserts"] = True
     if options.fallback_random:
         inductor["fallback_random"] = True
     if options.sanitize:
