@@ -15,9 +15,9 @@ from torch._inductor.exc import InductorError
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.evidence import PROVENANCE, gathered, raised_at
 from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.graph.rebuild import rebuild
 
 
@@ -152,8 +152,8 @@ def test_node_of_a_later_graph_goes_back_to_the_programs() -> None:
     later = fx.Graph()
     copied = later.call_function(torch.ops.aten.tanh.default, (), name="tanh_9")
     copied.meta["from_node"] = [fx.traceback.NodeSource(node, "export")]
-    assert evidence.origins(copied) == ["tanh_9"]
+    assert origins(copied) == ["tanh_9"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(debug, "_pre_grad_graph_id", id(module.graph))
-        assert evidence.origins(copied) == ["last"]
-        assert evidence.origins(node) == ["last"]
+        assert origins(copied) == ["last"]
+        assert origins(node) == ["last"]

@@ -19,6 +19,7 @@ from torch._inductor import debug
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Launch, Traces
+from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.forkserver.supervise import Note
 
 PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
@@ -139,21 +140,3 @@ def _origins_of(value: Any) -> list[Any]:
     fused = getattr(value, "snodes", None)
     members = fused if isinstance(fused, list) else []
     return [origin for member in members for origin in _origins_of(member)]
-
-
-def origins(node: fx.Node) -> list[str]:
-    """Name the nodes of the program that one of Inductor's graphs comes from."""
-    graph = debug._pre_grad_graph_id
-    if id(node.graph) == graph:
-        return [node.name]
-    before = debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
-    if node.name in before:
-        return list(before[node.name])
-    found: list[str] = []
-    sources = list(node.meta.get("from_node", ()))
-    while sources:
-        source = sources.pop()
-        if source.graph_id == graph:
-            found.append(source.name)
-        sources += source.from_node
-    return found or [node.name]
