@@ -114,7 +114,7 @@ class Known:
         """Describe an input. What stands for a part of the program is no input."""
         made_by = self.operators([given.name])
         return Layout(
-            name=given.name,
+            name=given.target or given.name,
             role="value" if made_by else given.role,
             shape=given.shape,
             stride=given.stride,

@@ -12,6 +12,12 @@ from shrinkfx.protocol.anatomy import KernelText
 from shrinkfx.report.explanation.chain import Chain, CodeLine, Layout, Limit, Step
 from shrinkfx.report.explanation.operators import Operator
 
+_COPY = re.compile(
+    r"^(?:c10::convert<\w+>\()?(tmp\d+)\)?$|"
+    r"(?:(?<=static_cast<int64_t>\())?\b(tmp\d+)(?:\[x\d+_inner\]\)|\.store\(tmpbuf)"
+)
+"""A line that gives the same value another name, or each lane of it."""
+
 _SAID = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 
 
@@ -186,10 +192,10 @@ def _guilty(
             f"is {value}: it is computed wrong there."
         )
     loads = [step for step in chain.steps if step.reads is not None]
-    if not loads and checked_by:
+    if not loads and by:
         return checked_by, (
-            f"The index is made of no data, only of places and sizes, by the code that "
-            f"{checked_by[0].operator} was lowered to."
+            f"The index is {_formula(chain)}: no data, only places and sizes, in the "
+            f"code that {by.operator} was lowered to."
         )
     if loads and by and _all_as_in_eager(known, chain, by):
         return checked_by, (
@@ -201,14 +207,20 @@ def _guilty(
     return tuple(dict.fromkeys([*makers, *checked_by])), ""
 
 
+def _formula(chain: Chain) -> str:
+    """Quote how an index is computed: its last line that is no copy."""
+    codes = (step.code.partition(" = ")[2] for step in reversed(chain.steps))
+    return next((f"`{code}`" for code in codes if not _COPY.search(code)), "a constant")
+
+
 def _given(chain: Chain) -> str:
     """Say which input eager refuses it for, where the index is that very value."""
     loads = [step for step in chain.steps if step.reads is not None]
     if len(loads) == 1 and loads[0].reads and loads[0].reads.role == "input":
-        value = "" if loads[0].value is None else f": it holds {loads[0].value}"
-        where = f"input {loads[0].reads.name}{value}"
-        return f"Eager fails too, so the cause is what was given, {where}."
-    return "Eager fails too: no compiler is needed for it."
+        value = "" if loads[0].value is None else f" {loads[0].value}"
+        where = f"value{value} of input {loads[0].reads.name}"
+        return f"Eager fails too: {where} is refused without a compiler."
+    return "Eager fails too: what was given is refused without a compiler."
 
 
 def _first_out_of_range(

@@ -14,6 +14,7 @@ class GivenInput(Reported):
     Attributes:
         name: of its placeholder.
         code: what generated code calls it.
+        target: what a module calls a weight: ``blocks.3.weight``; '' of an input.
         role: ``input``, ``weight`` or what else it is.
         shape: as declared, in symbols; so are the strides.
         real_shape: as given; empty where that is not known, or of a scalar.
@@ -21,6 +22,7 @@ class GivenInput(Reported):
 
     name: str
     code: str
+    target: str
     role: str
     shape: tuple[str, ...]
     stride: tuple[str, ...]

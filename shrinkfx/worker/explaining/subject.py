@@ -70,6 +70,7 @@ def _inputs(exported: ExportedProgram, given: Sequence[Any]) -> Iterator[GivenIn
         yield GivenInput(
             name=node.name,
             code=(spec.target or node.name).replace(".", "_"),
+            target=spec.target or "",
             role=_ROLES.get(spec.kind, str(spec.kind.name).lower()),
             shape=tuple(map(str, declared.shape)) if declared is not None else (),
             stride=tuple(map(str, declared.stride())) if declared is not None else (),
