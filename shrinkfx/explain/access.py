@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import replace
 
+import networkx as nx
+
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.index import marked
 from shrinkfx.failure.readers.asan import MemoryReport
@@ -41,7 +43,8 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     launch = known.anatomy.launches[places[0]] if places else None
     written = known.anatomy.kernel(stray.kernel)
     passed = known.passed(launch, Code(written.text)) if launch and written else {}
-    argument = known.layout(passed.get(stray.argument, ""))
+    name = passed.get(stray.argument, "")
+    argument = known.layout(known.read(name) if stray.fault != "store" else name)
     if argument is not None and stray.shape:
         argument = replace(argument, real_shape=stray.shape, real_stride=stray.stride)
     access = Access(
@@ -65,8 +68,12 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
         inputs=(argument,) if argument and argument.role != "buffer" else (),
     )
     by = _by(known, stray, written, code)
-    guilty = by or chain.fused
-    return replace(chain, guilty=guilty, cause=(_said_of(stray, guilty, argument),))
+    made = known.made(stray.role) if stray.fault == "misaligned" else ()
+    guilty = made or _with_views(known, chain.fused, by) or chain.fused
+    said = _said_of(stray, guilty, argument)
+    # Inductor names the neighbours of a user's kernel with its operator.
+    fused = by if stray.user else chain.fused
+    return replace(chain, fused=fused, guilty=guilty, cause=(said,))
 
 
 def _by(
@@ -87,6 +94,20 @@ def _by(
     return _written_for(known, written, code.lines[stray.line])
 
 
+def _with_views(
+    known: Known, fused: tuple[Operator, ...], by: tuple[Operator, ...]
+) -> tuple[Operator, ...]:
+    """Add the views that an operator reads by: the address is as much their work."""
+    skeleton = known.skeleton
+    views = [
+        view
+        for view in fused
+        if skeleton.node(view.name).storage is not None and view not in by
+        if any(nx.has_path(skeleton.graph, view.name, reader.name) for reader in by)
+    ]
+    return (*views, *by)
+
+
 def _written_for(known: Known, kernel: KernelText, line: str) -> tuple[Operator, ...]:
     """Say which operators a line was written for; none where that is not tracked."""
     for origin in kernel.origins:
@@ -101,13 +122,15 @@ def _said_of(
 ) -> str:
     names = ", ".join(map(str, by[:3])) or "an operator"
     whose = "the kernel of" if stray.user else "the kernel for"
+    if stray.fault == "misaligned":
+        given = f"{stray.argument} of kernel {stray.kernel}"
+        made = argument or stray.role
+        return f"What {given} points at is {stray.message}: {made}."
     if stray.fault == "assert":
         return (
             f"In {whose} {names}, {stray.kernel}, an assertion fails: {stray.message}."
         )
     where = f"{stray.argument} ({argument or stray.role})"
-    if stray.fault == "misaligned":
-        return f"In {whose} {names}, {stray.kernel}, {where} is {stray.message}."
     return (
         f"In {whose} {names}, {stray.kernel}, a {stray.fault} through {where} goes "
         f"to element {stray.offset} of {stray.elements}, in {stray.lanes} lanes of "
@@ -141,8 +164,9 @@ def _of_death(known: Known, memory: MemoryReport | None) -> Chain:
         why = "which line it was: AddressSanitizer tells, where it is asked"
         chain = replace(chain, guilty=chain.fused, unknown=(why,))
     else:
-        by = _written_for(known, kernel, code.lines[line]) or chain.fused
-        chain = replace(chain, code=marked(code, line), guilty=by)
+        by = _written_for(known, kernel, code.lines[line])
+        guilty = _with_views(known, chain.fused, by) or chain.fused
+        chain = replace(chain, code=marked(code, line), guilty=guilty)
     return replace(chain, cause=(_said(chain, known.told.fault),))
 
 
@@ -242,4 +266,18 @@ def _with_liar(known: Known, chain: Chain) -> Chain:
             continue
         said = f"{liar[0]} does not make what it declares: {lie.text}."
         return replace(chain, guilty=liar, cause=(said, *chain.cause)[:3])
+    if argument is not None and argument.made_by and _is_other(known, argument):
+        said = (
+            f"{argument.role} {argument.name} is declared "
+            f"[{', '.join(argument.shape)}] and is {list(argument.real_shape)}."
+        )
+        return replace(chain, guilty=argument.made_by, cause=(said, *chain.cause))
     return chain
+
+
+def _is_other(known: Known, argument: Layout) -> bool:
+    """Tell whether a tensor has not the shape that is declared."""
+    sizes = {symbol.name: symbol.value for symbol in known.anatomy.symbols}
+    said = [int(s) if s.isdigit() else sizes.get(s) for s in argument.shape]
+    pairs = zip(said, argument.real_shape, strict=False)
+    return any(a is not None and a != b for a, b in pairs)

@@ -62,10 +62,15 @@ def _numbers(pairs: dict[str, str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Known:
-    """A minimum's anatomy, asked in the names of its program."""
+    """A minimum's anatomy, asked in the names of its program.
+
+    Attributes:
+        left: its operators.
+    """
 
     anatomy: Anatomy
     skeleton: Skeleton
+    left: tuple[str, ...]
     told: Told = field(default_factory=Told)
 
     def operators(self, nodes: Iterable[str]) -> tuple[Operator, ...]:
@@ -92,6 +97,19 @@ class Known:
         """Find an input by what generated code calls it."""
         inputs = self.anatomy.inputs
         return next((i for i in inputs if i.code == code_name), None)
+
+    def read(self, name: str) -> str:
+        """Name what is there before a kernel writes over it."""
+        buffers = {buffer.name: buffer for buffer in self.anatomy.buffers}
+        known = buffers.get(name)
+        return known.instead_of or name if known else name
+
+    def made(self, role: str) -> tuple[Operator, ...]:
+        """Find the one operator left that has made what an argument is said to be."""
+        named = role.removeprefix("result of ").split(", ")
+        left = self.operators(self.left)
+        found = [o for o in left if o.operator in named]
+        return tuple(found) if len(found) == 1 else ()
 
     def layout(self, name: str) -> Layout | None:
         """Describe what a wrapper calls so: an input, or a buffer."""

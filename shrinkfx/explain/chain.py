@@ -53,7 +53,9 @@ def _read(minimum: Minimum, folder: Path) -> Known | None:
         return None
     anatomy = Anatomy.from_line(left.read_text())
     said = telling.read_text(errors="replace") if telling.exists() else ""
-    return Known(anatomy, minimum.candidate.skeleton, Told.read(said))
+    candidate = minimum.candidate
+    operators = tuple(candidate.operators)
+    return Known(anatomy, candidate.skeleton, operators, Told.read(said))
 
 
 def _followed(

@@ -122,7 +122,7 @@ def _step(
         value=refused.values.get(step.name),
         operators=_operators_of(known, refused.kernel, step.name, step.expression),
         parameter=parameter,
-        reads=known.layout(passed[parameter]) if parameter else None,
+        reads=known.layout(known.read(passed[parameter])) if parameter else None,
     )
 
 

@@ -103,6 +103,7 @@ class MadeBuffer(Reported):
     Attributes:
         nodes: what it is computed by.
         result: the node that it is the result of; '' of a part on the way to one.
+        instead_of: the buffer whose memory it is written over, or ''.
     """
 
     name: str
@@ -111,6 +112,7 @@ class MadeBuffer(Reported):
     shape: tuple[str, ...]
     stride: tuple[str, ...]
     dtype: str
+    instead_of: str = ""
 
 
 @dataclass(frozen=True)

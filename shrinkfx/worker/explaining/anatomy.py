@@ -89,6 +89,7 @@ class _Gathered:
         self._kernels: dict[str, KernelText] = {}
         self._launches: list[KernelLaunch] = []
         self._buffers: dict[str, MadeBuffer] = {}
+        self._reused: dict[str, str] = {}
         self._inputs: tuple[str, ...] = ()
 
     def add_eager(self, run: Rebuilt) -> None:
@@ -114,11 +115,17 @@ class _Gathered:
     def hooked(self) -> Iterator[None]:
         """Look over the shoulder of what writes the wrapper."""
         owner = PythonWrapperCodegen
-        with (
-            self._lines.followed(),
-            mock.patch.object(owner, "define_kernel", self._define(owner)),
-            mock.patch.object(owner, "generate_kernel_call", self._call(owner)),
-        ):
+        wraps = {
+            "define_kernel": self._define,
+            "generate_kernel_call": self._call,
+            "codegen_inplace_reuse": self._reuse,
+        }
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._lines.followed())
+            for name, wrap in wraps.items():
+                if hasattr(owner, name):
+                    patch = mock.patch.object(owner, name, wrap(owner))
+                    stack.enter_context(patch)
             yield
 
     def _define(self, owner: Any) -> Callable[..., Any]:
@@ -143,11 +150,28 @@ class _Gathered:
             names = tuple(map(str, given))
             self._launches.append(KernelLaunch(name, names))
             for passed in names:
-                if (buffer := _buffer(passed)) is not None:
-                    self._buffers[passed] = buffer
+                self._describe(passed)
             return usual(wrapper, name, given, *args, **more)
 
         return wrapped
+
+    def _reuse(self, owner: Any) -> Callable[..., Any]:
+        usual = owner.codegen_inplace_reuse
+
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, old: Any, new: Any, *rest: Any, **more: Any) -> Any:
+            self._of_this_graph()
+            self._reused[new.get_name()] = old.get_name()
+            return usual(wrapper, old, new, *rest, **more)
+
+        return wrapped
+
+    def _describe(self, name: str) -> None:
+        before = self._reused.get(name, "")
+        if (buffer := _buffer(name)) is not None:
+            self._buffers[name] = replace(buffer, instead_of=before)
+        if before and before not in self._buffers:
+            self._describe(before)
 
     def _of_this_graph(self) -> None:
         """Forget another graph's kernels: a program may be compiled again."""
