@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shrinkfx.failure.readers.generated import Code
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch
 from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
@@ -75,14 +76,7 @@ class Known:
 
     def operators(self, nodes: Iterable[str]) -> tuple[Operator, ...]:
         """Describe those of the nodes that are operators of the program."""
-        found = []
-        for name in dict.fromkeys(nodes):
-            node = self.skeleton.node(name) if name in self.skeleton else None
-            if node is not None and node.role is Role.PROJECTION:
-                node = self.skeleton.node(self.skeleton.producer(name))
-            if node is not None and node.role is Role.OPERATOR:
-                found.append(Operator(node.name, node.target, node.source, node.scope))
-        return tuple(dict.fromkeys(found))
+        return operators_of(self.skeleton, nodes)
 
     def launches_of(self, kernel: str) -> list[int]:
         """List the places of a kernel's launches."""
@@ -108,7 +102,11 @@ class Known:
         """Find the one operator left that has made what an argument is said to be."""
         named = role.removeprefix("result of ").split(", ")
         left = self.operators(self.left)
-        found = [o for o in left if o.operator in named]
+        found = [
+            o
+            for o in left
+            if o.operator in named or o.operator.rpartition(".")[0] in named
+        ]
         return tuple(found) if len(found) == 1 else ()
 
     def layout(self, name: str) -> Layout | None:
@@ -124,7 +122,7 @@ class Known:
             shape=buffer.shape,
             stride=buffer.stride,
             dtype=buffer.dtype,
-            made_by=self.operators(buffer.nodes),
+            made_by=self.result(name) or self.computed(name),
             made_in=self.writer(name),
         )
 
@@ -147,6 +145,11 @@ class Known:
         """Name the operator of which a buffer is the result, and no part on the way."""
         found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
         return self.operators([found.result]) if found and found.result else ()
+
+    def computed(self, buffer: str) -> tuple[Operator, ...]:
+        """Name all operators that a buffer is computed by."""
+        found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
+        return self.operators(found.nodes) if found else ()
 
     def writer(self, buffer: str) -> str:
         """Name the kernel that writes a buffer, or ''."""
@@ -198,6 +201,22 @@ class Known:
                 )
             )
         return found
+
+
+def operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ...]:
+    """Describe operators, by their own names or by those of their values."""
+    producers = [skeleton.producer(name) for name in nodes if name in skeleton]
+    found = (skeleton.node(name) for name in dict.fromkeys(producers))
+    return tuple(
+        Operator(node.name, node.target, node.source, node.scope)
+        for node in found
+        if node.role is Role.OPERATOR
+    )
+
+
+def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
+    """Describe what is left of a program, in its order, and where it comes from."""
+    return operators_of(candidate.skeleton, candidate.operators)
 
 
 def _number(code: str) -> int | None:

@@ -14,6 +14,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.anatomy import Anatomy
 from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build
 from shrinkfx.report.explanation.chain import Chain
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
@@ -28,7 +29,7 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
     if not _is_of_a_kernel(minimum.target):
         return None
     with scratch.folder("anatomy") as folder:
-        ending = minimum.ask(anatomy=folder)
+        ending = _asked(minimum, folder)
         if ending is None:
             return Chain(unknown=("what it is made of: minutes were short",))
         if not minimum.fails(ending):
@@ -38,6 +39,17 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
     if known is None:
         return Chain(unknown=("what it is made of: it died before it could tell",))
     return _followed(minimum, known, ending, memory)
+
+
+def _asked(minimum: Minimum, folder: str) -> Ending | None:
+    """Ask it with the fast build, and where the failure does not show so, without."""
+    build = minimum.client.options.build
+    ending = minimum.ask(anatomy=folder, build=Build.FAST)
+    if build is Build.FAST or ending is None or minimum.fails(ending):
+        return ending
+    for left in Path(folder).iterdir():
+        left.unlink()
+    return minimum.ask(anatomy=folder)
 
 
 def _is_of_a_kernel(target: Signature) -> bool:

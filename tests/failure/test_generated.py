@@ -8,24 +8,7 @@ import pytest
 
 from shrinkfx.failure.readers.generated import Code, IndexCheck
 
-RECORDED = Path(__file__).parent / "recorded" / "generated"
-
-TRITON = """\
-def triton_poi_fused_embedding_0(in_ptr0, in_ptr1, out_ptr0, xnumel, XBLOCK : tl.constexpr):
-    xnumel = 96
-    xoffset = tl.program_id(0) * XBLOCK
-    xindex = xoffset + tl.arange(0, XBLOCK)[:]
-    xmask = xindex < xnumel
-    x1 = xindex // 8
-    x0 = (xindex % 8)
-    x2 = xindex
-    tmp0 = tl.load(in_ptr0 + (x1), xmask, eviction_policy='evict_last')
-    tmp1 = tl.full([XBLOCK], 1, tl.int32)
-    tmp2 = tmp0 + tmp1
-    tl.device_assert(((0 <= tmp2) & (tmp2 < ks0)) | ~(xmask), "index out of bounds: 0 <= tmp2 < ks0")
-    tmp4 = tl.load(in_ptr1 + (x0 + 8*tmp2), xmask)
-    tl.store(out_ptr0 + (x2), tmp4, xmask)
-"""
+RECORDED = Path(__file__).parent / "kernels"
 
 
 def recorded(name: str) -> Code:
@@ -99,7 +82,7 @@ def test_a_function_amid_the_code_is_one_statement() -> None:
 
 
 def test_a_kernel_of_triton_is_read_alike() -> None:
-    code = Code(TRITON)
+    code = recorded("embedding.py.txt")
     (check,) = code.checks()
     assert (check.index, check.upper) == ("tmp2", "ks0")
     assert names(code, check) == ["tmp0", "tmp1", "tmp2"]

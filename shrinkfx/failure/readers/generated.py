@@ -20,6 +20,12 @@ _VALUE = re.compile(r"\b_?tmp\d+(?:_\w+)?\b")
 _ASSIGNED = re.compile(
     r"^\s*(?:(?:const )?[\w:<>, ]+ )?(?P<name>_?tmp\w*) = ?(?P<rest>.*)$"
 )
+COPY = re.compile(
+    r"^(?:c10::convert<\w+>\()?(tmp\d+)\)?$|"
+    r"(?:(?<=static_cast<int64_t>\())?\b(tmp\d+)(?:\[x\d+_inner\]\)|\.store\(tmpbuf)"
+)
+"""A line that gives the same value another name, or each lane of it."""
+
 _POINTER = re.compile(r"\b(?:in_out_ptr|in_ptr|out_ptr)\d+\b")
 _DEFINED = re.compile(r"\b(?:void|def)\s+(?P<kernel>\w+)\s*\((?P<parameters>[^)]*)\)")
 

@@ -44,7 +44,8 @@ class Layout(Message):
     def __str__(self) -> str:
         kind = f"{self.dtype}[{', '.join(self.shape)}]"
         if self.made_by:
-            by = ", ".join(str(operator) for operator in self.made_by)
+            first, *more = self.made_by
+            by = f"{first} and {len(more)} more" if more else str(first)
             return f"{self.role} {self.name} {kind}, made by {by}"
         return f"{self.role} {self.name} {kind}"
 

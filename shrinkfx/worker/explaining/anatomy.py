@@ -191,7 +191,7 @@ def _buffer(name: str) -> MadeBuffer | None:
     layout: Any = getattr(buffer, "layout", None)
     if not hasattr(layout, "size"):
         return None
-    nodes = [n for n in getattr(buffer, "origins", ()) if isinstance(n, fx.Node)]
+    nodes = _nodes(buffer)
     return MadeBuffer(
         name,
         tuple(dict.fromkeys(o for n in nodes for o in origins(n))),
@@ -202,10 +202,24 @@ def _buffer(name: str) -> MadeBuffer | None:
     )
 
 
+def _nodes(buffer: Any) -> list[fx.Node]:
+    """List what a buffer is computed by; of an operator's own result just that."""
+    nodes = [n for n in getattr(buffer, "origins", ()) if isinstance(n, fx.Node)]
+    inputs = getattr(buffer, "inputs", None)
+    makers = [buffer, *(inputs[:1] if isinstance(inputs, list) else ())]
+    for maker in makers:
+        called = getattr(maker, "op_overload", None)
+        if own := [n for n in nodes if called is not None and n.target == called]:
+            return own
+    return nodes
+
+
 def _result(buffer: Any) -> str:
     """Name the node of the program that a buffer is the result of, or ''."""
     find = getattr(buffer, "get_origin_node", None)
     node = find() if find else None
+    if node is None and len(own := _nodes(buffer)) == 1:
+        (node,) = own
     if not isinstance(node, fx.Node) or len(named := origins(node)) != 1:
         return ""
     alike = [n for n in node.graph.nodes if n.op == node.op and origins(n) == named]
