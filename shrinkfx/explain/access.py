@@ -69,7 +69,9 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     )
     by = _by(known, stray, written, code)
     made = known.made(stray.role) if stray.fault == "misaligned" else ()
-    guilty = made or _with_views(known, chain.fused, by) or chain.fused
+    by_address = not stray.user and stray.fault != "assert"
+    guilty = made or (_with_views(known, chain.fused, by) if by_address else by)
+    guilty = guilty or chain.fused
     said = _said_of(stray, guilty, argument)
     # Inductor names the neighbours of a user's kernel with its operator.
     fused = by if stray.user else chain.fused
