@@ -161,7 +161,9 @@ def _of_death(known: Known, memory: MemoryReport | None) -> Chain:
         fused=known.operators(launch.nodes),
         access=access,
     )
-    line = _line(kernel, code, access, memory)
+    at = known.told.at
+    is_told = at is not None and at[0] == name and at[1] < len(code.lines)
+    line = at[1] if at and is_told else _line(kernel, code, access, memory)
     if line is None:
         why = "which line it was: AddressSanitizer tells, where it is asked"
         chain = replace(chain, guilty=chain.fused, unknown=(why,))

@@ -26,18 +26,20 @@ class Told:
         running: the launch that has not ended, by its place; None if none was.
         refused: kernel, line and values of the first index that was refused.
         fault: the address at which it died, or ''.
+        at: kernel and line of the statement at work then; None where it was not told.
     """
 
     given: tuple[tuple[str, dict[str, str]], ...] = ()
     running: int | None = None
     refused: tuple[str, int, dict[str, int]] | None = None
     fault: str = ""
+    at: tuple[str, int] | None = None
 
     @classmethod
     def read(cls, text: str) -> Told:
         """Read the file; its last line may be cut off."""
         given: list[tuple[str, dict[str, str]]] = []
-        running, refused, fault = None, None, ""
+        running, refused, fault, at = None, None, "", None
         for line in text.split("\n"):
             word, *rest = line.split()[:2] or [""]
             pairs = dict(p.split("=", 1) for p in line.split()[2:] if "=" in p)
@@ -48,13 +50,15 @@ class Told:
                 running = None
             elif word == "fault" and rest and not fault:
                 fault = rest[0]
+                kernel, number = ([*line.split()[2:4], "", ""])[:2]
+                at = (kernel, int(number)) if number.isdigit() else None
             elif word == "refused" and rest and refused is None:
                 place = line.split()[2:3]
                 if place and place[0].isdigit():
                     refused = (rest[0], int(place[0]), _numbers(pairs))
             if fault:
                 break
-        return cls(tuple(given), running, refused, fault)
+        return cls(tuple(given), running, refused, fault, at)
 
 
 def _numbers(pairs: dict[str, str]) -> dict[str, int]:

@@ -55,9 +55,9 @@ def _given(chain: Chain) -> str:
     loads = [step for step in chain.steps if step.reads is not None]
     if len(loads) == 1 and loads[0].reads and loads[0].reads.role == "input":
         value = "" if loads[0].value is None else f" {loads[0].value}"
-        where = f"value{value} of input {loads[0].reads.name}"
-        return f"Eager fails too: {where} is refused without a compiler."
-    return "Eager fails too: what was given is refused without a compiler."
+        made = f"made of value{value} of input {loads[0].reads.name}"
+        return f"Eager fails too, without a compiler: the index is {made}."
+    return "Eager fails too, without a compiler."
 
 
 def _first_out_of_range(

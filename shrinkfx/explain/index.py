@@ -51,6 +51,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         kernel=refused.kernel.name,
         launch=places[0] + 1 if len(places) == 1 else 0,
         launches=len(known.anatomy.launches),
+        grid=known.anatomy.stray.grid if known.anatomy.stray else (),
         fused=known.operators(launch.nodes if launch else ()),
         code=marked(code, check.line),
         index=check.index,

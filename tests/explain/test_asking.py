@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.allowance import Allowance
+from shrinkfx.check.allowance import Unlimited
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.anatomy import operators_left
 from shrinkfx.explain.chain import chain
@@ -99,7 +99,7 @@ def test_nothing_is_asked_where_minutes_are_short() -> None:
     assert not server.asked
 
 
-class Spent(Allowance):
+class Spent(Unlimited):
     """Has no time left."""
 
     def share(self) -> float:

@@ -99,7 +99,8 @@ def test_value_that_eager_refuses_too_is_said_to_be_given() -> None:
     chain = index_chain(known, said, True)
     assert (chain.value, chain.limit and chain.limit.value) == (40, 40)
     assert chain.eager_fails
-    assert chain.cause[-1].startswith("Eager fails too: value 40 of input ids")
+    assert "Eager fails too, without a compiler" in chain.cause[-1]
+    assert "made of value 40 of input ids" in chain.cause[-1]
     assert guilty(chain) == ["aten.embedding.default"]
     assert at_fault(chain).startswith("tl.device_assert(")
 
@@ -209,6 +210,20 @@ def test_line_that_the_sanitizer_names_is_quoted() -> None:
     assert guilty(chain) == ["aten.copysign.Tensor"]
 
 
+def test_line_that_was_at_work_is_quoted() -> None:
+    known, _ = recorded("copy")
+    kernel = known.anatomy.kernels[0]
+    lines = kernel.text.split("\n")
+    line = next(n for n, text in enumerate(lines) if "volatile float" in text)
+    known = replace(known, told=replace(known.told, at=(kernel.name, line)))
+    chain = access_chain(known, None, False)
+    assert "volatile float" in at_fault(chain)
+    assert guilty(chain) == ["aten.copysign.Tensor"]
+    # A thread that has done nothing in this kernel tells of another one.
+    known = replace(known, told=replace(known.told, at=("cpp_fused_other_3", line)))
+    assert access_chain(known, None, False).unknown
+
+
 def test_refused_input_is_followed_to_its_declaration() -> None:
     known, said = recorded("length")
     chain = refusal_chain(known, said, False)
@@ -236,4 +251,6 @@ def test_end_of_what_was_told_may_be_missing() -> None:
     assert told.running == 0
     assert told.refused == ("k", 7, {"tmp1": 5, "ks0": 3})
     assert Told.read("").given == ()
-    assert Told.read("launch k a=1\ndone k\nfault 0x8\nlaunch j").fault == "0x8"
+    died = Told.read("launch k a=1\ndone k\nfault 0x8 k 17\nlaunch j")
+    assert (died.fault, died.at, died.running) == ("0x8", ("k", 17), None)
+    assert Told.read("fault 0x8 ? -1").at is None

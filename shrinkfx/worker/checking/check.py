@@ -67,7 +67,7 @@ def check(
             note = stack.enter_context(evidence.gathered(left, note))
         if options.anatomy is not None:
             left = Path(options.anatomy)
-            gathering = anatomy.gathered(left, run, note, folder, options.reference)
+            gathering = anatomy.gathered(left, run, note, folder, options)
             note = stack.enter_context(gathering)
         return check(setup, run, options, note, folder)
 

@@ -27,6 +27,8 @@ from shrinkfx.protocol.anatomy import (
     KernelText,
     MadeBuffer,
 )
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.explaining.line_origins import LineOrigins
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.explaining.stray import stray_access
@@ -38,22 +40,23 @@ from shrinkfx.worker.graph.rebuild import Rebuilt
 
 @contextlib.contextmanager
 def gathered(
-    folder: Path, run: Rebuilt, note: Note, build: Path, eager: bool
+    folder: Path, run: Rebuilt, note: Note, build: Path, options: CheckOptions
 ) -> Iterator[Note]:
     """Leave what a program is made of in a folder while it is compiled and run.
 
     Args:
         build: where it is compiled.
-        eager: it can be run in eager, too, to see what its whole numbers are there.
+        options: of the check. The fast build is for a first look: there kernels tell
+            the line of a fault, too, which they are changed more for.
 
     Yields:
         What to note stages with.
     """
     os.environ[FILE] = str(folder / "telling")
-    known = _Gathered(described(run))
+    known = _Gathered(described(run), lines_too=options.build is Build.FAST)
 
     def noted(stage: str) -> None:
-        if stage == Stage.LOAD and eager:
+        if stage == Stage.LOAD and options.reference:
             known.add_eager(run)
         _leave(folder, known.anatomy(build))
         note(stage)
@@ -79,8 +82,9 @@ def _leave(folder: Path, anatomy: Anatomy) -> None:
 class _Gathered:
     """What Inductor has written so far for the latest graph that it compiles."""
 
-    def __init__(self, subject: Anatomy) -> None:
+    def __init__(self, subject: Anatomy, *, lines_too: bool) -> None:
         self._subject = subject
+        self._lines_too = lines_too
         self._graph: Any = None
         self._lines = LineOrigins()
         self._begin_anew()
@@ -135,7 +139,8 @@ class _Gathered:
         def wrapped(wrapper: Any, name: str, body: str, *args: Any, **more: Any) -> Any:
             self._of_this_graph()
             self._kernels[name] = KernelText(name, body, self._lines.take())
-            return usual(wrapper, name, telling(body), *args, **more)
+            body = telling(body, lines_too=self._lines_too)
+            return usual(wrapper, name, body, *args, **more)
 
         return wrapped
 

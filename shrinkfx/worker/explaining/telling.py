@@ -5,7 +5,7 @@ their places. What it tells goes to a file: the process may die of the next line
 
     launch cpp_fused_embedding_0 in_ptr0=0x7f.. ks0=12
     refused cpp_fused_embedding_0 17 tmp4=15 12=12 tmp0=3
-    fault 0x7f...
+    fault 0x7f... cpp_fused_embedding_0 17
     done cpp_fused_embedding_0
 """
 
@@ -29,8 +29,14 @@ _HELPERS = (
     r"""
 namespace shrinkfx { namespace {
 inline int& file() { static int number = -1; return number; }
+thread_local const char* volatile kernel_at = "?";
+thread_local volatile int line_at = -1;
+inline void at(const char* kernel, int line) {
+  kernel_at = kernel; line_at = line; asm volatile("" ::: "memory");
+}
 inline void on_fault(int number, siginfo_t* what, void*) {
-  dprintf(file(), "fault %p\n", what->si_addr);
+  const char* kernel = kernel_at; const int line = line_at;
+  dprintf(file(), "fault %p %s %d\n", what->si_addr, kernel, line);
   std::signal(number, SIG_DFL);
 }
 inline bool begin() {
@@ -104,37 +110,56 @@ MARK = "// shrinkfx"
 _FUNCTION = re.compile(
     r'extern "C"\s+(?:\w+ +)*?void\s+(?P<kernel>\w+)\s*\((?P<given>[^)]*)\)\s*\{'
 )
+_STATEMENT = re.compile(
+    r"^\s*(?:auto tmp\d+ = (?!\[)|tmp\w*[.\[ ]|(?:in_)?out_ptr\d+\[|atomic_add).*;$"
+)
 _NAME = re.compile(r"^_?tmp\w+$")
 
 
-def telling(text: str) -> str:
-    """Have a kernel tell; one of another form, a template's say, stays as it is."""
+def telling(text: str, *, lines_too: bool = False) -> str:
+    """Have a kernel tell; one of another form, a template's say, stays as it is.
+
+    Args:
+        lines_too: have each line note that it begins, for a fault to tell: that keeps
+            the C++ compiler from joining lines.
+    """
     found = _FUNCTION.search(text)
     if found is None:
         return text
-    kernel, code = found["kernel"], Code(text)
-    lines = text.split("\n")
+    code, lines = Code(text), text.split("\n")
     for check in code.checks():
-        said = _told(code, check, f"{kernel} {check.line}")
-        place = re.search(r"(?:AOTI_)?TORCH_CHECK\(", lines[check.line])
-        if place:
-            line = lines[check.line]
-            lines[check.line] = line[: place.start()] + said + line[place.start() :]
+        said = _told(code, check, f"{found['kernel']} {check.line}")
+        before, macro, after = lines[check.line].partition("AOTI_TORCH_CHECK(")
+        lines[check.line] = f"{before}{said}{macro}{after}" if macro else before
+    if lines_too:
+        first = text[: found.end()].count("\n") + 1
+        rest = enumerate(lines[first:], first)
+        lines[first:] = [_noting(found["kernel"], n, line) for n, line in rest]
+    # Nothing above the body has changed.
+    head, body = text[: found.end()], "\n".join(lines)[found.end() :]
+    place = found.start()
+    return head[:place] + _once() + head[place:] + _begun(found) + body
+
+
+def _begun(found: re.Match[str]) -> str:
+    """Write the statements that tell what a kernel is launched with."""
     given = _given(found["given"])
+    if not given:
+        return ""
     names = ", ".join(f'"{name}"' for name, _ in given)
     values = "".join(f", {value}" for _, value in given)
-    said = (
-        f"static const char* const shrinkfx_names[] = {{{names}}}; "
-        f'const shrinkfx::Launch shrinkfx_launch("{kernel}", shrinkfx_names{values});'
-        if given
-        else ""
+    return (
+        f"static const char* const shrinkfx_names[] = {{{names}}}; const "
+        f'shrinkfx::Launch shrinkfx_launch("{found["kernel"]}", shrinkfx_names{values});'
     )
-    text = "\n".join(lines)
-    begin = _FUNCTION.search(text)
-    assert begin is not None
-    text = text[: begin.end()] + said + text[begin.end() :]
-    place_of_all = begin.start()
-    return text[:place_of_all] + _once() + text[place_of_all:]
+
+
+def _noting(kernel: str, number: int, line: str) -> str:
+    """Have a line that is a statement of its own note that it begins."""
+    begin = len(line) - len(line.lstrip())
+    if not _STATEMENT.match(line):
+        return line
+    return f'{line[:begin]}shrinkfx::at("{kernel}", {number}); {line[begin:]}'
 
 
 def _once() -> str:
