@@ -148,9 +148,10 @@ def _begun(found: re.Match[str]) -> str:
         return ""
     names = ", ".join(f'"{name}"' for name, _ in given)
     values = "".join(f", {value}" for _, value in given)
+    launch = f'shrinkfx_launch("{found["kernel"]}", shrinkfx_names{values})'
     return (
-        f"static const char* const shrinkfx_names[] = {{{names}}}; const "
-        f'shrinkfx::Launch shrinkfx_launch("{found["kernel"]}", shrinkfx_names{values});'
+        f"static const char* const shrinkfx_names[] = {{{names}}}; "
+        f"const shrinkfx::Launch {launch};"
     )
 
 
