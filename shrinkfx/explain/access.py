@@ -39,8 +39,7 @@ def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -
 def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     """Say what the interpreter has seen."""
     code = Code(stray.text)
-    places = known.launches_of(stray.kernel)
-    launch = known.anatomy.launches[places[0]] if places else None
+    place, launch = known.launch_of(stray.kernel) or (-1, None)
     written = known.anatomy.kernel(stray.kernel)
     passed = known.passed(launch, Code(written.text)) if launch and written else {}
     name = passed.get(stray.argument, "")
@@ -59,7 +58,7 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     )
     chain = Chain(
         kernel=stray.kernel,
-        launch=places[0] + 1 if len(places) == 1 else 0,
+        launch=place + 1,
         launches=len(known.anatomy.launches),
         grid=stray.grid,
         fused=known.operators(launch.nodes if launch else ()),
@@ -83,17 +82,16 @@ def _by(
 ) -> tuple[Operator, ...]:
     """Name the operator whose line strays: a user's kernel is its own operator's."""
     if stray.user:
-        nodes = [n for name in known.skeleton.operators for n in [name]]
-        fused = {
-            node
-            for place in known.launches_of(stray.kernel)
-            for node in known.anatomy.launches[place].nodes
-        }
-        own = [o for o in known.operators(nodes) if not o.operator.startswith("aten.")]
-        return tuple([o for o in own if o.name in fused] or own)
+        _, launch = known.launch_of(stray.kernel) or (-1, None)
+        own = [o for o in known.operators(known.left) if not _is_pytorchs(o)]
+        return tuple([o for o in own if launch and o.name in launch.nodes] or own)
     if written is None or stray.line < 0:
         return ()
     return _written_for(known, written, code.lines[stray.line])
+
+
+def _is_pytorchs(operator: Operator) -> bool:
+    return operator.operator.startswith("aten.")
 
 
 def _with_views(
@@ -147,8 +145,7 @@ def _of_death(known: Known, memory: MemoryReport | None) -> Chain:
         return _outside(known, memory)
     name, given = known.told.given[running]
     kernel = known.anatomy.kernel(name)
-    places = known.launches_of(name)
-    launch = known.anatomy.launches[places[0]] if places else None
+    place, launch = known.launch_of(name) or (-1, None)
     if kernel is None or launch is None:
         return Chain(kernel=name, unknown=("the kernel's text: it was not kept",))
     code = Code(kernel.text)
@@ -156,7 +153,7 @@ def _of_death(known: Known, memory: MemoryReport | None) -> Chain:
     access = _nearest(known, given, passed)
     chain = Chain(
         kernel=name,
-        launch=places[0] + 1 if len(places) == 1 else 0,
+        launch=place + 1,
         launches=len(known.anatomy.launches),
         fused=known.operators(launch.nodes),
         access=access,
@@ -249,14 +246,16 @@ def _line(
 def _said(chain: Chain, address: str) -> str:
     names = ", ".join(map(str, chain.guilty[:3])) or "no operator that is known"
     where = f"In kernel {chain.kernel}, which computes {names}"
+    if chain.code:
+        where = f"In kernel {chain.kernel}, at a line for {names}"
     access = chain.access
     if access is None or not address:
         return f"{where}, the process dies."
     if access.argument is None:
         return f"{where}, address {address} is touched, which is near no argument."
     return (
-        f"{where}, the process dies at element {access.offset} of "
-        f"{access.elements} of {access.parameter}, {access.argument}."
+        f"{where}, the process dies at element {access.offset} of {access.parameter}, "
+        f"{access.argument}, {access.elements} elements as declared."
     )
 
 

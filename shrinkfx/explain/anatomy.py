@@ -82,10 +82,24 @@ class Known:
         """Describe those of the nodes that are operators of the program."""
         return operators_of(self.skeleton, nodes)
 
-    def launches_of(self, kernel: str) -> list[int]:
-        """List the places of a kernel's launches."""
-        launches = enumerate(self.anatomy.launches)
-        return [place for place, launch in launches if launch.kernel == kernel]
+    def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
+        """Find the launch of a kernel that failed, with its place in the program.
+
+        A run on inputs that pass comes before it, and another in one thread may come
+        after: each launches a kernel as often as the others.
+        """
+        places = [n for n, x in enumerate(self.anatomy.launches) if x.kernel == kernel]
+        if not places:
+            return None
+        stray = self.anatomy.stray
+        until = [name for name, _ in self.told.given]
+        if self.told.running is not None:
+            until = until[: self.told.running + 1]
+        times = stray.launch if stray else until.count(kernel)
+        if not times and len(places) > 1:
+            return None
+        place = places[(times - 1) % len(places)]
+        return place, self.anatomy.launches[place]
 
     def passed(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
         """Say what the wrapper passes for each of a kernel's parameters."""

@@ -36,8 +36,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     if refused is None:
         why = "which line refused it: the run did not tell, and several lines say so"
         return Chain(eager_fails=eager_fails, unknown=(why,))
-    places = known.launches_of(refused.kernel.name)
-    launch = known.anatomy.launches[places[0]] if places else None
+    place, launch = known.launch_of(refused.kernel.name) or (-1, None)
     passed = known.passed(launch, refused.code) if launch else {}
     check, code = refused.check, refused.code
     history = code.history(check.index, check.line)
@@ -49,7 +48,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     chain = Chain(
         eager_fails=eager_fails,
         kernel=refused.kernel.name,
-        launch=places[0] + 1 if len(places) == 1 else 0,
+        launch=place + 1,
         launches=len(known.anatomy.launches),
         grid=known.anatomy.stray.grid if known.anatomy.stray else (),
         fused=known.operators(launch.nodes if launch else ()),

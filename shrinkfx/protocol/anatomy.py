@@ -143,7 +143,7 @@ class StrayAccess(Reported):
         text: of the kernel that was run.
         argument: its parameter; '' of an assertion.
         values: ``name=4``: whole numbers of the kernel in the first lane concerned.
-        launch: which launch it was, from 1, of so many until then.
+        launch: which of its kernel's launches it was, from 1.
     """
 
     fault: str

@@ -112,7 +112,7 @@ class Access(Message):
     Attributes:
         does: ``load`` or ``store``; '' where only the address is known.
         offset: in elements from the argument's first one; None where it is not known.
-        elements: that the argument has.
+        elements: that the argument has; on the CPU as it is declared.
     """
 
     does: str

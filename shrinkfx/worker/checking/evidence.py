@@ -21,6 +21,8 @@ from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.interpreter.findings import Report
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
 """The option by which Inductor keeps track of what is in a kernel. It changes
@@ -49,6 +51,7 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
                 message=str(error),
                 raised_at=tuple(map(tuple, raised_at(error))),
                 kernel=kernel_of(error),
+                launch=launch_of(error),
             )
             _leave(path, told)
             raise
@@ -100,6 +103,14 @@ def kernel_of(error: BaseException) -> str:
         if type(worker).__name__ == "CachingAutotuner":
             return str(worker.fn.__name__)
     return ""
+
+
+def launch_of(error: BaseException) -> int:
+    """Number the launch that strayed among those of its kernel; 0 if none has."""
+    if not isinstance(error, Report):
+        return 0
+    name = error.findings[0].kernel
+    return sum(launched.kernel == name for launched in CHECKER.launched)
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

@@ -32,7 +32,7 @@ def stray_access(error: BaseException) -> StrayAccess | None:
         lanes=found.lanes,
         program=found.program,
         grid=launched.grid if launched else (),
-        launch=len(CHECKER.launched),
+        launch=sum(known.kernel == found.kernel for known in CHECKER.launched),
         message=found.message,
         values=tuple(f"{name}={value}" for name, value in found.values),
         shape=given.shape if given else (),

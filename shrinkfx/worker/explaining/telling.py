@@ -34,10 +34,11 @@ thread_local volatile int line_at = -1;
 inline void at(const char* kernel, int line) {
   kernel_at = kernel; line_at = line; asm volatile("" ::: "memory");
 }
+inline struct sigaction* before() { static struct sigaction all[2]; return all; }
 inline void on_fault(int number, siginfo_t* what, void*) {
   const char* kernel = kernel_at; const int line = line_at;
   dprintf(file(), "fault %p %s %d\n", what->si_addr, kernel, line);
-  std::signal(number, SIG_DFL);
+  sigaction(number, &before()[number == SIGBUS], nullptr);
 }
 inline bool begin() {
   const char* path = std::getenv("SHRINKFX_TELLING");
@@ -46,8 +47,8 @@ inline bool begin() {
   struct sigaction action = {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO;
-  sigaction(SIGSEGV, &action, nullptr);
-  sigaction(SIGBUS, &action, nullptr);
+  sigaction(SIGSEGV, &action, &before()[0]);
+  sigaction(SIGBUS, &action, &before()[1]);
   return true;
 }
 inline bool tells() { static const bool does = begin(); return does; }
