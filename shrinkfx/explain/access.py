@@ -113,7 +113,7 @@ def _written_for(known: Known, kernel: KernelText, line: str) -> tuple[Operator,
     for origin in kernel.origins:
         text = f"{origin.variable} = {origin.expression}" if origin.variable else ""
         if text and text in line:
-            return known.operators(origin.nodes)
+            return known.written_for(kernel, origin.nodes)
     return ()
 
 
@@ -155,12 +155,13 @@ def _of_death(known: Known, memory: MemoryReport | None) -> Chain:
         kernel=name,
         launch=place + 1,
         launches=len(known.anatomy.launches),
-        fused=known.operators(launch.nodes),
+        fused=known.written_for(kernel, launch.nodes),
         access=access,
     )
     at = known.told.at
     is_told = at is not None and at[0] == name and at[1] < len(code.lines)
     line = at[1] if at and is_told else _line(kernel, code, access, memory)
+    is_exact = False
     if line is None:
         why = "which line it was: AddressSanitizer tells, where it is asked"
         chain = replace(chain, guilty=chain.fused, unknown=(why,))
@@ -168,7 +169,8 @@ def _of_death(known: Known, memory: MemoryReport | None) -> Chain:
         by = _written_for(known, kernel, code.lines[line])
         guilty = _with_views(known, chain.fused, by) or chain.fused
         chain = replace(chain, code=marked(code, line), guilty=guilty)
-    return replace(chain, cause=(_said(chain, known.told.fault),))
+        is_exact = bool(by)
+    return replace(chain, cause=(_said(chain, known.told.fault, is_exact),))
 
 
 def _outside(known: Known, memory: MemoryReport | None) -> Chain:
@@ -243,10 +245,10 @@ def _line(
     return lines[0] if len(lines) == 1 else None
 
 
-def _said(chain: Chain, address: str) -> str:
+def _said(chain: Chain, address: str, is_exact: bool) -> str:
     names = ", ".join(map(str, chain.guilty[:3])) or "no operator that is known"
     where = f"In kernel {chain.kernel}, which computes {names}"
-    if chain.code:
+    if is_exact:
         where = f"In kernel {chain.kernel}, at a line for {names}"
     access = chain.access
     if access is None or not address:

@@ -10,7 +10,7 @@ from functools import cached_property
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role, Skeleton
-from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch
+from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch, KernelText
 from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
 from shrinkfx.report.explanation.operators import Operator
 
@@ -81,6 +81,19 @@ class Known:
     def operators(self, nodes: Iterable[str]) -> tuple[Operator, ...]:
         """Describe those of the nodes that are operators of the program."""
         return operators_of(self.skeleton, nodes)
+
+    def written_for(
+        self, kernel: KernelText, nodes: Iterable[str]
+    ) -> tuple[Operator, ...]:
+        """Describe the operators that a kernel, or a line of it, was written for.
+
+        Of a graph within the program, that is the operator which runs it, if but one
+        operator that is left runs any.
+        """
+        if not kernel.inside:
+            return self.operators(nodes)
+        running = [name for name in self.left if name in self.skeleton.subgraphs]
+        return self.operators(running) if len(running) == 1 else ()
 
     def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
         """Find the launch of a kernel that failed, with its place in the program.

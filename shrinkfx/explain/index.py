@@ -10,7 +10,14 @@ from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.guilt import guilty
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
 from shrinkfx.protocol.anatomy import KernelText
-from shrinkfx.report.explanation.chain import Chain, CodeLine, Layout, Limit, Step
+from shrinkfx.report.explanation.chain import (
+    Chain,
+    CodeLine,
+    Layout,
+    Limit,
+    SizeSymbol,
+    Step,
+)
 from shrinkfx.report.explanation.operators import Operator
 
 _SAID = re.compile(r"index out of bounds: ([^\n\"\[]+)")
@@ -51,12 +58,13 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         launch=place + 1,
         launches=len(known.anatomy.launches),
         grid=known.anatomy.stray.grid if known.anatomy.stray else (),
-        fused=known.operators(launch.nodes if launch else ()),
+        fused=known.written_for(refused.kernel, launch.nodes if launch else ()),
         code=marked(code, check.line),
         index=check.index,
         value=refused.values.get(check.index),
         limit=limit,
         steps=steps,
+        sizes=_sizes(known, steps, passed, limit),
         inputs=_inputs(known, steps, limit),
     )
     by, evidence = guilty(known, chain, checked_by)
@@ -83,7 +91,8 @@ def _refused(known: Known, text: str) -> _Refused | None:
     stray = known.anatomy.stray
     if stray is not None and stray.text and stray.line >= 0:
         origin = known.anatomy.kernel(stray.kernel)
-        kernel = KernelText(stray.kernel, stray.text, origin.origins if origin else ())
+        origin = origin or KernelText(stray.kernel, "")
+        kernel = replace(origin, text=stray.text)
         pairs = (pair.split("=", 1) for pair in stray.values)
         values = {name: int(value) for name, value in pairs}
         return _at(kernel, stray.line, values)
@@ -130,7 +139,7 @@ def _operators_of(
         if not variable:
             same = not origin.variable and f"bounds: {expression}" in origin.expression
         if same and origin.variable == variable:
-            return known.operators(origin.nodes)
+            return known.written_for(kernel, origin.nodes)
     return ()
 
 
@@ -156,6 +165,16 @@ def _indexed(
         if access and word.search(access[2]) and access[1] in passed:
             return known.layout(passed[access[1]])
     return None
+
+
+def _sizes(
+    known: Known, steps: Sequence[Step], passed: dict[str, str], limit: Limit
+) -> tuple[SizeSymbol, ...]:
+    """List the sizes that the index itself is computed from."""
+    words = [word for step in steps for word in re.findall(r"\bks\d+\b", step.code)]
+    names = " ".join(passed.get(word, "") for word in words)
+    found = known.symbols(dict.fromkeys(re.findall(r"\w+", names)))
+    return tuple(size for size in found if size not in limit.symbols)
 
 
 def _inputs(known: Known, steps: Sequence[Step], limit: Limit) -> tuple[Layout, ...]:

@@ -79,12 +79,14 @@ class KernelText(Reported):
 
     Attributes:
         first_line: of ``text`` in its file as AOTInductor would write it; 0: unknown.
+        inside: it is of a graph within the program, whose nodes have names of its own.
     """
 
     name: str
     text: str
     origins: tuple[LineOrigin, ...] = ()
     first_line: int = 0
+    inside: bool = False
 
 
 @dataclass(frozen=True)

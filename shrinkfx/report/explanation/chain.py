@@ -149,6 +149,7 @@ class Chain(Message):
         code: lines around the one at fault.
         index: the value that was refused, and what the code calls it.
         steps: how that was computed, from loads to the line at fault.
+        sizes: that it is computed from, beside the limit's.
         guilty: several only where nothing tells them apart.
         cause: at most three sentences.
         unknown: what could not be told, and why.
@@ -165,6 +166,7 @@ class Chain(Message):
     value: int | None = None
     limit: Limit | None = None
     steps: tuple[Step, ...] = ()
+    sizes: tuple[SizeSymbol, ...] = ()
     access: Access | None = None
     refusal: Refusal | None = None
     inputs: tuple[Layout, ...] = ()
@@ -190,5 +192,6 @@ class Chain(Message):
                 found.append(f"  loads{value} through {step.parameter}: {step.reads}")
         for symbol in self.limit.symbols if self.limit else ():
             found.append(f"  size: {symbol}")
+        found += [f"  computed with: {symbol}" for symbol in self.sizes]
         found += [f"  unknown: {text}" for text in self.unknown]
         return found

@@ -138,7 +138,8 @@ class _Gathered:
         @functools.wraps(usual)
         def wrapped(wrapper: Any, name: str, body: str, *args: Any, **more: Any) -> Any:
             self._of_this_graph()
-            self._kernels[name] = KernelText(name, body, self._lines.take())
+            lines = self._lines.take()
+            self._kernels[name] = KernelText(name, body, lines, inside=bool(_inside()))
             body = telling(body, lines_too=self._lines_too)
             return usual(wrapper, name, body, *args, **more)
 
@@ -152,10 +153,8 @@ class _Gathered:
             wrapper: Any, name: str, given: Any, *args: Any, **more: Any
         ) -> Any:
             self._of_this_graph()
-            names = tuple(map(str, given))
+            names = tuple(self._describe(str(passed)) for passed in given)
             self._launches.append(KernelLaunch(name, names))
-            for passed in names:
-                self._describe(passed)
             return usual(wrapper, name, given, *args, **more)
 
         return wrapped
@@ -166,17 +165,24 @@ class _Gathered:
         @functools.wraps(usual)
         def wrapped(wrapper: Any, old: Any, new: Any, *rest: Any, **more: Any) -> Any:
             self._of_this_graph()
-            self._reused[new.get_name()] = old.get_name()
+            inside = _inside()
+            self._reused[inside + new.get_name()] = inside + old.get_name()
             return usual(wrapper, old, new, *rest, **more)
 
         return wrapped
 
-    def _describe(self, name: str) -> None:
-        before = self._reused.get(name, "")
-        if (buffer := _buffer(name)) is not None:
-            self._buffers[name] = replace(buffer, instead_of=before)
+    def _describe(self, name: str) -> str:
+        """Note what is known of an argument; return what it is called here."""
+        inside = _inside()
+        if (buffer := _buffer(name)) is None:
+            return name
+        before = self._reused.get(inside + name, "")
+        if inside:  # names of nodes are its own, and may be those of others
+            buffer = replace(buffer, name=inside + name, nodes=(), result="")
+        self._buffers[inside + name] = replace(buffer, instead_of=before)
         if before and before not in self._buffers:
-            self._describe(before)
+            self._describe(before.removeprefix(inside))
+        return inside + name
 
     def _of_this_graph(self) -> None:
         """Forget another graph's kernels: a program may be compiled again."""
@@ -187,6 +193,11 @@ class _Gathered:
             self._graph = graph
             self._begin_anew()
             self._inputs = tuple(graph.graph_input_names)
+
+
+def _inside() -> str:
+    """Name the graph within the program that is at work, or ''; with a point."""
+    return f"{V.graph.name}." if getattr(V.graph, "parent", None) is not None else ""
 
 
 def _buffer(name: str) -> MadeBuffer | None:
