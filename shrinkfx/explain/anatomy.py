@@ -130,15 +130,18 @@ class Known:
         return known.instead_of or name if known else name
 
     def made(self, role: str) -> tuple[Operator, ...]:
-        """Find the one operator left that has made what an argument is said to be."""
+        """Find the operators left that have made what an argument is said to be.
+
+        None where two that are left go by the same name.
+        """
         named = role.removeprefix("result of ").split(", ")
-        left = self.operators(self.left)
-        found = [
-            o
-            for o in left
-            if o.operator in named or o.operator.rpartition(".")[0] in named
-        ]
-        return tuple(found) if len(found) == 1 else ()
+        found = {
+            name: [o for o in self.operators(self.left) if _is_called(o, name)]
+            for name in named
+        }
+        if any(len(operators) > 1 for operators in found.values()):
+            return ()
+        return tuple(o for operators in found.values() for o in operators)
 
     def layout(self, name: str) -> Layout | None:
         """Describe what a wrapper calls so: an input, or a buffer."""
@@ -232,6 +235,10 @@ class Known:
                 )
             )
         return found
+
+
+def _is_called(operator: Operator, name: str) -> bool:
+    return name in (operator.operator, operator.operator.rpartition(".")[0])
 
 
 def operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ...]:

@@ -80,7 +80,9 @@ def _followed(
     if target.kind is Kind.CHECK_INPUTS:
         return refusal_chain(known, text, eager_fails)
     if target.kind is Kind.ASSERT and "index out of bounds" in target.detail:
-        return index_chain(known, text, eager_fails)
+        found = index_chain(known, text, eager_fails)
+        if found.kernel or known.anatomy.stray is None:
+            return found
     if target.kind is Kind.ASSERT or target.detail == MEMORY or known.anatomy.stray:
         return access_chain(known, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel it was: no trace",))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.guilt import guilty
+from shrinkfx.explain.lines import marked
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
 from shrinkfx.protocol.anatomy import KernelText
 from shrinkfx.report.explanation.chain import (
     Chain,
-    CodeLine,
     Layout,
     Limit,
     SizeSymbol,
@@ -75,14 +75,6 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         guilty=by,
         cause=(*said, evidence) if evidence else said,
         unknown=unknown,
-    )
-
-
-def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
-    """Quote the lines around one."""
-    return tuple(
-        CodeLine(number + 1, code.lines[number], number == line)
-        for number in code.around(line)
     )
 
 

@@ -141,6 +141,7 @@ class StrayAccess(Reported):
     Attributes:
         fault: ``load``, ``store``, ``assert`` and so on.
         user: it is a kernel of the user's.
+        made_up: so are its arguments: AOTInductor timed it while it compiled.
         line: of ``text``, from 0; -1 where it is not known.
         text: of the kernel that was run.
         argument: its parameter; '' of an assertion.
@@ -166,6 +167,7 @@ class StrayAccess(Reported):
     values: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
+    made_up: bool = False
 
 
 @dataclass(frozen=True)

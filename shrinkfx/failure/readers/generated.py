@@ -8,7 +8,7 @@ line means: an expression that is not understood is quoted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _CHECK = re.compile(
@@ -61,7 +61,7 @@ class Assignment:
     @property
     def pointers(self) -> tuple[str, ...]:
         """The parameters that it reads through."""
-        return tuple(dict.fromkeys(_POINTER.findall(self.expression)))
+        return pointers_in(self.expression)
 
 
 class Code:
@@ -162,6 +162,6 @@ def _index_check(line: int, found: re.Match[str]) -> IndexCheck:
     return IndexCheck(line, found["holds"], said, index, lower, upper)
 
 
-def pointers_in(lines: Sequence[str]) -> tuple[str, ...]:
-    """Name the parameters that lines read or write through."""
-    return tuple(dict.fromkeys(_POINTER.findall("\n".join(lines))))
+def pointers_in(line: str) -> tuple[str, ...]:
+    """Name the parameters that a line reads or writes through."""
+    return tuple(dict.fromkeys(_POINTER.findall(line)))

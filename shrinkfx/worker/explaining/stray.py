@@ -6,7 +6,7 @@ import linecache
 import re
 
 from shrinkfx.protocol.anatomy import StrayAccess
-from shrinkfx.worker.interpreter.findings import KernelFinding, Report
+from shrinkfx.worker.interpreter.findings import KernelFinding, Probe, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
@@ -37,6 +37,7 @@ def stray_access(error: BaseException) -> StrayAccess | None:
         values=tuple(f"{name}={value}" for name, value in found.values),
         shape=given.shape if given else (),
         stride=given.stride if given else (),
+        made_up=found.probe is Probe.HINTS,
     )
 
 

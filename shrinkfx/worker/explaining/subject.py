@@ -32,6 +32,16 @@ _ROLES = {
 }
 
 
+_WHOLE = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+}
+
+
 def described(run: Rebuilt) -> Anatomy:
     """Describe what a program is given."""
     exported = run.exported
@@ -150,8 +160,7 @@ class _Ranges(Watcher):
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        is_tensor = isinstance(value, torch.Tensor) and value.numel()
-        if is_tensor and not value.is_floating_point() and not value.is_complex():
+        if isinstance(value, torch.Tensor) and value.numel() and value.dtype in _WHOLE:
             least, most = int(value.min()), int(value.max())
             self.ranges.append(EagerRange(n.name, least, most))
         return value
