@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import networkx as nx
+
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.failure.readers.generated import COPY
 from shrinkfx.report.explanation.chain import Chain
@@ -14,22 +16,24 @@ def guilty(
     """Say who made the index wrong, and what tells that.
 
     In eager each index is in range, so a value that eager's lie all below or above
-    was computed wrong, whoever uses it.
+    was computed wrong, whoever uses it. What of it can be cut off has been: the
+    operators before it are left only where the failure needs them as well.
     """
     if chain.eager_fails:
         return checked_by, _given(chain)
     by = checked_by[0] if len(checked_by) == 1 else None
     wrong = _first_out_of_range(known, chain, by)
     if wrong is not None:
-        operators, value, (least, most) = wrong
-        names = ", ".join(map(str, operators))
-        return operators, (
-            f"In eager all values of {names} lie within {least}..{most}, and here one "
-            f"is {value}: it is computed wrong there."
+        operator, value, (least, most) = wrong
+        before = _left_before(known, operator)
+        so = "it, or what it is computed from, is wrong" if before else "it is wrong"
+        return (*before, operator), (
+            f"In eager all values of {operator} lie within {least}..{most}, and here "
+            f"one is {value}: {so}."
         )
     loads = [step for step in chain.steps if step.reads is not None]
     if not loads and by:
-        return checked_by, (
+        return (by, *_readers(known, chain, by)), (
             f"The index is {_formula(chain)}: no data, only places and sizes, in the "
             f"code that {by.operator} was lowered to."
         )
@@ -42,6 +46,25 @@ def guilty(
     makers = [o for r in read for o in (*known.computed(r.name), *r.made_by)]
     makers += [o for step in chain.steps for o in step.operators]
     return tuple(dict.fromkeys([*makers, *checked_by])), ""
+
+
+def _left_before(known: Known, operator: Operator) -> tuple[Operator, ...]:
+    """List the operators left that another is computed from."""
+    before = nx.ancestors(known.skeleton.graph, operator.name)
+    return known.operators([name for name in known.left if name in before])
+
+
+def _readers(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
+    """List what reads an operator's elements in its kernel, other than one by one.
+
+    The place at which such a one reads is what the operator's own index is made of.
+    """
+    after = nx.descendants(known.skeleton.graph, by.name)
+    return tuple(
+        operator
+        for operator in chain.fused
+        if operator.name in after and not known.skeleton.node(operator.name).pointwise
+    )
 
 
 def _formula(chain: Chain) -> str:
@@ -62,7 +85,7 @@ def _given(chain: Chain) -> str:
 
 def _first_out_of_range(
     known: Known, chain: Chain, by: Operator | None
-) -> tuple[tuple[Operator, ...], int, tuple[int, int]] | None:
+) -> tuple[Operator, int, tuple[int, int]] | None:
     """Find the first value, in the program's order, that eager does not have."""
     seen: list[tuple[int, Operator, int]] = []
     for operator, value in _values(known, chain, by).items():
@@ -72,7 +95,7 @@ def _first_out_of_range(
     if not seen:
         return None
     _, operator, value = min(seen, key=lambda entry: entry[0])
-    return (operator,), value, known.ranges[operator.name]
+    return operator, value, known.ranges[operator.name]
 
 
 def _values(known: Known, chain: Chain, by: Operator | None) -> dict[Operator, int]:

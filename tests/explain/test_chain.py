@@ -45,14 +45,23 @@ def at_fault(chain: Chain) -> str:
 
 def test_index_that_a_kernel_before_has_counted_wrong() -> None:
     known, said = recorded("pos")
+    known = replace(known, left=("cumsum", "add", "embedding"))
     chain = index_chain(known, said, False)
     assert guilty(chain) == ["aten.cumsum.default"]
     assert (chain.value, chain.limit and chain.limit.value) == (10, 10)
     assert (chain.launch, chain.launches) == (2, 2)
-    assert "lie within 1..8, and here one is 9" in chain.cause[-1]
+    assert "lie within 1..8, and here one is 9: it is wrong." in chain.cause[-1]
     assert "aten.embedding.default (own2.py:12, t) of weight t.weight" in chain.cause[0]
     assert "(tmp5 < 10L)" in at_fault(chain)
     assert [s.value for s in chain.steps if s.reads] == [8]
+
+
+def test_what_is_left_before_a_wrong_value_may_be_why() -> None:
+    known, said = recorded("pos")
+    chain = index_chain(known, said, False)
+    before = ["aten.ne.Scalar", "aten._to_copy.default"]
+    assert guilty(chain) == [*before, "aten.cumsum.default"]
+    assert chain.cause[-1].endswith("or what it is computed from, is wrong.")
 
 
 def test_index_of_places_alone_is_its_lowerings() -> None:

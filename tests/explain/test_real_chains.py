@@ -86,8 +86,10 @@ def test_wrong_sum_is_guilty_of_the_index_that_is_made_of_it(tmp_path: Path) -> 
     padded[:, 6:] = 1
     planted = str(REPROS / "assert_values_of_inputs" / "planted.py")
     found = chain_of(Positions(), (padded,), (full,), tmp_path, preloads=[planted])
-    assert [o.operator for o in found.guilty] == ["aten.cumsum.default"]
-    assert found.guilty[0].line.startswith("test_real_chains.py:")
+    # What it is computed from is left, too.
+    assert found.guilty[-1].operator == "aten.cumsum.default"
+    assert {o.name for o in found.guilty}.isdisjoint({"add", "embedding"})
+    assert found.guilty[-1].line.startswith("test_real_chains.py:")
     assert (found.value, found.limit and found.limit.value) == (10, 10)
     assert (found.launch, found.launches) == (2, 2)
 

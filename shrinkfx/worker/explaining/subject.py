@@ -27,7 +27,7 @@ from shrinkfx.worker.sizes.bindings import SizesByName, bind
 _ROLES = {
     InputKind.USER_INPUT: "input",
     InputKind.PARAMETER: "weight",
-    InputKind.BUFFER: "buffer",
+    InputKind.BUFFER: "registered buffer",
     InputKind.CONSTANT_TENSOR: "constant",
 }
 
