@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from shrinkfx.program.sizes import names_in
 from shrinkfx.protocol.anatomy import (
     Anatomy,
     Carrier,
@@ -23,6 +25,7 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.sizes.bindings import SizesByName, bind
+from shrinkfx.worker.sizes.read_space import find_space
 
 _ROLES = {
     InputKind.USER_INPUT: "input",
@@ -48,7 +51,7 @@ def described(run: Rebuilt) -> Anatomy:
     given = flat_inputs(exported, run.failing)
     return Anatomy(
         inputs=tuple(_inputs(exported, given)),
-        symbols=tuple(_symbols(exported, bind(exported, given))),
+        symbols=tuple(_symbols(run, bind(exported, given))),
     )
 
 
@@ -97,7 +100,8 @@ def _dtype(declared: torch.Tensor | None, fake: Any) -> str:
     return str(declared.dtype).removeprefix("torch.")
 
 
-def _symbols(exported: ExportedProgram, sizes: SizesByName) -> Iterator[Symbol]:
+def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
+    exported = run.exported
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     carriers: dict[str, list[Carrier]] = {}
     for node in placeholders:
@@ -109,7 +113,7 @@ def _symbols(exported: ExportedProgram, sizes: SizesByName) -> Iterator[Symbol]:
                     carriers.setdefault(symbol, []).append(carrier)
     values = {str(symbol): value for symbol, value in sizes.items()}
     ranges = {str(s): r for s, r in exported.range_constraints.items()}
-    guards = _guards(exported)
+    guards = _guards(run)
     for name in dict.fromkeys([*carriers, *ranges]):
         declared = ranges.get(name)
         yield Symbol(
@@ -122,21 +126,12 @@ def _symbols(exported: ExportedProgram, sizes: SizesByName) -> Iterator[Symbol]:
         )
 
 
-def _guards(exported: ExportedProgram) -> list[tuple[set[str], str]]:
-    """List the conditions that export has found while it traced."""
-    found = []
-    for node in exported.graph.nodes:
-        fake = node.meta.get("val")
-        size = next(
-            (s for s in getattr(fake, "shape", ()) if not isinstance(s, int)), 0
-        )
-        if not isinstance(size, torch.SymInt):
-            continue
-        for guard in getattr(size.node.shape_env, "guards", ()):
-            names = {str(s) for s in getattr(guard.expr, "free_symbols", ())}
-            found.append((names, str(guard.expr)))
-        break
-    return found
+def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
+    """List the conditions that the program declares of its sizes."""
+    with contextlib.suppress(ValueError):  # a symbol that no size tells
+        declared = find_space(run.exported, run.example).conditions
+        return [(names_in(text), text) for text in declared]
+    return []
 
 
 def eager_facts(run: Rebuilt) -> tuple[tuple[EagerRange, ...], tuple[Untrue, ...]]:
