@@ -43,9 +43,11 @@ class Traces(Message):
         message: of the exception that ended it, or ''.
         raised_at: nodes that the compiler was at work on, the innermost call's first.
         kernel: the one that it was at work on, or ''.
+        launch: which of the launches of the kernel that is named, from 1; 0: unknown.
     """
 
     launches: tuple[Launch, ...] = ()
     message: str = ""
     raised_at: tuple[tuple[str, ...], ...] = ()
     kernel: str = ""
+    launch: int = 0

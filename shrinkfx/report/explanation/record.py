@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.operators import Operator
+
+__all__ = ["EXPLAIN", "SCHEMA", "Explanation", "Operator"]
 
 SCHEMA = 1
 """Of ``explain.json``: one more where a key that was there is gone, or means something
@@ -29,6 +32,7 @@ class Explanation(Message):
         guilty: those of them that are at fault, as far as is known; several only where
             nothing tells them apart.
         unknown: what could not be told, and why.
+        chain: of a failure of a kernel: from it back to the inputs.
     """
 
     schema: int = SCHEMA
@@ -36,3 +40,4 @@ class Explanation(Message):
     operators: tuple[Operator, ...] = ()
     guilty: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = ()
+    chain: Chain | None = None

@@ -5,6 +5,7 @@ Each stage is noted before it begins, so that its death tells where it was.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import os
@@ -31,6 +32,7 @@ from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.eager.intermediates import call
+from shrinkfx.worker.explaining import anatomy
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
@@ -49,17 +51,25 @@ def check(
 ) -> Answer:
     """Check a program as a request's options say.
 
-    With a file for evidence, it leaves there what the failure may come from.
+    With a file for evidence, it leaves there what the failure may come from; with a
+    folder for its anatomy, what it is made of.
 
     Returns:
         ``Checked``, or what there is instead.
     """
     check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
-    if options.evidence is None:
+    if options.evidence is None and options.anatomy is None:
         return check(setup, run, options, note, folder)
     setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
-    with evidence.gathered(Path(options.evidence), note) as noted:
-        return check(setup, run, options, noted, folder)
+    with contextlib.ExitStack() as stack:
+        if options.evidence is not None:
+            left = Path(options.evidence)
+            note = stack.enter_context(evidence.gathered(left, note))
+        if options.anatomy is not None:
+            left = Path(options.anatomy)
+            gathering = anatomy.gathered(left, run, note, folder, options)
+            note = stack.enter_context(gathering)
+        return check(setup, run, options, note, folder)
 
 
 def _with_aoti(

@@ -14,6 +14,8 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import (
     CHECKER,
     Argument,
     Launch,
+    Launched,
+    Layout,
     tag,
 )
 from shrinkfx.worker.interpreter.memory_checks.partial import unsupported
@@ -71,6 +73,11 @@ def launch(
             for k, v in known.items()
         }
         size = _size(grid, known)
+        if CHECKER.probe:
+            layouts = {
+                k: Layout(tuple(v.shape), tuple(v.stride())) for k, v in tensors.items()
+            }
+            CHECKER.launched.append(Launched(name, size, layouts))
         interpreter.interpreter_builder.set_grid_dim(*size)
         blocks = [v for k, v in known.items() if k in constants and _steps(v)]
         takes_partial = tensors in CHECKER.partial

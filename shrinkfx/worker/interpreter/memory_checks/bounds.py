@@ -21,6 +21,7 @@ from shrinkfx.worker.interpreter.emulation.atomics import add_bfloat16, is_bfloa
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import Roles
 from shrinkfx.worker.interpreter.memory_checks.partial import Partial
+from shrinkfx.worker.interpreter.memory_checks.values import values
 
 _ROOT = "shrinkfx_root"
 _INTERPRETER = os.path.dirname(os.path.dirname(__file__))
@@ -76,6 +77,23 @@ class Launch:
     written: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Shape and strides of a tensor that a kernel was launched with."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch with its grid, and the tensors that it was given, by parameter."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    given: Mapping[str, Layout]
+
+
 @dataclass
 class Checker:
     """What is known of the launch that runs, and what was found so far.
@@ -88,6 +106,7 @@ class Checker:
         sampled: the launches of which only some programs were run.
         partial: the memory that those have not written in full.
         accesses: how many vector accesses were checked.
+        launched: the launches so far.
     """
 
     probe: Probe | None = None
@@ -98,13 +117,14 @@ class Checker:
     partial: Partial = field(default_factory=Partial)
     accesses: int = 0
     findings: list[KernelFinding] = field(default_factory=list)
+    launched: list[Launched] = field(default_factory=list)
 
     def start(
         self, probe: Probe, operators: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         """Report from now on; what was seen before is forgotten."""
         self.probe, self.launch, self.operators = probe, None, operators or {}
-        self.accesses, self.findings, self.sampled = 0, [], []
+        self.accesses, self.findings, self.sampled, self.launched = 0, [], [], []
         self.roles.clear()
         self.partial.clear()
 
@@ -155,6 +175,7 @@ class Checker:
             elements=(near.high - near.base) // size,
             item_bytes=size,
             lanes=int(bad.sum()),
+            values=values(_kernel_frame(), bad),
         )
 
     def require(self, condition: Any, message: str) -> None:
@@ -163,7 +184,8 @@ class Checker:
 
         fails = ~np.asarray(condition.data, dtype=bool)
         if fails.any():
-            self.report(Fault.ASSERT, message=message, lanes=int(fails.sum()))
+            facts = {"message": message, "lanes": int(fails.sum())}
+            self.report(Fault.ASSERT, **facts, values=values(_kernel_frame(), fails))
 
     def report(self, fault: Fault, **facts: Any) -> None:
         """Note a fault of the launch that runs."""
@@ -193,19 +215,24 @@ def _program() -> tuple[int, int, int]:
 
 def _site() -> tuple[str, int]:
     """Find the line of the kernel, or of its helper, that runs."""
+    frame = _kernel_frame()
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+
+
+def _kernel_frame() -> Any:
+    """Find the innermost frame of a kernel, or None."""
     import triton
 
     ours = (os.path.dirname(triton.__file__), _INTERPRETER, "<")
     frame = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(ours):
+        if not frame.f_code.co_filename.startswith(ours):
             # Outside of a launch, the innermost such frame is the runtime's.
-            return (file, frame.f_lineno) if _is_kernel(frame) else ("", 0)
+            return frame if _is_kernel(frame) else None
         if frame.f_back is None:
             break
         frame = frame.f_back
-    return "", 0
+    return None
 
 
 def _is_kernel(frame: Any) -> bool:
