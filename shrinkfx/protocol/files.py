@@ -35,6 +35,22 @@ class Launch(Message):
 
 
 @dataclass(frozen=True)
+class Excerpt(Message):
+    """Lines of generated code around one that a compiler refuses.
+
+    Attributes:
+        first: the number of the first of ``lines``; ``line`` that of the one at fault.
+        function: that holds it, or ''.
+    """
+
+    file: str
+    first: int
+    line: int
+    lines: tuple[str, ...]
+    function: str = ""
+
+
+@dataclass(frozen=True)
 class Traces(Message):
     """What points at the nodes that a failure comes from.
 
@@ -43,9 +59,11 @@ class Traces(Message):
         message: of the exception that ended it, or ''.
         raised_at: nodes that the compiler was at work on, the innermost call's first.
         kernel: the one that it was at work on, or ''.
+        excerpt: generated code that g++ refuses, or None.
     """
 
     launches: tuple[Launch, ...] = ()
     message: str = ""
     raised_at: tuple[tuple[str, ...], ...] = ()
     kernel: str = ""
+    excerpt: Excerpt | None = None

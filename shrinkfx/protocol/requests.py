@@ -77,6 +77,7 @@ class CheckOptions(ComparisonOptions, Message):
         taps: inner values that are returned and compared as well.
         sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
         evidence: a file for what the failure may come from, or None.
+        values: a file for what each kernel has made, held against eager, or None.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -97,6 +98,7 @@ class CheckOptions(ComparisonOptions, Message):
     taps: tuple[str, ...] = ()
     sought: str = ""
     evidence: str | None = None
+    values: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,25 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.values import WrongValue
+
+__all__ = ["SCHEMA", "Explanation", "Operator"]
 
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Operator(Message):
-    """An operator that is left, and where it comes from.
-
-    Attributes:
-        name: of its node, in the original too.
-        operator: what it calls: ``aten.roll.default``.
-        line: ``model.py:14`` of the user's code, or ''.
-        module: path of the ``nn.Module`` that called it, or ''.
-    """
-
-    name: str
-    operator: str
-    line: str = ""
-    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +28,8 @@ class Explanation(Message):
         guilty: those of them that are at fault, as far as is known; several only where
             nothing tells them apart.
         unknown: what could not be told, and why.
+        values: of a wrong value: which kernel has made it.
+        halted: of a program that stops: what it was at.
     """
 
     schema: int = SCHEMA
@@ -47,3 +37,5 @@ class Explanation(Message):
     operators: tuple[Operator, ...] = ()
     guilty: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = ()
+    values: WrongValue | None = None
+    halted: Halted | None = None

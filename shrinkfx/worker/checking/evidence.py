@@ -19,6 +19,7 @@ from torch._inductor import debug
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Launch, Traces
+from shrinkfx.worker.explaining import generated
 from shrinkfx.worker.forkserver.supervise import Note
 
 PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
@@ -48,6 +49,7 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
                 message=str(error),
                 raised_at=tuple(map(tuple, raised_at(error))),
                 kernel=kernel_of(error),
+                excerpt=generated.excerpt(str(error)),
             )
             _leave(path, told)
             raise

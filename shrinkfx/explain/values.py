@@ -1,0 +1,165 @@
+"""Which kernel has made a wrong value: the one that errs on what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx import scratch
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.signature import Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role
+from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.values import WrongValue
+
+
+def values(minimum: Minimum) -> WrongValue | None:
+    """Find the kernel, and the operators, that a wrong value comes from.
+
+    Compiles the minimum once, and where one kernel computes several operators once
+    more, with their values returned.
+
+    Returns:
+        None where it is no wrong value, or no time is left. Where it could not be told,
+        a record without operators says why.
+    """
+    if minimum.target.stage is not Stage.COMPARE:
+        return None
+    minimum.note("explain: holding what each kernel makes against eager")
+    told = _ask(minimum)
+    if told is None:
+        return _unknown("the fast build of it, with its values kept, fails otherwise")
+    found = explained(minimum.candidate, told)
+    if len(found.guilty) < 2 or found.rewritten:
+        return found
+    taps = tuple(operator.name for operator in found.guilty)
+    minimum.note(f"explain: telling {len(taps)} operators of one kernel apart")
+    return told_apart(
+        found, minimum.candidate, _ask(minimum, taps=_values(minimum, taps))
+    )
+
+
+def _ask(minimum: Minimum, **changes: Any) -> KernelValues | None:  # noqa: ANN401
+    """Have the kernels' values; None where it does not fail as it does."""
+    with scratch.folder("values") as folder:
+        path = Path(folder) / "values.json"
+        asked = {"build": Build.FAST, "form": CandidateForm.PROGRAM, **changes}
+        ending = minimum.ask(values=str(path), **asked)
+        if not minimum.fails(ending) or not path.exists():
+            return None
+        return KernelValues.from_line(path.read_text())
+
+
+def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
+    skeleton = minimum.candidate.skeleton
+    return tuple(value for name in operators for value in skeleton.values(name))
+
+
+def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
+    """Find the first value that is wrong for what it was computed from."""
+    if told.unknown:
+        return _unknown(told.unknown)
+    wrong = [value for value in told.computed if value.wrong is not None]
+    if not wrong:
+        return _without_a_kernel(candidate, told)
+    first = wrong[0]
+    assert first.wrong is not None
+    guilty = operators(candidate, first.operators)
+    return WrongValue(
+        guilty=guilty,
+        wrong=first.wrong,
+        kernel=first.kernel,
+        launch=first.launch,
+        launches=len(told.launches),
+        value=first.value,
+        calls=first.calls,
+        agrees=not (first.given_wrong or first.given_random or _is_rewritten(told)),
+        tiny=told.tiny,
+        shown_by=_shown_by(told, first),
+        call=told.call,
+        unknown=_doubts(told, first),
+    )
+
+
+def _is_rewritten(told: KernelValues) -> bool:
+    return bool(told.rewritten) or told.graph_agrees is False
+
+
+def _doubts(told: KernelValues, first: Computed) -> tuple[str, ...]:
+    """Say what is not known of launches before the guilty one."""
+    before = told.computed[: told.computed.index(first)]
+    found = [
+        f"kernel {v.kernel}: {v.unknown}" for v in before if v.unknown and v.kernel
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _shown_by(told: KernelValues, first: Computed) -> tuple[str, ...]:
+    """Name kernels that make wrong values of what the guilty one has made."""
+    later = told.computed[told.computed.index(first) + 1 :]
+    kernels = (
+        v.kernel for v in later if v.given_wrong and not v.wrong and not v.unknown
+    )
+    return tuple(
+        dict.fromkeys(name for name in kernels if name and name != first.kernel)
+    )
+
+
+def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
+    if told.rewritten and told.rewritten_wrong is not None:
+        guilty = operators(candidate, [told.rewritten])
+        return WrongValue(guilty, told.rewritten_wrong, rewritten=True)
+    untold = [v.unknown for v in told.computed if v.unknown]
+    if untold:
+        return _unknown("; ".join(dict.fromkeys(untold)))
+    if told.graph_agrees is False:
+        return _unknown(
+            "no kernel errs on what it is given, but the graph that Inductor lowers "
+            "does not give eager's results in eager"
+        )
+    return _unknown(
+        "no kernel errs on what it is given by more than the tolerances: what rounding "
+        "does to one is a larger error in the next"
+    )
+
+
+def told_apart(
+    found: WrongValue, candidate: Candidate, told: KernelValues | None
+) -> WrongValue:
+    """Clear those of a kernel's operators whose own value is right once it is seen."""
+    if told is None:
+        why = "with inner values returned it does not fail: they are fused otherwise"
+        return replace(found, unknown=(*found.unknown, why))
+    suspected = {operator.name for operator in found.guilty}
+    for value in told.computed:
+        among = operators(candidate, value.operators)
+        if value.wrong is not None and {o.name for o in among} <= suspected and among:
+            wrong = replace(found, guilty=among, told_apart=True)
+            same = len(among) == len(suspected)
+            return found if same else _with_error(wrong, value.wrong, told.tiny)
+    return found
+
+
+def _with_error(found: WrongValue, wrong: Wrong, tiny: bool) -> WrongValue:
+    """Take the error of the guilty operator itself, not of what follows from it."""
+    return replace(found, wrong=wrong, tiny=tiny)
+
+
+def operators(candidate: Candidate, names: Collection[str]) -> tuple[Operator, ...]:
+    """List the operators of a candidate that nodes belong to, in its order."""
+    skeleton = candidate.skeleton
+    found = {skeleton.producer(name) for name in names if name in skeleton}
+    return tuple(
+        Operator(name, candidate.target(name), node.source, node.scope)
+        for name in skeleton.in_order(found & candidate.keep)
+        if (node := skeleton.node(name)).role is Role.OPERATOR
+    )
+
+
+def _unknown(why: str) -> WrongValue:
+    return WrongValue((), Wrong(), unknown=(f"which kernel is wrong: {why}",))

@@ -1,0 +1,262 @@
+"""Have a compiled program leave what each of its kernels was given, and has made.
+
+A line is put into the generated wrapper before and behind each launch, and each call
+of an operator: it saves tensors to files. Kernels are what they are without it.
+
+Private APIs: ``Scheduler.codegen_extern_call`` and the provenance hook of
+torch/_inductor/debug.py, which is told a kernel's part of the schedule before its
+launch (2.11 to 2.13); the line in C++ is that of codegen/debug_utils.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._inductor import debug, scheduler
+from torch._inductor.codegen import cpp, triton
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.virtualized import V
+from torch.utils import _pytree as pytree
+
+_HOOK = "set_kernel_post_grad_provenance_tracing"
+_BEFORE, _AFTER = "before", "after"
+_RESULTS = "results.pt"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch of a kernel, or a call of an operator.
+
+    Attributes:
+        given: buffers of earlier launches that it takes.
+        made: pairs of a buffer and the node whose value it is then.
+    """
+
+    kernel: str
+    given: tuple[str, ...]
+    made: tuple[tuple[str, fx.Node], ...]
+
+
+@dataclass
+class Recording:
+    """What was generated, and the folder where a run leaves values.
+
+    Attributes:
+        graph: that Inductor has lowered.
+    """
+
+    folder: Path
+    graph: fx.GraphModule | None = None
+    launches: list[Launched] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._schedule: list[Any] = []
+        self._variables: set[str] = set()
+        self._given: tuple[str, ...] = ()
+        self._calling = False
+        self._lowering: object = None
+        # As AOTInductor's C++ has it, below the working directory.
+        self._files = self.folder / "tmp" / "aoti_torch"
+
+    @contextlib.contextmanager
+    def generating(self) -> Iterator[None]:
+        """Record whatever is generated inside."""
+        self._files.mkdir(parents=True, exist_ok=True)
+        launch = PythonWrapperCodegen.generate_kernel_call
+        call = scheduler.Scheduler.codegen_extern_call
+        tell = getattr(debug, _HOOK)
+
+        def told(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+            self._schedule = list(schedule) if isinstance(schedule, Sequence) else []
+            return tell(schedule, *args, **kwargs)
+
+        def launched(wrapper: Any, name: str, args: Any, *more: Any, **kw: Any) -> Any:
+            if self._calling:  # an operator's own kernel
+                return launch(wrapper, name, args, *more, **kw)
+            self._begin(wrapper, [a for a in args if isinstance(a, str)])
+            done = launch(wrapper, name, args, *more, **kw)
+            made = [b for s in self._schedule for b in _outputs(s)]
+            self._end(wrapper, name, made, set(map(str, args)))
+            return done
+
+        def called(scheduling: Any, part: Any) -> Any:
+            self._begin(V.graph.wrapper_code, _reads(part))
+            self._calling = True
+            try:
+                done = call(scheduling, part)
+            finally:
+                self._calling = False
+            self._end(V.graph.wrapper_code, _name_of(part), _outputs(part), None)
+            return done
+
+        with contextlib.ExitStack() as stack:
+            for module in (debug, cpp, triton):
+                if hasattr(module, _HOOK):
+                    stack.enter_context(mock.patch.object(module, _HOOK, told))
+            for owner, name, hook in (
+                (PythonWrapperCodegen, "generate_kernel_call", launched),
+                (scheduler.Scheduler, "codegen_extern_call", called),
+                # What is known of nodes' origins is asked for after the run.
+                (debug, "reset_provenance_globals", contextlib.nullcontext),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, hook))
+            yield
+
+    def _begin(self, wrapper: Any, names: Sequence[str]) -> None:
+        if self._lowering is not V.graph and _is_whole(V.graph):
+            # Generated anew: in another form, or after it could not be in one.
+            self._lowering, lowered = V.graph, V.graph.module
+            self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
+            self.launches, self._variables = [], set()
+        if self._lowering is V.graph:
+            self._given = tuple(dict.fromkeys(n for n in names if n in self._variables))
+            for name in self._given:
+                self._save(wrapper, name, _BEFORE, name)
+
+    def _end(
+        self, wrapper: Any, kernel: str, buffers: list[Any], names: set[str] | None
+    ) -> None:
+        """Save what a launch has made.
+
+        Args:
+            names: variables that it takes; None for an operator, which makes its own.
+        """
+        if self._lowering is not V.graph:
+            return  # a branch's
+        made = []
+        for buffer in buffers:
+            name = buffer.get_name()
+            variable = V.graph.scheduler.mutation_real_name.get(name, name)
+            node = _node_of(buffer, variable)
+            there = _is_tensor(buffer.node) and (names is None or variable in names)
+            if not there:
+                continue
+            self._variables.add(variable)
+            if node is not None:
+                self._save(wrapper, variable, _AFTER, name, len(self.launches))
+                made.append((name, node))
+        self._schedule = []
+        self.launches.append(Launched(kernel, self._given, tuple(made)))
+
+    def _save(
+        self, wrapper: Any, variable: str, when: str, name: str, launch: int = -1
+    ) -> None:
+        number = len(self.launches) if launch < 0 else launch
+        if V.graph.cpp_wrapper:
+            words = f'{variable}, "{name}", "{when}", "{number}"'
+            wrapper.writeline(f"aoti_torch_save_tensor_handle({words});")
+        else:
+            path = self._path(when, number, name)
+            wrapper.writeline(f"torch.save({variable}, {str(path)!r})")
+
+    def _path(self, when: str, launch: int, name: str) -> Path:
+        return self._files / f"{when}_{launch}_{name}_cpu.pt"
+
+    def made(self, launch: int, buffer: str) -> torch.Tensor | None:
+        """Read what a launch has left in a buffer; None if it did not come to it."""
+        return self._read(self._path(_AFTER, launch, buffer))
+
+    def was_given(self, launch: int, buffer: str) -> torch.Tensor | None:
+        """Read what lay in a buffer before a launch."""
+        return self._read(self._path(_BEFORE, launch, buffer))
+
+    def _read(self, path: Path) -> torch.Tensor | None:
+        # In C++ a slash is missing before the name (torch 2.13).
+        beside = self._files.with_name(f"{self._files.name}{path.name}")
+        found = next((p for p in (path, beside) if p.exists()), None)
+        value = torch.load(found, weights_only=True) if found else None
+        return value if isinstance(value, torch.Tensor) else None
+
+    def keeping(self, compiled: Callable[..., Any]) -> Kept:
+        """Have the compiled program leave its results as well."""
+        return Kept(compiled, self.folder)
+
+    def results(self) -> list[Any] | None:
+        """Read what the last call has given; None if it came to no end."""
+        path = self.folder / _RESULTS
+        return list(torch.load(path, weights_only=True)) if path.exists() else None
+
+
+class Kept:
+    """A compiled program that leaves what its last call gives.
+
+    Values are saved below the working directory, wherever that is (C++).
+    """
+
+    def __init__(self, compiled: Callable[..., Any], folder: Path) -> None:
+        self._compiled = compiled
+        self._folder = folder
+
+    @property
+    def sampled(self) -> tuple[str, ...]:
+        """Launches of the last call of which only some programs ran."""
+        return tuple(getattr(self._compiled, "sampled", ()))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        path = self._folder / _RESULTS
+        path.unlink(missing_ok=True)
+        with contextlib.chdir(self._folder):
+            results = self._compiled(*args, **kwargs)
+        if not self.sampled:
+            torch.save(pytree.tree_leaves(results), path)
+        return results
+
+
+def _is_whole(lowering: Any) -> bool:
+    """Tell the program's graph from those of branches and bodies."""
+    return type(lowering).__name__ == "GraphLowering"
+
+
+def _outputs(part: Any) -> list[Any]:
+    """List the buffers that a part of the schedule makes.
+
+    ``EnableReduction`` and its like are no parts.
+    """
+    found = getattr(part, "get_outputs", None)
+    return list(found()) if found and not isinstance(part, type) else []
+
+
+def _reads(part: Any) -> list[str]:
+    real = V.graph.scheduler.mutation_real_name
+    names = sorted(dep.name for dep in part.read_writes.reads)
+    return [real.get(name, name) for name in names]
+
+
+def _name_of(part: Any) -> str:
+    """Name an operator's call as users know it: ``aten.sort.default``."""
+    called = getattr(part.node, "op_overload", None)
+    made_by = getattr(part.node, "python_kernel_name", None)
+    return str(called or made_by or type(part.node).__name__)
+
+
+def _is_tensor(node: Any) -> bool:
+    """Leave out tuples of results, and calls that have none."""
+    layout = getattr(node, "layout", None)
+    return type(layout).__name__ not in ("MultiOutputLayout", "NoneLayout", "NoneType")
+
+
+def _node_of(buffer: Any, variable: str) -> fx.Node | None:
+    """Find the node of which a buffer holds the value; None if none is known to.
+
+    Inductor calls a buffer by the node that it holds the value of *in the end*: of one
+    that is written to by and by (``index_put``), only the last write makes that.
+    """
+    graph, real = V.graph, V.graph.scheduler.mutation_real_name
+    renamed = [name for name, held in real.items() if held == variable]
+    if buffer.get_name() not in ([variable] if not renamed else renamed[-1:]):
+        return None
+    if not renamed:
+        held = buffer.node
+    elif variable in graph.name_to_buffer:
+        held = graph.name_to_buffer[variable]
+    else:
+        return None  # an input, or a weight
+    node = held.get_origin_node()
+    return node if isinstance(node, fx.Node) else None
