@@ -13,7 +13,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
+from shrinkfx.protocol.kernel_values import Computed, KernelValues
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -35,13 +35,20 @@ def values(minimum: Minimum) -> WrongValue | None:
     if told is None:
         return _unknown("the fast build of it, with its values kept, fails otherwise")
     found = explained(minimum.candidate, told)
-    if len(found.guilty) < 2 or found.rewritten:
+    names = [operator.name for operator in found.guilty]
+    if not names and _is_right_throughout(told):
+        names = list(minimum.candidate.operators)
+    if len(names) < 2 or found.rewritten:
         return found
-    taps = tuple(operator.name for operator in found.guilty)
-    minimum.note(f"explain: telling {len(taps)} operators of one kernel apart")
-    return told_apart(
-        found, minimum.candidate, _ask(minimum, taps=_values(minimum, taps))
-    )
+    minimum.note(f"explain: looking at the values of {len(names)} operators")
+    again = _ask(minimum, taps=_values(minimum, names))
+    return told_apart(found, minimum.candidate, again, names)
+
+
+def _is_right_throughout(told: KernelValues) -> bool:
+    """Tell whether all is known, and right: what is wrong is inside of a kernel."""
+    known = told.computed and not any(v.wrong or v.unknown for v in told.computed)
+    return bool(known) and not _is_rewritten(told)
 
 
 def _ask(minimum: Minimum, **changes: Any) -> KernelValues | None:  # noqa: ANN401
@@ -129,25 +136,25 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
 
 
 def told_apart(
-    found: WrongValue, candidate: Candidate, told: KernelValues | None
+    found: WrongValue,
+    candidate: Candidate,
+    told: KernelValues | None,
+    suspected: Collection[str],
 ) -> WrongValue:
-    """Clear those of a kernel's operators whose own value is right once it is seen."""
+    """Clear operators whose own value is right once it is seen."""
     if told is None:
         why = "with inner values returned it does not fail: they are fused otherwise"
         return replace(found, unknown=(*found.unknown, why))
-    suspected = {operator.name for operator in found.guilty}
     for value in told.computed:
         among = operators(candidate, value.operators)
-        if value.wrong is not None and {o.name for o in among} <= suspected and among:
-            wrong = replace(found, guilty=among, told_apart=True)
-            same = len(among) == len(suspected)
-            return found if same else _with_error(wrong, value.wrong, told.tiny)
+        if value.wrong is None or not {o.name for o in among} <= set(suspected):
+            continue
+        if not found.guilty:  # the kernel is that of another form of it
+            return replace(explained(candidate, told), told_apart=True)
+        if among and len(among) < len(suspected):
+            wrong, tiny = value.wrong, told.tiny
+            return replace(found, guilty=among, wrong=wrong, tiny=tiny, told_apart=True)
     return found
-
-
-def _with_error(found: WrongValue, wrong: Wrong, tiny: bool) -> WrongValue:
-    """Take the error of the guilty operator itself, not of what follows from it."""
-    return replace(found, wrong=wrong, tiny=tiny)
 
 
 def operators(candidate: Candidate, names: Collection[str]) -> tuple[Operator, ...]:
@@ -162,4 +169,4 @@ def operators(candidate: Candidate, names: Collection[str]) -> tuple[Operator, .
 
 
 def _unknown(why: str) -> WrongValue:
-    return WrongValue((), Wrong(), unknown=(f"which kernel is wrong: {why}",))
+    return WrongValue(unknown=(f"which kernel is wrong: {why}",))

@@ -28,7 +28,7 @@ class WrongValue(Message):
 
     Attributes:
         guilty: the operators that it may come from; several where nothing that lies in
-            memory tells them apart.
+            memory tells them apart. None where it is not known: ``unknown`` says why.
         kernel: '' where none has made the value; ``launch`` from 1, of ``launches``.
         value: the buffer, or ``result 0``.
         calls: what the guilty ones are in the graph that Inductor lowers.
@@ -43,8 +43,8 @@ class WrongValue(Message):
         call: of the program, from 1.
     """
 
-    guilty: tuple[Operator, ...]
-    wrong: Wrong
+    guilty: tuple[Operator, ...] = ()
+    wrong: Wrong | None = None
     kernel: str = ""
     launch: int = 0
     launches: int = 0
@@ -60,32 +60,33 @@ class WrongValue(Message):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """State it in at most three sentences."""
-        return tuple(filter(None, (self._which(), self._first(), self._elsewhere())))
+        """State it in at most three sentences; in none where it is not known."""
+        if self.wrong is None:
+            return ()
+        found = self._which(self.wrong), self._first(self.wrong), self._elsewhere()
+        return tuple(filter(None, found))
 
-    def _which(self) -> str:
-        what = named(self.guilty) or "what no operator of the program computes"
-        how = in_words(self.wrong)
+    def _which(self, wrong: Wrong) -> str:
+        what, how = named(self.guilty) or "A copy of an input", in_words(wrong)
         if self.rewritten:
             said = "is computed otherwise in the graph that Inductor lowers"
             return f"{what} {said}, run in eager: {how}; no kernel is at fault."
-        if not self.kernel:
-            return f"{what} is wrong in {self.value}, which no kernel computes: {how}."
-        place = f"kernel {self.kernel} (launch {self.launch} of {self.launches})"
+        place = f"in {self.value}"
+        if self.kernel:
+            launch = f"launch {self.launch} of {self.launches}"
+            place = f"in kernel {self.kernel} ({launch})"
         called = f" in call {self.call}" if self.call > 1 else ""
         given = "its inputs agree with eager" if self.agrees else _GIVEN
         verb = "is" if len(self.guilty) < 2 else "are"
-        return f"{what} in {place} {verb} wrong{called}: {given}, {how}."
+        seen = ", with inner values returned" if self.told_apart else ""
+        return f"{what} {place} {verb} wrong{called}{seen}: {given}, {how}."
 
-    def _first(self) -> str:
-        wrong = self.wrong
+    def _first(self, wrong: Wrong) -> str:
         if wrong.metadata:
             return ""
         index = list(wrong.first)
-        first = f"The first is at {index}: {wrong.got}, eager gives {wrong.expected}."
-        if self.tiny:
-            return f"{first[:-1]}: little, but all of the value."
-        return first
+        first = f"The first is at {index}: {wrong.got}, eager gives {wrong.expected}"
+        return f"{first}: little, but all of it." if self.tiny else f"{first}."
 
     def _elsewhere(self) -> str:
         if not self.shown_by:

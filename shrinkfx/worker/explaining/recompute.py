@@ -59,6 +59,13 @@ def _writes(node: fx.Node) -> bool:
     return in_place and node.target is not _WRITES_BACK
 
 
+def is_view(node: fx.Node) -> bool:
+    """Tell whether an operator hands out the memory of its operand."""
+    schema = getattr(node.target, "_schema", None)
+    shared = [r.alias_info for r in schema.returns] if schema else []
+    return any(alias is not None and not alias.is_write for alias in shared)
+
+
 def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
     """Make a node's value from what is known.
 

@@ -26,6 +26,7 @@ from shrinkfx.worker.explaining.recompute import (
     both_times,
     calls,
     identical,
+    is_view,
     recompute,
     run_all,
     sensitivity,
@@ -206,7 +207,7 @@ class _Look:
 
         Not where it is within what rounding of the inputs would do.
         """
-        if len(between(seen.node, others)) > 1:
+        if len([n for n in between(seen.node, others) if not is_view(n)]) > 1:
             return None  # how far rounding inside of it goes is not known
         exact = self._exact(seen.node, others)
         if exact is None or not isinstance(
