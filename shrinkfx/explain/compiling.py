@@ -56,7 +56,7 @@ PHASES = (
     Phase(
         r"torch/_inductor/codegen/(cpp_)?wrapper.*", "code generation for the wrapper"
     ),
-    Phase(r"torch/_inductor/codegen/cpp.*", "C++ code generation"),
+    Phase(r"torch/_inductor/codegen/cpp(?!_wrapper).*", "C++ code generation"),
     Phase(r"torch/_inductor/codegen/(triton|simd).*", "Triton code generation"),
     Phase(
         r"torch/_inductor/(cpp_builder|codecache)\.py:(run|_run)_compile_cmd",

@@ -67,7 +67,7 @@ class Halted(Message):
             )
             of = f" of kernel {self.kernel}{launch}"
             of += f", which computes {what}," if what else ""
-        said = f": {self.said}" if self.said else "."
+        said = f": {self.said.rstrip('.')}." if self.said else "."
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
 
     def _where(self) -> str:

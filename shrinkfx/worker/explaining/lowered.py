@@ -15,9 +15,8 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import KernelValues, Wrong
-from shrinkfx.worker.eager.intermediates import copy_of
 from shrinkfx.worker.explaining.errors import Tolerance, difference
-from shrinkfx.worker.explaining.recompute import both_times, writers
+from shrinkfx.worker.explaining.recompute import both_times, on_host, writers
 from shrinkfx.worker.model import Inputs, flat_inputs
 
 Origins = Callable[[fx.Node], list[str]]
@@ -52,7 +51,7 @@ def with_graph(
         return told  # its values change as it runs
     takers = program.find_nodes(op="placeholder")
     flat = flat_inputs(ran.exported, ran.inputs)
-    known = dict(zip(takers, map(copy_of, flat), strict=True))
+    known = dict(zip(takers, map(on_host, flat), strict=True))
     own = both_times(program, known)
     last = _last_of_each(graph, ran.origins)
     for node in program.nodes:
@@ -93,5 +92,5 @@ def _agree(mine: list[Any], theirs: list[Any], tolerance: Tolerance) -> bool | N
 def differs(value: Any, expected: Any, tolerance: Tolerance) -> Wrong | None:
     """Measure how one tensor differs from another; None where one is no tensor."""
     if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
-        return difference(value.cpu(), expected, None, tolerance)
+        return difference(value, expected, None, tolerance)
     return None

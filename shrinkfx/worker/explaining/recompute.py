@@ -181,6 +181,12 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second) or first != first
 
 
+def on_host(value: Any) -> Any:
+    """Copy a value to where eager makes the others."""
+    copied = copy_of(value)
+    return copied.cpu() if isinstance(copied, torch.Tensor) else copied
+
+
 def calls(part: Iterable[fx.Node]) -> tuple[str, ...]:
     """Name what a part of a graph calls, each once, without taking tuples apart."""
     functions = (n for n in part if n.op == "call_function")

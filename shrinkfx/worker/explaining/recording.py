@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -59,7 +59,8 @@ class Recording:
     def __post_init__(self) -> None:
         self._schedule: list[Any] = []
         self._variables: set[str] = set()
-        self._given: tuple[str, ...] = ()
+        self._makers: dict[str, int] = {}
+        self._number = 0
         self._calling = False
         self._lowering: object = None
         # As AOTInductor's C++ has it, below the working directory.
@@ -80,20 +81,22 @@ class Recording:
         def launched(wrapper: Any, name: str, args: Any, *more: Any, **kw: Any) -> Any:
             if self._calling:  # an operator's own kernel
                 return launch(wrapper, name, args, *more, **kw)
-            self._begin(wrapper, [a for a in args if isinstance(a, str)])
+            names = [a for a in args if isinstance(a, str)]
+            self._begin(wrapper, name, names)
             done = launch(wrapper, name, args, *more, **kw)
             made = [b for s in self._schedule for b in _outputs(s)]
-            self._end(wrapper, name, made, set(map(str, args)))
+            self._end(wrapper, [b for b in made if _variable(b) in names])
             return done
 
         def called(scheduling: Any, part: Any) -> Any:
-            self._begin(V.graph.wrapper_code, _reads(part))
+            wrapper = V.graph.wrapper_code
+            self._begin(wrapper, _name_of(part), _reads(part), _taken_from(part))
             self._calling = True
             try:
                 done = call(scheduling, part)
             finally:
                 self._calling = False
-            self._end(V.graph.wrapper_code, _name_of(part), _outputs(part), None)
+            self._end(wrapper, _outputs(part))
             return done
 
         with contextlib.ExitStack() as stack:
@@ -109,69 +112,73 @@ class Recording:
                 stack.enter_context(mock.patch.object(owner, name, hook))
             yield
 
-    def _begin(self, wrapper: Any, names: Sequence[str]) -> None:
+    def _begin(
+        self, wrapper: Any, kernel: str, names: Sequence[str], of: str = ""
+    ) -> None:
+        """Count a launch, and save what it is given.
+
+        Args:
+            of: a tuple of results, of which one is taken: that is no launch.
+        """
         if self._lowering is not V.graph and _is_whole(V.graph):
             # Generated anew: in another form, or after it could not be in one.
             self._lowering, lowered = V.graph, V.graph.module
             self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
-            self.launches, self._variables = [], set()
-        if self._lowering is V.graph:
-            self._given = tuple(dict.fromkeys(n for n in names if n in self._variables))
-            for name in self._given:
-                self._save(wrapper, name, _BEFORE, name)
-
-    def _end(
-        self, wrapper: Any, kernel: str, buffers: list[Any], names: set[str] | None
-    ) -> None:
-        """Save what a launch has made.
-
-        Args:
-            names: variables that it takes; None for an operator, which makes its own.
-        """
+            self.launches, self._variables, self._makers = [], set(), {}
         if self._lowering is not V.graph:
             return  # a branch's
-        made = []
+        self._number = self._makers.get(of, len(self.launches))
+        if self._number < len(self.launches):
+            return
+        given = tuple(dict.fromkeys(n for n in names if n in self._variables))
+        for name in given:
+            self._save(wrapper, name, _BEFORE, name)
+        self.launches.append(Launched(kernel, given, ()))
+
+    def _end(self, wrapper: Any, buffers: list[Any]) -> None:
+        """Save what a launch has made."""
+        if self._lowering is not V.graph:
+            return
         for buffer in buffers:
-            name = buffer.get_name()
-            variable = V.graph.scheduler.mutation_real_name.get(name, name)
-            node = _node_of(buffer, variable)
-            there = _is_tensor(buffer.node) and (names is None or variable in names)
-            if not there:
+            name, variable, node = (
+                buffer.get_name(),
+                _variable(buffer),
+                _node_of(buffer),
+            )
+            self._makers[name] = self._number
+            if not _is_tensor(buffer.node):
                 continue
             self._variables.add(variable)
             if node is not None:
-                self._save(wrapper, variable, _AFTER, name, len(self.launches))
-                made.append((name, node))
+                self._save(wrapper, variable, _AFTER, name)
+                known = self.launches[self._number]
+                made = (*known.made, (name, node))
+                self.launches[self._number] = replace(known, made=made)
         self._schedule = []
-        self.launches.append(Launched(kernel, self._given, tuple(made)))
 
-    def _save(
-        self, wrapper: Any, variable: str, when: str, name: str, launch: int = -1
-    ) -> None:
-        number = len(self.launches) if launch < 0 else launch
+    def _save(self, wrapper: Any, variable: str, when: str, name: str) -> None:
+        """Write the line that saves a tensor, as ``after_2_buf3_cpu.pt``."""
+        number = self._number
         if V.graph.cpp_wrapper:
             words = f'{variable}, "{name}", "{when}", "{number}"'
             wrapper.writeline(f"aoti_torch_save_tensor_handle({words});")
         else:
-            path = self._path(when, number, name)
+            path = self._files / f"{when}_{number}_{name}_cpu.pt"
             wrapper.writeline(f"torch.save({variable}, {str(path)!r})")
-
-    def _path(self, when: str, launch: int, name: str) -> Path:
-        return self._files / f"{when}_{launch}_{name}_cpu.pt"
 
     def made(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Read what a launch has left in a buffer; None if it did not come to it."""
-        return self._read(self._path(_AFTER, launch, buffer))
+        return self._read(f"{_AFTER}_{launch}_{buffer}_")
 
     def was_given(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Read what lay in a buffer before a launch."""
-        return self._read(self._path(_BEFORE, launch, buffer))
+        return self._read(f"{_BEFORE}_{launch}_{buffer}_")
 
-    def _read(self, path: Path) -> torch.Tensor | None:
+    def _read(self, stem: str) -> torch.Tensor | None:
         # In C++ a slash is missing before the name (torch 2.13).
-        beside = self._files.with_name(f"{self._files.name}{path.name}")
-        found = next((p for p in (path, beside) if p.exists()), None)
-        value = torch.load(found, weights_only=True) if found else None
+        beside = self._files.parent.glob(f"{self._files.name}{stem}*.pt")
+        found = next(iter((*self._files.glob(f"{stem}*.pt"), *beside)), None)
+        value = _loaded(found) if found else None
         return value if isinstance(value, torch.Tensor) else None
 
     def keeping(self, compiled: Callable[..., Any]) -> Kept:
@@ -181,7 +188,7 @@ class Recording:
     def results(self) -> list[Any] | None:
         """Read what the last call has given; None if it came to no end."""
         path = self.folder / _RESULTS
-        return list(torch.load(path, weights_only=True)) if path.exists() else None
+        return list(_loaded(path)) if path.exists() else None
 
 
 class Kept:
@@ -209,6 +216,10 @@ class Kept:
         return results
 
 
+def _loaded(path: Path) -> Any:
+    return torch.load(path, weights_only=True, map_location="cpu")
+
+
 def _is_whole(lowering: Any) -> bool:
     """Tell the program's graph from those of branches and bodies."""
     return type(lowering).__name__ == "GraphLowering"
@@ -221,6 +232,19 @@ def _outputs(part: Any) -> list[Any]:
     """
     found = getattr(part, "get_outputs", None)
     return list(found()) if found and not isinstance(part, type) else []
+
+
+def _taken_from(part: Any) -> str:
+    """Name the tuple that one of several results is taken from, or ''."""
+    if type(part.node).__name__ != "MultiOutput" or not part.node.inputs:
+        return ""
+    return str(getattr(part.node.inputs[0], "get_name", str)())
+
+
+def _variable(buffer: Any) -> str:
+    """Name what holds a buffer: that which is written into, or itself."""
+    name = buffer.get_name()
+    return str(V.graph.scheduler.mutation_real_name.get(name, name))
 
 
 def _reads(part: Any) -> list[str]:
@@ -242,13 +266,14 @@ def _is_tensor(node: Any) -> bool:
     return type(layout).__name__ not in ("MultiOutputLayout", "NoneLayout", "NoneType")
 
 
-def _node_of(buffer: Any, variable: str) -> fx.Node | None:
+def _node_of(buffer: Any) -> fx.Node | None:
     """Find the node of which a buffer holds the value; None if none is known to.
 
     Inductor calls a buffer by the node that it holds the value of *in the end*: of one
     that is written to by and by (``index_put``), only the last write makes that.
     """
-    graph, real = V.graph, V.graph.scheduler.mutation_real_name
+    graph, variable = V.graph, _variable(buffer)
+    real = graph.scheduler.mutation_real_name
     renamed = [name for name, held in real.items() if held == variable]
     if buffer.get_name() not in ([variable] if not renamed else renamed[-1:]):
         return None

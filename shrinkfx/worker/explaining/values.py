@@ -16,7 +16,6 @@ import torch
 from torch import fx
 
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
-from shrinkfx.worker.eager.intermediates import copy_of
 from shrinkfx.worker.explaining.errors import Tolerance, difference
 from shrinkfx.worker.explaining.lowered import Ran, differs, with_graph
 from shrinkfx.worker.explaining.recompute import (
@@ -27,6 +26,7 @@ from shrinkfx.worker.explaining.recompute import (
     calls,
     identical,
     is_view,
+    on_host,
     recompute,
     run_all,
     sensitivity,
@@ -94,10 +94,10 @@ def _roots(graph: fx.GraphModule, ran: Ran) -> dict[fx.Node, Any]:
             break
     else:
         raise _Unknown(f"the graph that Inductor lowers has {len(takers)} inputs")
-    known = dict(zip(takers, map(copy_of, flat), strict=True))
+    known = dict(zip(takers, map(on_host, flat), strict=True))
     for node in graph.graph.find_nodes(op="get_attr"):
         try:
-            known[node] = copy_of(_attribute(graph, str(node.target)))
+            known[node] = on_host(_attribute(graph, str(node.target)))
         except AttributeError:
             raise _Unknown(f"Inductor has let go of {node.target}") from None
     for _ in range(ran.calls - 1):
@@ -216,7 +216,7 @@ class _Look:
             return None
         rounding = sensitivity(seen.node, others)
         return difference(
-            seen.value.cpu(), expected, exact, _relative(self.ran.tolerance), rounding
+            seen.value, expected, exact, _relative(self.ran.tolerance), rounding
         )
 
     def _difference(
@@ -224,7 +224,7 @@ class _Look:
     ) -> Wrong | None:
         if not isinstance(expected, torch.Tensor):
             raise CannotRecompute(f"{seen.node.name} is no tensor")
-        return difference(seen.value.cpu(), expected, exact, self.ran.tolerance)
+        return difference(seen.value, expected, exact, self.ran.tolerance)
 
     def _exact(self, node: fx.Node, others: Known) -> torch.Tensor | None:
         try:
