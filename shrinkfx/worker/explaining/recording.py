@@ -35,7 +35,7 @@ class Launched:
     """A launch of a kernel, or a call of an operator.
 
     Attributes:
-        given: buffers of earlier launches that it takes.
+        given: what it takes: buffers of earlier launches, inputs and weights.
         made: pairs of a buffer and the node whose value it is then.
     """
 
@@ -124,7 +124,8 @@ class Recording:
             # Generated anew: in another form, or after it could not be in one.
             self._lowering, lowered = V.graph, V.graph.module
             self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
-            self.launches, self._variables, self._makers = [], set(), {}
+            self.launches, self._makers = [], {}
+            self._variables = set(_inputs(V.graph))
         if self._lowering is not V.graph:
             return  # a branch's
         self._number = self._makers.get(of, len(self.launches))
@@ -232,6 +233,13 @@ def _outputs(part: Any) -> list[Any]:
     """
     found = getattr(part, "get_outputs", None)
     return list(found()) if found and not isinstance(part, type) else []
+
+
+def _inputs(lowering: Any) -> list[str]:
+    """Name the variables of inputs and weights that are tensors."""
+    given = lowering.graph_inputs.items()
+    tensors = [name for name, box in given if hasattr(box, "get_layout")]
+    return [*tensors, *lowering.constants]
 
 
 def _taken_from(part: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,13 +42,19 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True)
 class _Seen:
-    """A value of a node that lay in memory: a kernel's, or a result."""
+    """A value of a node that lay in memory: a kernel's, or a result.
+
+    Attributes:
+        lay: inputs and weights as they lay in memory before the launch.
+        spoilt: why what the kernel was given is not known, or ''.
+    """
 
     node: fx.Node
     value: torch.Tensor
     name: str
     kernel: str = ""
     launch: int = 0
+    lay: Mapping[fx.Node, torch.Tensor] = field(default_factory=dict)
     spoilt: str = ""
 
 
@@ -68,7 +74,7 @@ def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
         raise _Unknown("it did not come to a result")
     known = _roots(recording.graph, ran)
     eager = both_times(recording.graph.graph, known)
-    seen = [*_in_memory(recording), *_returned(recording.graph.graph, results)]
+    seen = [*_in_memory(recording, known), *_returned(recording.graph.graph, results)]
     memory = {s.node: s.value for s in seen if s.launch}
     values = {s.node: s.value for s in seen} | memory | known
     look = _Look(ran, values, memory, eager)
@@ -121,21 +127,27 @@ def _call_once(graph: fx.Graph, known: dict[fx.Node, Any]) -> None:
             known[node.args[0]] = values[node]
 
 
-def _in_memory(recording: Recording) -> Iterator[_Seen]:
+def _in_memory(recording: Recording, roots: Known) -> Iterator[_Seen]:
     """Read what each launch has made, in their order."""
+    by_name = {node.name: node for node in roots}
     made: dict[str, tuple[int, torch.Tensor]] = {}
     for number, launch in enumerate(recording.launches):
-        spoilt = ""
+        spoilt, lay = "", {}
         for name in launch.given:
-            lay = recording.was_given(number, name)
-            if name in made and lay is not None and not identical(lay, made[name][1]):
-                maker = recording.launches[made[name][0]].kernel
-                spoilt = f"{name}, which {maker} made, was overwritten before it"
+            before = recording.was_given(number, name)
+            if before is not None and name in by_name:
+                lay[by_name[name]] = before
+            if name in made and before is not None:
+                maker, value = made[name]
+                kernel = recording.launches[maker].kernel
+                if not identical(before, value):
+                    spoilt = f"{name}, which {kernel} made, was overwritten before it"
         for name, node in launch.made:
-            value = recording.made(number, name)
-            if value is not None and not writers(node):
-                made[name] = number, value
-                yield _Seen(node, value, name, launch.kernel, number + 1, spoilt)
+            after = recording.made(number, name)
+            if after is not None and not writers(node):
+                made[name] = number, after
+                about = launch.kernel, number + 1, lay, spoilt
+                yield _Seen(node, after, name, *about)
 
 
 def _returned(graph: fx.Graph, results: Sequence[Any]) -> Iterator[_Seen]:
@@ -167,7 +179,8 @@ class _Look:
 
     def at(self, seen: _Seen) -> Computed:
         """Hold a value against what eager makes of what it was computed from."""
-        others = {n: v for n, v in self.values.items() if n is not seen.node}
+        values = {**self.values, **seen.lay}
+        others = {n: v for n, v in values.items() if n is not seen.node}
         is_returned = seen.node in self.memory and not seen.launch
         part = [] if is_returned else between(seen.node, others)
         given = {n for at in part for n in at.all_input_nodes if n in others}
@@ -180,7 +193,9 @@ class _Look:
             operators=tuple(names),
             calls=calls(part),
             given=tuple(sorted(n.name for n in given)),
-            given_wrong=tuple(sorted(n.name for n in given if self._is_not_eagers(n))),
+            given_wrong=tuple(
+                sorted(n.name for n in given if self._is_not_eagers(n, others[n]))
+            ),
             given_random=tuple(sorted(n.name for n in given if n not in self.eager)),
             unknown=seen.spoilt,
         )
@@ -196,7 +211,7 @@ class _Look:
 
     def _wrong(self, seen: _Seen, others: Known) -> Wrong | None:
         if seen.node.op != "call_function":  # a copy of an input, or of a weight
-            return self._difference(seen, self.values[seen.node], None)
+            return self._difference(seen, seen.lay.get(seen.node), None)
         if self.tiny:
             return self._tiny(seen, others)
         expected = recompute(seen.node, others)
@@ -233,9 +248,9 @@ class _Look:
             return None
         return value if isinstance(value, torch.Tensor) else None
 
-    def _is_not_eagers(self, node: fx.Node) -> bool:
+    def _is_not_eagers(self, node: fx.Node, value: Any) -> bool:
         expected = self.eager.get(node)
-        return differs(self.values[node], expected, self.ran.tolerance) is not None
+        return differs(value, expected, self.ran.tolerance) is not None
 
 
 def _relative(tolerance: Tolerance) -> Tolerance:
