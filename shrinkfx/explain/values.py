@@ -32,8 +32,6 @@ def values(minimum: Minimum) -> WrongValue | None:
         return None
     minimum.note("explain: holding what each kernel makes against eager")
     told = _ask(minimum)
-    if told is None:
-        return _unknown("the fast build of it, with its values kept, fails otherwise")
     found = explained(minimum.candidate, told)
     names = [operator.name for operator in found.guilty]
     if not names and _is_right_throughout(told):
@@ -51,15 +49,20 @@ def _is_right_throughout(told: KernelValues) -> bool:
     return bool(known) and not _is_rewritten(told)
 
 
-def _ask(minimum: Minimum, **changes: Any) -> KernelValues | None:  # noqa: ANN401
-    """Have the kernels' values; None where it does not fail as it does."""
+def _ask(minimum: Minimum, **changes: Any) -> KernelValues:  # noqa: ANN401
+    """Have the kernels' values, of a run that fails as the minimum does."""
     with scratch.folder("values") as folder:
         path = Path(folder) / "values.json"
         asked = {"build": Build.FAST, "form": CandidateForm.PROGRAM, **changes}
         ending = minimum.ask(values=str(path), **asked)
+        if ending is None:
+            return KernelValues(unknown="no minutes were left to ask")
         if not minimum.fails(ending) or not path.exists():
-            return None
+            return KernelValues(unknown=_OTHERWISE)
         return KernelValues.from_line(path.read_text())
+
+
+_OTHERWISE = "with its values kept it does not fail as it does"
 
 
 def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
@@ -130,20 +133,20 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
             "does not give eager's results in eager"
         )
     return _unknown(
-        "no kernel errs on what it is given by more than the tolerances: what rounding "
-        "does to one is a larger error in the next"
+        "no value in memory differs from what eager makes of what it was made from: "
+        "rounding that grows from one to the next may be why, or strides"
     )
 
 
 def told_apart(
     found: WrongValue,
     candidate: Candidate,
-    told: KernelValues | None,
+    told: KernelValues,
     suspected: Collection[str],
 ) -> WrongValue:
     """Clear operators whose own value is right once it is seen."""
-    if told is None:
-        why = "with inner values returned it does not fail: they are fused otherwise"
+    if told.unknown:
+        why = f"which of its operators: {told.unknown}, inner ones returned besides"
         return replace(found, unknown=(*found.unknown, why))
     for value in told.computed:
         among = operators(candidate, value.operators)

@@ -34,6 +34,7 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.eager.intermediates import call
 from shrinkfx.worker.explaining import values
+from shrinkfx.worker.explaining.lowered import Ran
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
@@ -70,15 +71,21 @@ def check(
         recording = Recording(folder / "values")
         with recording.generating():
             answer = _checked(setup, run, options, note, folder, recording)
-            told = values.judge(recording, _ran(run, options))
+            told = values.judge(recording, _ran(run, options, answer))
             Path(options.values).write_text(told.to_line())
         return answer
 
 
-def _ran(run: Rebuilt, options: CheckOptions) -> values.Ran:
-    close = Closeness.of(options).tolerance
-    inputs = run.exported, run.failing
-    return values.Ran(*inputs, options.calls, close, evidence.origins)
+def _ran(run: Rebuilt, options: CheckOptions, answer: Answer) -> Ran:
+    found = answer.difference if isinstance(answer, Checked) else None
+    return Ran(
+        run.exported,
+        run.failing,
+        options.calls,
+        Closeness.of(options).tolerance,
+        evidence.origins,
+        metadata=found is not None and found.what == "metadata",
+    )
 
 
 def _checked(

@@ -29,6 +29,7 @@ class Ran:
 
     Attributes:
         calls: of it, the last of which the values are of.
+        metadata: its results differ from eager's in shape or dtype.
     """
 
     exported: ExportedProgram
@@ -36,6 +37,7 @@ class Ran:
     calls: int
     tolerance: Tolerance
     origins: Origins
+    metadata: bool = False
 
 
 def with_graph(
@@ -53,25 +55,32 @@ def with_graph(
     flat = flat_inputs(ran.exported, ran.inputs)
     known = dict(zip(takers, map(on_host, flat), strict=True))
     own = both_times(program, known)
-    last = _last_of_each(graph, ran.origins)
-    for node in program.nodes:
-        if node.name in last and node in own:
-            value = eager.get(last[node.name])
-            wrong = differs(value, own[node], ran.tolerance)
-            if wrong is not None and not wrong.metadata:
-                return replace(told, rewritten=node.name, rewritten_wrong=wrong)
     agrees = _agree(_results(graph, eager), _results(program, own), ran.tolerance)
-    return replace(told, graph_agrees=agrees)
+    told = replace(told, graph_agrees=agrees)
+    if agrees is not False:
+        return told
+    for node in program.nodes:
+        parts = _parts(graph, node.name, ran.origins)
+        wrong = _wrong([eager.get(part) for part in parts], own.get(node), ran)
+        if wrong is not None:
+            return replace(told, rewritten=node.name, rewritten_wrong=wrong)
+    return told
 
 
-def _last_of_each(graph: fx.Graph, origins: Origins) -> dict[str, fx.Node]:
-    """Find where the value of a program's node is in the lowered graph."""
-    last: dict[str, fx.Node] = {}
-    for node in graph.nodes:
-        names = origins(node) if node.op == "call_function" else []
-        if len(names) == 1:
-            last[names[0]] = node
-    return last
+def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:
+    """List the nodes that one of the program's has become, and no other has."""
+    calls = (node for node in graph.nodes if node.op == "call_function")
+    return [node for node in calls if origins(node) == [name]]
+
+
+def _wrong(values: list[Any], expected: Any, ran: Ran) -> Wrong | None:
+    """Measure how the last of several values differs, unless one of them does not."""
+    if not isinstance(expected, torch.Tensor):
+        return None
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    found = [difference(value, expected, None, ran.tolerance) for value in tensors]
+    measured = [wrong for wrong in found if wrong is not None and not wrong.metadata]
+    return measured[-1] if measured and all(found) else None
 
 
 def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:

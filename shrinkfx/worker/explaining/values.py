@@ -35,6 +35,8 @@ from shrinkfx.worker.explaining.recompute import (
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.model import flat_inputs
 
+_NOT_RETURNED = "what is returned is not what a kernel has left in memory"
+
 
 class _Unknown(Exception):
     """Nothing can be told of the values; says why."""
@@ -203,8 +205,8 @@ class _Look:
             return told
         try:
             if is_returned:
-                expected = self.memory[seen.node]
-                return replace(told, wrong=self._difference(seen, expected, None))
+                kept = identical(seen.value, self.memory[seen.node])
+                return told if kept else replace(told, unknown=_NOT_RETURNED)
             return replace(told, wrong=self._wrong(seen, others))
         except CannotRecompute as error:
             return replace(told, unknown=str(error))
@@ -239,7 +241,10 @@ class _Look:
     ) -> Wrong | None:
         if not isinstance(expected, torch.Tensor):
             raise CannotRecompute(f"{seen.node.name} is no tensor")
-        return difference(seen.value, expected, exact, self.ran.tolerance)
+        wrong = difference(seen.value, expected, exact, self.ran.tolerance)
+        if wrong and wrong.metadata and not self.ran.metadata:
+            raise CannotRecompute(wrong.metadata)
+        return wrong
 
     def _exact(self, node: fx.Node, others: Known) -> torch.Tensor | None:
         try:
