@@ -40,7 +40,7 @@ class Phase:
 
 
 PHASES = (
-    Phase(r"torch/_functorch/.*", "functionalisation (AOTAutograd)"),
+    Phase(r"torch/_functorch/.*", "tracing (AOTAutograd)"),
     Phase(
         r"torch/(_decomp|_refs|_prims)/.*|torch/_inductor/decomposition.*",
         "a decomposition",
@@ -73,8 +73,7 @@ PHASES = (
 def compiling(minimum: Minimum) -> Halted | None:
     """Find what was being compiled, or run, when the minimum failed.
 
-    Compiles it once; where it then stops in one of several kernels, once more with
-    each launch printed.
+    Compiles it once; each launch is printed where it stops in the run.
 
     Returns:
         None where it is another kind of failure, or no time is left.
@@ -95,9 +94,13 @@ def compiling(minimum: Minimum) -> Halted | None:
 
 
 def _ask(minimum: Minimum) -> tuple[Ending, Traces] | None:
+    options = minimum.client.options
+    printing = minimum.target.stage is Stage.RUN and options.probe is None
+    inductor = {**options.inductor, **_PRINTER} if printing else options.inductor
     with scratch.folder("evidence") as folder:
         path = Path(folder) / "evidence.json"
-        ending = minimum.ask(evidence=str(path), form=CandidateForm.PROGRAM)
+        form = CandidateForm.PROGRAM
+        ending = minimum.ask(evidence=str(path), form=form, inductor=inductor)
         if ending is None or not minimum.fails(ending):
             return None
         left = Traces.from_line(path.read_text()) if path.exists() else Traces()
@@ -232,38 +235,35 @@ def _around(lines: Iterable[CodeLine], at: int, by: int = 3) -> Iterable[CodeLin
 
 _DOING = {
     Kind.HANG: "the run",
-    Kind.OOM: "the allocation of memory in the run",
+    Kind.OOM: "asking for memory in the run",
     Kind.LOAD_ERROR: "loading",
 }
+_LAST_PRINTED = re.compile(
+    r"\[ (before|after)_launch: \S+ \](?!.*_launch: )", re.DOTALL
+)
 
 
 def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
-    """Say what was running."""
-    place, log = -1, ending.log
-    if len(traces.launches) == 1:
-        place = 0
-    elif traces.launches and minimum.client.options.probe is None:
-        minimum.note("explain: running it once more, with each launch printed")
-        options = {**minimum.client.options.inductor, **_PRINTER}
-        again = minimum.ask(inductor=options, form=CandidateForm.PROGRAM)
-        if again is not None and minimum.fails(again):
-            found = reached(Evidence(traces.launches, printed=again.log))
-            place, log = (found[0] if found else -1), again.log
-    launch = traces.launches[place] if place >= 0 else None
-    guilty = operators(minimum.candidate, launch.nodes) if launch else ()
-    raised = ending.raised
-    said = _said(raised.type, raised.message) if raised else _ended(minimum, ending)
+    """Say what was running, by the last launch that was printed."""
+    found = reached(Evidence(traces.launches, printed=ending.log))
+    launch = traces.launches[found[0]] if found else None
+    last = _LAST_PRINTED.search(ending.log)
+    inside = launch is not None and last is not None and last[1] == "before"
+    guilty = operators(minimum.candidate, launch.nodes) if launch and inside else ()
     return Halted(
-        guilty=guilty or _blamed(minimum, replace(ending, log=log), traces),
+        guilty=guilty or _blamed(minimum, ending, traces),
         doing=_DOING.get(minimum.target.kind, "the run"),
-        said=said,
+        said=_ended(minimum, ending),
         kernel=launch.kernel if launch else "",
-        launch=place + 1,
+        launch=found[0] + 1 if found else 0,
         launches=len(traces.launches),
+        before=launch is not None and not inside,
     )
 
 
 def _ended(minimum: Minimum, ending: Ending) -> str:
     if minimum.target.kind is Kind.HANG:
         return f"it did not end within {minimum.client.limits.timeout_s:.0f} s"
-    return minimum.target.text or f"{ending.how} {ending.code}"
+    raised = ending.raised
+    said = _said(raised.type, raised.message) if raised else ""
+    return minimum.target.text or said or f"{ending.how} {ending.code}"

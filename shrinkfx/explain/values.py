@@ -75,7 +75,9 @@ def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
     if told.unknown:
         return _unknown(told.unknown)
     wrong = [value for value in told.computed if value.wrong is not None]
-    if not wrong:
+    untold = any(value.unknown for value in told.computed)
+    # A tiny error is why only where there is no other reason that it could be.
+    if not wrong or (told.tiny and (untold or _is_rewritten(told))):
         return _without_a_kernel(candidate, told)
     first = wrong[0]
     assert first.wrong is not None
@@ -148,6 +150,8 @@ def told_apart(
     if told.unknown:
         why = f"which of its operators: {told.unknown}, inner ones returned besides"
         return replace(found, unknown=(*found.unknown, why))
+    if told.tiny and found.guilty and any(value.unknown for value in told.computed):
+        return found
     for value in told.computed:
         among = operators(candidate, value.operators)
         if value.wrong is None or not {o.name for o in among} <= set(suspected):

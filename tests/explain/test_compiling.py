@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,12 @@ def test_triton_marks_the_last_line_that_it_shows() -> None:
 
 RUNNING = (Launch("cpp_0", ("relu",)), Launch("cpp_1", ("tanh", "cos")))
 HANGS = Ending("timeout", stage="run")
+PRINTED = "[ before_launch: cpp_0 ]\n[ after_launch: cpp_0 ]\n"
 
 
 def test_a_hang_is_that_of_the_kernel_that_was_running() -> None:
-    printed = "[ before_launch: cpp_0 ]\n[ after_launch: cpp_0 ]\n"
-    again = Ending("timeout", stage="run", log=f"{printed}[ before_launch: cpp_1 ]\n")
-    found = explain(Traces(RUNNING), HANGS, again)
+    hangs = replace(HANGS, log=f"{PRINTED}[ before_launch: cpp_1 ]\n")
+    found = explain(Traces(RUNNING), hangs)
     assert [operator.name for operator in found.guilty] == ["tanh", "cos"]
     assert found.cause == (
         "The run of kernel cpp_1 (launch 2 of 2), which computes aten.tanh.default and "
@@ -171,9 +172,16 @@ def test_a_hang_is_that_of_the_kernel_that_was_running() -> None:
     )
 
 
-def test_what_is_known_from_the_first_run_is_not_asked_again() -> None:
+def test_a_kernel_that_was_yet_to_come_is_not_said_to_have_run() -> None:
+    found = explain(Traces(RUNNING), replace(HANGS, log=PRINTED))
+    assert found.cause[0].startswith("The run")
+    assert "before kernel cpp_1 (launch 2 of 2) fails" in found.cause[0]
+    assert "which computes" not in found.cause[0]
+
+
+def test_no_kernel_is_named_where_no_launch_was_printed() -> None:
     found = explain(Traces(RUNNING[:1]), HANGS)
-    assert found.kernel == "cpp_0"
+    assert found.kernel == ""
 
 
 def test_that_eager_fails_too_is_said_first() -> None:

@@ -111,6 +111,30 @@ def test_what_is_not_known_says_why_and_blames_nothing(
     assert found.cause == ()
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        told(
+            made(1, "relu", WRONG),
+            tiny=True,
+            graph_agrees=False,
+            rewritten="cos",
+            rewritten_wrong=WRONG,
+        ),
+        told(
+            made(1, "relu", WRONG),
+            replace(made(2, "cos"), unknown="random numbers"),
+            tiny=True,
+        ),
+    ],
+)
+def test_tiny_error_is_no_cause_where_there_may_be_another(other: KernelValues) -> None:
+    assert "relu" not in guilty(explained(PROGRAM, other))
+    alone = explained(PROGRAM, told(made(1, "relu", WRONG), tiny=True))
+    assert guilty(alone) == ["relu"]
+    assert alone.cause[1].endswith("eager gives 3.0: little, but all of it.")
+
+
 def test_what_could_not_be_told_of_kernels_before_is_said() -> None:
     before = replace(made(1, "relu"), unknown="it depends on random numbers")
     found = explained(PROGRAM, told(before, made(2, "tanh", WRONG)))

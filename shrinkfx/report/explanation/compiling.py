@@ -34,6 +34,7 @@ class Halted(Message):
         place: ``torch/_inductor/lowering.py:cumsum``, the function that raised, or ''.
         said: the first line of the error.
         kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
+        before: that launch was yet to come.
         code: generated lines around the one at fault.
         file: that these lines are of.
         eager_fails: eager fails as well.
@@ -46,6 +47,7 @@ class Halted(Message):
     kernel: str = ""
     launch: int = 0
     launches: int = 0
+    before: bool = False
     code: tuple[CodeLine, ...] = ()
     file: str = ""
     eager_fails: bool = False
@@ -65,8 +67,9 @@ class Halted(Message):
             launch = (
                 f" (launch {self.launch} of {self.launches})" if self.launch else ""
             )
-            of = f" of kernel {self.kernel}{launch}"
-            of += f", which computes {what}," if what else ""
+            kernel = f"kernel {self.kernel}{launch}"
+            computed = f", which computes {what}," if what else ""
+            of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
         said = f": {self.said.rstrip('.')}." if self.said else "."
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
 

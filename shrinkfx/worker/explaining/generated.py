@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from shrinkfx.failure.readers.compilers import gcc
+from shrinkfx.program.words import printable
 from shrinkfx.protocol.files import Excerpt
 
 _AROUND = 3
@@ -34,6 +35,6 @@ def excerpt(message: str) -> Excerpt | None:
         file=Path(complaint.file).name,
         first=first,
         line=complaint.line,
-        lines=tuple(line[:_LONGEST] for line in shown),
+        lines=tuple(printable(line[:_LONGEST]) for line in shown),
         function=(_FUNCTION.findall(above) or [""])[-1],
     )
