@@ -129,7 +129,7 @@ def _of_compiler(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
         said=complaint.text if complaint else _said(raised.type, text),
         kernel=kernel,
         code=code_of(complaint, traces.excerpt) if complaint else (),
-        file=traces.excerpt.file if traces.excerpt and complaint else "",
+        file=Path(complaint.file).name if complaint else "",
     )
 
 
@@ -198,6 +198,10 @@ def _of_kernel(
     return operators(candidate, nodes)
 
 
+_SURE = 0.8
+"""The weight from which on a suspect is worth a statement; a hint is none."""
+
+
 def _blamed(minimum: Minimum, ending: Ending, traces: Traces) -> tuple[Operator, ...]:
     """List the surest suspects that are left; what is left if that is one."""
     candidate = minimum.candidate
@@ -207,7 +211,7 @@ def _blamed(minimum: Minimum, ending: Ending, traces: Traces) -> tuple[Operator,
     known = replace(known, text=known.text or ending.log)
     found = suspects(known, candidate.skeleton, minimum.target)
     left = [suspect for suspect in found if suspect.node in candidate.keep]
-    if not left:
+    if not left or left[0].weight < _SURE:
         return ()
     return operators(candidate, [suspect.node for suspect in ties(left)[0].members])
 

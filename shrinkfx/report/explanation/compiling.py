@@ -36,7 +36,7 @@ class Halted(Message):
         kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
         before: that launch was yet to come.
         code: generated lines around the one at fault.
-        file: that these lines are of.
+        file: that these lines are of; '' where they are the kernel's own text.
         eager_fails: eager fails as well.
     """
 
@@ -76,7 +76,8 @@ class Halted(Message):
     def _where(self) -> str:
         at = next((line for line in self.code if line.mark), None)
         if at is not None:
-            return f"Line {at.number} of the generated code: `{at.text.strip()}`."
+            text = "the generated code" if self.file else "its text"
+            return f"Line {at.number} of {text}: `{at.text.strip()}`."
         return f"It is raised in {self.place}." if self.place else ""
 
     def listing(self) -> list[str]:
