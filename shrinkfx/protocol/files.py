@@ -35,6 +35,22 @@ class Launch(Message):
 
 
 @dataclass(frozen=True)
+class Excerpt(Message):
+    """Lines of generated code around one that a compiler refuses.
+
+    Attributes:
+        first: the number of the first of ``lines``; ``line`` that of the one at fault.
+        function: that holds it, or ''.
+    """
+
+    file: str
+    first: int
+    line: int
+    lines: tuple[str, ...]
+    function: str = ""
+
+
+@dataclass(frozen=True)
 class Traces(Message):
     """What points at the nodes that a failure comes from.
 
@@ -44,6 +60,7 @@ class Traces(Message):
         raised_at: nodes that the compiler was at work on, the innermost call's first.
         kernel: the one that it was at work on, or ''.
         launch: which of the launches of the kernel that is named, from 1; 0: unknown.
+        excerpt: generated code that g++ refuses, or None.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -51,3 +68,4 @@ class Traces(Message):
     raised_at: tuple[tuple[str, ...], ...] = ()
     kernel: str = ""
     launch: int = 0
+    excerpt: Excerpt | None = None

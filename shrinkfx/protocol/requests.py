@@ -78,6 +78,7 @@ class CheckOptions(ComparisonOptions, Message):
         sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
         evidence: a file for what the failure may come from, or None.
         anatomy: a folder for what it is made of and what its kernels tell, or None.
+        values: a file for what each kernel has made, held against eager, or None.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -99,6 +100,7 @@ class CheckOptions(ComparisonOptions, Message):
     sought: str = ""
     evidence: str | None = None
     anatomy: str | None = None
+    values: str | None = None
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ class Worker:
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
         if not built.outputs:  # exported anew, its nodes have other names
-            options = replace(options, evidence=None)
+            options = replace(options, evidence=None, values=None)
         return check(self.setup, built, options, note, folder)
 
     def _built(self, task: _Cut, options: CheckOptions) -> Rebuilt:

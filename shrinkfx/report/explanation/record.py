@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.values import WrongValue
 
 __all__ = ["EXPLAIN", "SCHEMA", "Explanation", "Operator"]
 
@@ -33,6 +35,8 @@ class Explanation(Message):
             nothing tells them apart.
         unknown: what could not be told, and why.
         chain: of a failure of a kernel: from it back to the inputs.
+        values: of a wrong value: which kernel has made it.
+        halted: of a program that stops: what it was at.
     """
 
     schema: int = SCHEMA
@@ -41,3 +45,5 @@ class Explanation(Message):
     guilty: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = ()
     chain: Chain | None = None
+    values: WrongValue | None = None
+    halted: Halted | None = None

@@ -19,6 +19,7 @@ from torch._inductor import debug
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Launch, Traces
+from shrinkfx.worker.explaining import generated
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter.findings import Report
@@ -52,6 +53,7 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
                 raised_at=tuple(map(tuple, raised_at(error))),
                 kernel=kernel_of(error),
                 launch=launch_of(error),
+                excerpt=generated.excerpt(str(error)),
             )
             _leave(path, told)
             raise
