@@ -14,6 +14,7 @@ from shrinkfx.protocol.choices import (
     InductorOptions,
     Probe,
     Step,
+    Subsystem,
     Weights,
 )
 from shrinkfx.protocol.comparison import ComparisonOptions
@@ -55,6 +56,24 @@ class Setup(Message):
 
 
 @dataclass(frozen=True)
+class LeaveOut(Message):
+    """What Inductor is to leave out of what it counts.
+
+    Attributes:
+        applications: a file for all that there was to apply, left out or not: a line of
+            ``files.Application`` each.
+        subsystems: in each of these from ``first`` to ``last`` is left out.
+        first: a number, from 0.
+        last: a number; None for whatever comes after the first.
+    """
+
+    applications: str
+    subsystems: tuple[Subsystem, ...] = ()
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
 class CheckOptions(ComparisonOptions, Message):
     """How a program is made, compiled, run and judged in a check.
 
@@ -77,6 +96,7 @@ class CheckOptions(ComparisonOptions, Message):
         taps: inner values that are returned and compared as well.
         sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
         evidence: a file for what the failure may come from, or None.
+        leave_out: what its compilation is to do without, or None.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -97,6 +117,7 @@ class CheckOptions(ComparisonOptions, Message):
     taps: tuple[str, ...] = ()
     sought: str = ""
     evidence: str | None = None
+    leave_out: LeaveOut | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.decisions import Decisions
 
 SCHEMA = 1
 
@@ -40,6 +41,7 @@ class Explanation(Message):
         guilty: those of them that are at fault, as far as is known; several only where
             nothing tells them apart.
         unknown: what could not be told, and why.
+        decisions: those of the compiler that it needs.
     """
 
     schema: int = SCHEMA
@@ -47,3 +49,4 @@ class Explanation(Message):
     operators: tuple[Operator, ...] = ()
     guilty: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = ()
+    decisions: Decisions | None = None

@@ -31,6 +31,7 @@ from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.eager.intermediates import call
+from shrinkfx.worker.explaining.leaving_out import left_out
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
@@ -54,12 +55,16 @@ def check(
     Returns:
         ``Checked``, or what there is instead.
     """
-    check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
+    if options.leave_out is not None:
+        with left_out(options.leave_out):
+            rest = replace(options, leave_out=None)
+            return check(setup, run, rest, note, folder)
+    checked = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
     if options.evidence is None:
-        return check(setup, run, options, note, folder)
+        return checked(setup, run, options, note, folder)
     setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
     with evidence.gathered(Path(options.evidence), note) as noted:
-        return check(setup, run, options, noted, folder)
+        return checked(setup, run, options, noted, folder)
 
 
 def _with_aoti(
@@ -210,7 +215,7 @@ def _on_interpreter(
             {probe},
             folder=folder,
             arch=setup.arch,
-            options=setup.inductor,
+            options={**setup.inductor, **options.inductor},
         )
     except Exception as error:  # noqa: BLE001 - told as soon as eager has run
         failure = error
