@@ -24,7 +24,7 @@ from shrinkfx.cli.from_arguments import (
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.cli.streams import lenient, open_closed
-from shrinkfx.errors import Finished, ShrinkfxError
+from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
 from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.search.strategy import available
@@ -148,7 +148,10 @@ def _do(
         return _resume(arguments, listener, sum_up)
     options = options_of(arguments, command)
     if arguments.verify:
-        return partial(_print_confirmed, api.verify(options, listener))
+        confirmed = api.verify(options, listener, across=arguments.across)
+        return partial(_print_confirmed, confirmed)
+    if arguments.across:
+        raise UsageError("--across is for a repro.py: add --verify")
     if arguments.candidate:
         retrieved = api.retrieve(options, arguments.candidate, listener)
         return partial(_print_candidate, retrieved)
@@ -206,7 +209,17 @@ def _print_confirmed(confirmed: api.Confirmed) -> Ended:
     print(f"seen:     {confirmed.seen}")
     said = " as its header states" if confirmed.expected else ""
     print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
-    result = {"expected": str(confirmed.expected or ""), "seen": confirmed.seen}
+    result: dict[str, Any] = {
+        "expected": str(confirmed.expected or ""),
+        "seen": confirmed.seen,
+    }
+    if confirmed.across:
+        print("across versions:")
+        does = "fails" if confirmed.fails else "does not fail"
+        print(f"  torch {confirmed.torch}: {does} (this interpreter)")
+    for one in confirmed.across:
+        print(f"  {one}")
+        result.setdefault("across", []).append(vars(one))
     if confirmed.fails:
         return Ended("fails", 0, result=result)
     return Ended("passes", 3, result=result)
