@@ -6,11 +6,12 @@ As PyTorch's ``CompilerBisector`` does it; its runs are ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shrinkfx import scratch
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import Subsystem
@@ -21,37 +22,50 @@ from shrinkfx.report.explanation.decisions import LeftOut
 _PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
 _FEW = 8
-"""Applications that are left out one by one, where none at all is another failure."""
+"""Applications that are left out one by one: where to leave out all is another failure,
+and before the last one that is needed."""
 
 
-def needed_applications(variants: Variants) -> tuple[tuple[LeftOut, ...], str]:
+def needed_applications(
+    variants: Variants,
+) -> tuple[tuple[LeftOut, ...], tuple[str, ...]]:
     """Find the passes and lowerings without which it passes.
 
     Returns:
-        Them, and why nothing is known if so.
-
-    Raises:
-        BudgetExhausted: minutes are short.
+        Them, and what could not be told.
     """
+    found: list[LeftOut] = []
     with scratch.folder("applications") as folder:
         numbers = _Numbers(variants, Path(folder) / "applications.jsonl")
-        if numbers.ask(()) is not Outcome.REPRODUCED:
-            return (), "it does not fail in each run of what is counted"
-        applications = numbers.applications()
-        found = [
-            one
-            for subsystem in numbers.that_may_matter(applications)
-            if (one := _in(numbers, subsystem, applications[subsystem]))
-        ]
-    return tuple(found), ""
+        try:
+            for one in _all(numbers):
+                found.append(one)  # counts, whatever comes then
+        except BudgetExhausted as short:
+            numbers.unknown.append(str(short))
+    return tuple(found), tuple(numbers.unknown)
+
+
+def _all(numbers: _Numbers) -> Iterator[LeftOut]:
+    if numbers.ask(()) is not Outcome.REPRODUCED:
+        numbers.unknown.append("what its repro compiles does not fail each time")
+        return
+    applications = numbers.applications()
+    for subsystem in numbers.that_may_matter(applications):
+        yield from _in(numbers, subsystem, applications[subsystem])
 
 
 @dataclass
 class _Numbers:
-    """Asks what the minimum does without some applications; twice where told to."""
+    """Asks what the minimum does without some applications; twice where told to.
+
+    Attributes:
+        path: of the file that lists them.
+        unknown: what could not be told.
+    """
 
     variants: Variants
     path: Path
+    unknown: list[str] = field(default_factory=list)
     _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
 
     def ask(
@@ -69,6 +83,13 @@ class _Numbers:
             variants = self.variants.built_stock() if answers else self.variants
             answers.append(variants.ask(leave_out=asked))
         return answers[0] if len(set(answers)) == 1 else Outcome.UNRESOLVED
+
+    def known_to(
+        self, outcome: Outcome, subsystems: tuple[Subsystem, ...], first: int
+    ) -> bool:
+        """Tell whether it was asked about, with this outcome."""
+        asked = LeaveOut(str(self.path), subsystems, first)
+        return self._known.get(asked, [])[:1] == [outcome]
 
     def applications(self) -> dict[Subsystem, list[Application]]:
         """List what there was to apply in the last compilation."""
@@ -92,19 +113,24 @@ class _Numbers:
 
 def _in(
     numbers: _Numbers, subsystem: Subsystem, applications: Sequence[Application]
-) -> LeftOut | None:
-    """Find the one application of a part of the compiler that the failure needs."""
+) -> Iterator[LeftOut]:
+    """Find the applications of a part of the compiler that the failure needs."""
     match numbers.ask((subsystem,)):
         case Outcome.REPRODUCED:
-            return None
+            return
         case Outcome.PASSED:
-            number = _last_needed(numbers, subsystem, len(applications))
-            return _told(numbers, applications, number)
-    for application in applications[:_FEW]:
-        told = _told(numbers, applications, application.number)
-        if told is not None:
-            return told
-    return None
+            last = _last_needed(numbers, subsystem, len(applications))
+            # It fails without those that come after; some before may be needed, too.
+            to_try = range(last, max(-1, last - _FEW), -1)
+        case _:
+            to_try = range(min(len(applications), _FEW))
+    told = [_told(numbers, applications, number) for number in to_try]
+    yield from filter(None, told)
+    if not any(told):
+        numbers.unknown.append(
+            f"it does not fail so without all {len(applications)} of {subsystem}, but "
+            "there is no single one of those tried without which it passes each time"
+        )
 
 
 def _last_needed(numbers: _Numbers, subsystem: Subsystem, count: int) -> int:
@@ -127,9 +153,7 @@ def _told(
     subsystem = (one.subsystem,)
     alone = numbers.ask(subsystem, number, number) is Outcome.PASSED
     alone = alone and numbers.ask(subsystem, number, number, times=2) is Outcome.PASSED
-    onwards = numbers.ask(subsystem, number) is Outcome.PASSED and _differ_twice(
-        numbers, subsystem, number, len(applications)
-    )
+    onwards = _differ(numbers, subsystem, number, len(applications))
     if not alone and not onwards:
         return None
     about = one.name, one.node, one.origin
@@ -140,11 +164,15 @@ def _told(
     )
 
 
-def _differ_twice(
+def _differ(
     numbers: _Numbers, subsystem: tuple[Subsystem, ...], number: int, count: int
 ) -> bool:
-    """Tell whether the two sides are what they seem to be a second time."""
-    passes = numbers.ask(subsystem, number, times=2) is Outcome.PASSED
-    last = number == count - 1  # nothing is left out then
-    failing = numbers.ask(() if last else subsystem, 0 if last else number + 1, times=2)
-    return passes and failing is Outcome.REPRODUCED
+    """Tell whether it is this number up to which it fails, and not without."""
+    is_last = number == count - 1  # after it there is nothing to leave out
+    after = ((), 0) if is_last else (subsystem, number + 1)
+    return (
+        numbers.known_to(Outcome.REPRODUCED, *after)
+        and numbers.known_to(Outcome.PASSED, subsystem, number)
+        and numbers.ask(subsystem, number, times=2) is Outcome.PASSED
+        and numbers.ask(*after, times=2) is Outcome.REPRODUCED
+    )

@@ -31,16 +31,15 @@ def decisions(minimum: Minimum, *, rate: float = 1.0) -> Decisions:
 
 def _by_number(variants: Variants, found: Decisions) -> Decisions:
     variants.minimum.note("leaving out passes and lowerings by their number")
-    why = ""
-    try:
-        # What its repro compiles: there a user's own commands have the same numbers.
-        source = variants.with_options(form=CandidateForm.SOURCE)
-        left_out, why = needed_applications(source)
-        found = replace(found, left_out=left_out)
-    except BudgetExhausted as short:
-        why = str(short)
-    return _with(
-        found, variants, why and f"passes and lowerings by their number: {why}"
+    # What its repro compiles: there a user's own commands have the same numbers.
+    source = variants.with_options(form=CandidateForm.SOURCE)
+    left_out, unknown = needed_applications(source)
+    told = (f"passes and lowerings by their number: {why}" for why in unknown)
+    return replace(
+        found,
+        left_out=left_out,
+        interpreted=variants.interpreted,
+        unknown=(*found.unknown, *told),
     )
 
 
@@ -52,11 +51,5 @@ def _by_switches(variants: Variants, found: Decisions) -> Decisions:
         found, why = replace(found, switching=switching), switching.unknown
     except BudgetExhausted as short:
         why = str(short)
-    return _with(found, variants, why and f"options of Inductor: {why}")
-
-
-def _with(found: Decisions, variants: Variants, why: str) -> Decisions:
-    return replace(
-        found,
-        unknown=(*found.unknown, *([why] if why else [])),
-    )
+    told = [f"options of Inductor: {why}"] if why else []
+    return replace(found, unknown=(*found.unknown, *told))

@@ -38,11 +38,11 @@ def needed_switches(variants: Variants) -> Switching:
     Raises:
         BudgetExhausted: minutes are short.
     """
-    device = On.CUDA if variants.interpreted else On.CPU
-    table = [s for s in SWITCHES if s.on in (device, On.BOTH)]
-    known = variants.settings({s.option: s.careful for s in table})
+    known = variants.settings({s.option: s.careful for s in SWITCHES})
     if known is None:
         return Switching(unknown="the worker did not say what Inductor is set to")
+    device = On.CUDA if known.for_cuda else On.CPU
+    table = [s for s in SWITCHES if s.on in (device, On.BOTH)]
     return _search(variants, _that_decide(table, known), _without(table, known))
 
 

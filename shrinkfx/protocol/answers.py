@@ -208,10 +208,12 @@ class Settings(Answer):
     Attributes:
         values: by name; one that this version does not have is not there.
         fixed: names of those that the back end sets itself, whatever is asked for.
+        for_cuda: the program is for CUDA.
     """
 
     values: InductorOptions
     fixed: tuple[str, ...]
+    for_cuda: bool
 
 
 INSTEAD = (Raised, Invalid, Unresolved, Stopped, NotSanitized)

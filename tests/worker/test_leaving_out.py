@@ -124,7 +124,7 @@ def test_settings_are_those_of_the_user_and_of_this_version() -> None:
     wanted = {"freezing": False, "cpp.simdlen": 1, "no.such": 1, "nor_this": 2}
     found = read_settings(setup, wanted)
     assert found.values == {"freezing": True, "cpp.simdlen": None}
-    assert found.fixed == ()
+    assert (found.fixed, found.for_cuda) == ((), False)
     wanted = {"allow_buffer_reuse": True, "max_fusion_size": 1}
     setup = Setup("/nowhere", backend="interpreter")
     assert read_settings(setup, wanted).fixed == ("allow_buffer_reuse",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -80,34 +81,38 @@ class Decisions(Message):
     """What the failure needs the compiler to decide.
 
     Attributes:
+        interpreted: its kernels ran on the interpreter: numbers may be others where
+            AOTInductor compiles it.
         compilations: that finding it out took.
         unknown: what could not be told, and why.
     """
 
     switching: Switching | None = None
     left_out: tuple[LeftOut, ...] = ()
+    interpreted: bool = False
     compilations: int = 0
     unknown: tuple[str, ...] = ()
 
 
 def lines(found: Decisions, failure: Signature) -> list[str]:
     """Say it, the plainest first."""
-    told = [line for one in found.left_out for line in [_of_left_out(one)]]
+    told = [_of_left_out(one) for one in found.left_out]
     if found.switching is not None:
         told += _of_switching(found.switching, failure)
     return told
 
 
-def commands(one: LeftOut, script: str = "repro.py") -> tuple[str, str] | None:
-    """Say how to see it fail and pass by hand; None where numbers do not do that."""
-    if not one.onwards:
-        return None
-    fails, passes = (
-        f"TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM={one.subsystem} "
+def by_hand(found: Decisions, script: str = "repro.py") -> list[str]:
+    """Say how to see it fail, and pass, by the variables of PyTorch's own bisector."""
+    if found.interpreted:
+        return []
+    return [
+        f"{side}: TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM={one.subsystem} "
         f"TORCH_BISECT_MAX={most} python {script}"
-        for most in (one.number, one.number - 1)
-    )
-    return fails, passes
+        for one in found.left_out
+        if one.onwards
+        for side, most in (("fails", one.number), ("passes", one.number - 1))
+    ]
 
 
 def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
@@ -120,7 +125,7 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
         )
         return
     names = _joined([str(setting) for setting in found.passes_with])
-    what = [setting.what for setting in dict.fromkeys(found.passes_with)]
+    what = list(dict.fromkeys(setting.what for setting in found.passes_with))
     if not found.minimal:
         yield f"Passes with {names}; not all of these may be needed."
     elif len(what) > 1:
@@ -132,9 +137,11 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
         yield f"Passes with {names}: {what[0]} {_is(what[0])} at fault."
 
 
+_OBJECT = re.compile(r" (?:of|taken|known|left|in|into|on|packed|as) .*| ahead")
+
+
 def _is(what: str) -> str:
-    plural = what.partition(" of ")[0].endswith("s") and not what.endswith("math")
-    return "are" if plural else "is"
+    return "are" if _OBJECT.sub("", what).endswith("s") else "is"
 
 
 _PARTS = {

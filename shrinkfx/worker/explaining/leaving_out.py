@@ -11,7 +11,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
 from unittest import mock
 
 from torch import fx
@@ -28,18 +27,16 @@ _INDUCTOR = "inductor"
 @contextlib.contextmanager
 def left_out(asked: LeaveOut) -> Iterator[None]:
     """Leave out what is asked for of all that is compiled inside."""
-    with Path(asked.applications).open("w", encoding="utf-8") as file:
-        counted = _Counted(asked, file)
-        instead = staticmethod(counted.is_left_out)
-        with mock.patch.object(CompilerBisector, "disable_subsystem", instead):
-            yield
+    instead = staticmethod(_Counted(asked).is_left_out)
+    with mock.patch.object(CompilerBisector, "disable_subsystem", instead):
+        yield
 
 
 class _Counted:
     """Counts applications as they come, and writes each down before it takes place."""
 
-    def __init__(self, asked: LeaveOut, file: TextIO) -> None:
-        self._asked, self._file = asked, file
+    def __init__(self, asked: LeaveOut) -> None:
+        self._asked = asked
         self._counts: Counter[str] = Counter()
 
     def is_left_out(
@@ -50,9 +47,12 @@ class _Counted:
             return False
         number = self._counts[subsystem]
         self._counts[subsystem] += 1
+        # Now: what is applied may end the process. Anew, if something is applied: what
+        # runs a package that was compiled before knows of nothing.
+        how = "a" if self._counts.total() > 1 else "w"
         told = _application(Subsystem(subsystem), number, debug_info)
-        self._file.write(told.to_line())
-        self._file.flush()  # what is applied may end the process
+        with Path(self._asked.applications).open(how, encoding="utf-8") as file:
+            file.write(told.to_line())
         asked = self._asked
         return (
             subsystem in asked.subsystems

@@ -10,6 +10,7 @@ from shrinkfx.protocol.answers import Settings
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.loading.devices import is_for_cuda
 
 
 def read_settings(setup: Setup, wanted: InductorOptions) -> Settings:
@@ -22,7 +23,7 @@ def read_settings(setup: Setup, wanted: InductorOptions) -> Settings:
     fixed: list[str] = []
     if setup.backend == Backend.INTERPRETER:
         fixed = interpreter.overridden(wanted)
-    return Settings(values, tuple(fixed))
+    return Settings(values, tuple(fixed), is_for_cuda(setup))
 
 
 _MISSING = object()
