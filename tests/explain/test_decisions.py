@@ -234,6 +234,17 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
         (["cpp.simdlen"], TARGET, "cpp.simdlen=1: vectorised code is at fault."),
         (["cpp.threads"], TARGET, "cpp.threads=1: parallel loops are at fault."),
         (
+            ["allow_buffer_reuse"],
+            TARGET,
+            "allow_buffer_reuse=False: reuse of buffers is at fault.",
+        ),
+        (
+            ["emulate_precision_casts"],
+            TARGET,
+            "emulate_precision_casts=True: roundings left out between operators are at "
+            "fault.",
+        ),
+        (
             ["cpp.simdlen", "max_fusion_size"],
             TARGET,
             "cpp.simdlen=1 and max_fusion_size=1: any one of vectorised code and "

@@ -34,7 +34,7 @@ class Switching(Message):
     Attributes:
         tried: settings that were set at once.
         passes_with: settings with which it passes; without any one of them it does not.
-            None where it fails as it does with all that were tried.
+            None of them, and nothing unknown: it fails alike with all that were tried.
         minimal: all of them were asked about, each alone in the end.
         compilations: that this took.
         missing: settings that this version of PyTorch does not have.
@@ -137,7 +137,7 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
         yield f"Passes with {names}: {what[0]} {_is(what[0])} at fault."
 
 
-_OBJECT = re.compile(r" (?:of|taken|known|left|in|into|on|packed|as) .*| ahead")
+_OBJECT = re.compile(r" (?:of|that|taken|known|left|in|into|on|packed|as) .*| ahead")
 
 
 def _is(what: str) -> str:
