@@ -345,14 +345,18 @@ def explain(folder: str | Path, listener: Listener = ignore) -> Explained:
     return explain_folder(options, Path(folder), listener)
 
 
-def verify(options: Options, listener: Listener = ignore) -> Confirmed:
+def verify(
+    options: Options, listener: Listener = ignore, *, across: Sequence[str] = ()
+) -> Confirmed:
     """Run a repro as a stranger would: does it fail as its header states?
 
     Args:
         options: ``model`` is the script; back end, arch and time limit count.
+        across: other interpreters, with other versions of PyTorch, to run it as well.
 
     Raises:
-        UsageError: it is no script, or only a command of its maker's can judge it.
+        UsageError: it is no script, or only a command of its maker's can judge it; or
+            an interpreter is none.
         LoadError: it cannot be read.
         WorkerError: the process that holds torch died.
     """
@@ -360,7 +364,7 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
     require_sense(options)
     require_script(options.model)
     listener(Begun("verify", str(options.model)))
-    return confirm(options, listener)
+    return confirm(options, listener, across)
 
 
 def _with_what_shows_it(options: Options) -> Options:

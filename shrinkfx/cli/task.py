@@ -22,7 +22,7 @@ from shrinkfx.cli.from_arguments import (
     refuse_empty,
 )
 from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
-from shrinkfx.errors import Finished, ShrinkfxError
+from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
 from shrinkfx.options.groups import BudgetOptions
 
@@ -124,7 +124,10 @@ def _do(
         return partial(_print_explained, explained)
     options = options_of(arguments, command)
     if arguments.verify:
-        return partial(_print_confirmed, api.verify(options, listener))
+        confirmed = api.verify(options, listener, across=arguments.across)
+        return partial(_print_confirmed, confirmed)
+    if arguments.across:
+        raise UsageError("--across is for a repro.py: add --verify")
     if arguments.candidate:
         retrieved = api.retrieve(options, arguments.candidate, listener)
         return partial(_print_candidate, retrieved)
@@ -189,7 +192,17 @@ def _print_confirmed(confirmed: api.Confirmed) -> Ended:
     print(f"seen:     {confirmed.seen}")
     said = " as its header states" if confirmed.expected else ""
     print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
-    result = {"expected": str(confirmed.expected or ""), "seen": confirmed.seen}
+    result: dict[str, Any] = {
+        "expected": str(confirmed.expected or ""),
+        "seen": confirmed.seen,
+    }
+    if confirmed.across:
+        print("across versions:")
+        does = "fails" if confirmed.fails else "does not fail"
+        print(f"  torch {confirmed.torch}: {does} (this interpreter)")
+    for one in confirmed.across:
+        print(f"  {one}")
+        result.setdefault("across", []).append(vars(one))
     if confirmed.fails:
         return Ended("fails", 0, result=result)
     return Ended("passes", 3, result=result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message, Reported
 
 
@@ -69,3 +70,21 @@ class Traces(Message):
     kernel: str = ""
     launch: int = 0
     excerpt: Excerpt | None = None
+
+
+@dataclass(frozen=True)
+class Application(Message):
+    """A pass that Inductor has come to, or an operator that it has come to lower.
+
+    Attributes:
+        number: from 0, among those of its subsystem, as ``TORCH_BISECT_MAX`` counts.
+        name: of the pass; or what the operator calls, ``aten.roll.default``.
+        node: the operator's in Inductor's graph, or ''.
+        origin: what that was before it was decomposed: ``aten.gelu.default``; or ''.
+    """
+
+    subsystem: Subsystem
+    number: int
+    name: str
+    node: str = ""
+    origin: str = ""

@@ -14,6 +14,7 @@ from shrinkfx.protocol.choices import (
     InductorOptions,
     Probe,
     Step,
+    Subsystem,
     Weights,
 )
 from shrinkfx.protocol.comparison import ComparisonOptions
@@ -55,6 +56,24 @@ class Setup(Message):
 
 
 @dataclass(frozen=True)
+class LeaveOut(Message):
+    """What Inductor is to leave out of what it counts.
+
+    Attributes:
+        applications: a file for all that there was to apply, left out or not: a line of
+            ``files.Application`` each.
+        subsystems: in each of these from ``first`` to ``last`` is left out.
+        first: a number, from 0.
+        last: a number; None for whatever comes after the first.
+    """
+
+    applications: str
+    subsystems: tuple[Subsystem, ...] = ()
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
 class CheckOptions(ComparisonOptions, Message):
     """How a program is made, compiled, run and judged in a check.
 
@@ -79,6 +98,7 @@ class CheckOptions(ComparisonOptions, Message):
         evidence: a file for what the failure may come from, or None.
         anatomy: a folder for what it is made of and what its kernels tell, or None.
         values: a file for what each kernel has made, held against eager, or None.
+        leave_out: what its compilation is to do without, or None.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -101,6 +121,7 @@ class CheckOptions(ComparisonOptions, Message):
     evidence: str | None = None
     anatomy: str | None = None
     values: str | None = None
+    leave_out: LeaveOut | None = None
 
 
 @dataclass(frozen=True)

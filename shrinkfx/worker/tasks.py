@@ -37,6 +37,7 @@ from shrinkfx.protocol.tasks import (
     Describe,
     Examine,
     FindSpace,
+    ReadSettings,
     RunPreload,
     RunScript,
     SaveCandidate,
@@ -50,6 +51,7 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.explaining.settings import read_settings
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
@@ -128,6 +130,9 @@ class Worker:
                 return self._at_sizes(task, options, note, folder)
             case SaveInputs() as task:
                 return self._save_inputs(task, note)
+            case ReadSettings() as task:
+                note(Stage.DONE)
+                return read_settings(self.setup, task.wanted)
             case RunPreload() as task:
                 return self._register(task, note, folder)
             case RunScript() as task:

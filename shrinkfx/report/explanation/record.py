@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.decisions import Decisions
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -37,6 +38,7 @@ class Explanation(Message):
         chain: of a failure of a kernel: from it back to the inputs.
         values: of a wrong value: which kernel has made it.
         halted: of a program that stops: what it was at.
+        decisions: those of the compiler that it needs.
     """
 
     schema: int = SCHEMA
@@ -47,3 +49,4 @@ class Explanation(Message):
     chain: Chain | None = None
     values: WrongValue | None = None
     halted: Halted | None = None
+    decisions: Decisions | None = None

@@ -34,6 +34,7 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.eager.intermediates import call
 from shrinkfx.worker.explaining import anatomy, values
+from shrinkfx.worker.explaining.leaving_out import left_out
 from shrinkfx.worker.explaining.lowered import Ran
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.explaining.recording import Recording
@@ -61,6 +62,10 @@ def check(
     Returns:
         ``Checked``, or what there is instead.
     """
+    if options.leave_out is not None:
+        with left_out(options.leave_out):
+            rest = replace(options, leave_out=None)
+            return check(setup, run, rest, note, folder)
     if not (options.evidence or options.anatomy or options.values):
         return _checked(setup, run, options, note, folder)
     setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
@@ -258,7 +263,7 @@ def _on_interpreter(
             {probe},
             folder=folder,
             arch=setup.arch,
-            options=setup.inductor,
+            options={**setup.inductor, **options.inductor},
         )
     except Exception as error:  # noqa: BLE001 - told as soon as eager has run
         failure = error
