@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.protocol.choices import (
@@ -77,6 +78,9 @@ class CheckOptions(ComparisonOptions, Message):
         taps: inner values that are returned and compared as well.
         sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
         evidence: a file for what the failure may come from, or None.
+        environment: variables of the child; an empty one is taken away.
+        leave: a folder for what whoever reads the code wants to see, or None.
+        kernels: those whose arguments are left there as well.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -97,6 +101,9 @@ class CheckOptions(ComparisonOptions, Message):
     taps: tuple[str, ...] = ()
     sought: str = ""
     evidence: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    leave: str | None = None
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.explaining.leaving import leaving
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
@@ -107,6 +108,7 @@ class Worker:
             last_words.one_thread()
         guard_pages.switch(request.options.guard_pages)
         options = request.options
+        _set(options.environment)
         match request.task:
             case Describe():
                 return self._describe(options, note, folder)
@@ -205,7 +207,8 @@ class Worker:
             return Invalid(str(error))
         if not built.outputs:  # exported anew, its nodes have other names
             options = replace(options, evidence=None)
-        return check(self.setup, built, options, note, folder)
+        with leaving(self.setup, options, note, folder) as (setup, noted):
+            return check(setup, built, options, noted, folder)
 
     def _built(self, task: _Cut, options: CheckOptions) -> Rebuilt:
         """Make a candidate, in the form that was asked for.
@@ -341,3 +344,12 @@ class Worker:
             return Unresolved(str(error))
         note(Stage.DONE)
         return Done()
+
+
+def _set(environment: Mapping[str, str]) -> None:
+    """Set variables of this process; an empty one is taken away."""
+    for name, value in environment.items():
+        if value:
+            os.environ[name] = value
+        else:
+            os.environ.pop(name, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.guide import Guide
 
 SCHEMA = 1
 
@@ -39,6 +40,7 @@ class Explanation(Message):
         operators: what is left of the program, in its order.
         guilty: those of them that are at fault, as far as is known; several only where
             nothing tells them apart.
+        guide: what the flags of PyTorch's debugging guide say.
         unknown: what could not be told, and why.
     """
 
@@ -46,4 +48,5 @@ class Explanation(Message):
     cause: tuple[str, ...] = ()
     operators: tuple[Operator, ...] = ()
     guilty: tuple[Operator, ...] = ()
+    guide: Guide | None = None
     unknown: tuple[str, ...] = ()
