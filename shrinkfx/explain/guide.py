@@ -6,20 +6,21 @@ What only acts when a program runs is asked of one package, compiled once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.explain.artifacts import publish
+from shrinkfx.explain.feeding import feeding
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.printed_values import given, launched
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, InductorOptions, Probe
-from shrinkfx.protocol.files import Traces
+from shrinkfx.protocol.files import Left, Traces
 from shrinkfx.report.explanation.guide import Guide, Outcome, Row
 
 CHECK_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
@@ -152,8 +153,8 @@ class _Asking:
 
     def _filtered(self, last: str, why: str) -> Ending | None:
         """Print what the guilty kernel is given, and what those that feed it are."""
-        guilty = self.guilty[:1] or ((last,) if last else ())
-        kernels = (*self._producers(guilty), *guilty)
+        guilty = (*self.guilty, last)[0]
+        kernels = (*self._producers(guilty), guilty) if guilty else ()
         flag = f"{PRINTER}=2"
         if kernels:
             flag += f' {FILTER}="{",".join(kernels)}"'
@@ -163,17 +164,16 @@ class _Asking:
         left = str(self.home / "printed")
         return self._ask(flag, client.with_options(leave=left, kernels=kernels), why)
 
-    def _producers(self, guilty: Sequence[str]) -> tuple[str, ...]:
-        """Find the kernels that make what a guilty one takes, by their nodes."""
-        path, candidate = self.home / "evidence.json", self.minimum.candidate
+    def _producers(self, guilty: str) -> tuple[str, ...]:
+        """Find the kernels that make what a guilty one takes."""
+        path = self.home / "evidence.json"
         if not path.exists():
             return ()
         launches = Traces.from_line(path.read_text()).launches
-        own = {n for one in launches if one.kernel in guilty for n in one.nodes}
-        known = own & set(candidate.operators)
-        feeding = {p for name in known for p in candidate.producers(name)} - own
-        made = (one.kernel for one in launches if not feeding.isdisjoint(one.nodes))
-        return tuple(kernel for kernel in dict.fromkeys(made) if kernel not in guilty)
+        known = {launch.kernel for launch in launches}
+        sources = sorted((self.home / "left" / Left.SOURCES).glob("*wrapper.*"))
+        found = (feeding(one.read_text(), known, guilty) for one in sources)
+        return next(filter(None, found), ())
 
     def _ask(self, flag: str, client: CheckClient, why: str = "") -> Ending | None:
         """Ask, and write down a row."""

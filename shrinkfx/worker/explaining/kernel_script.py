@@ -56,7 +56,11 @@ class Memory:
                 copies[key] = f"memory_of_{name}", storage.clone()
             of, copied = copies[key]
             whole = torch.empty(0, dtype=value.dtype).set_(copied)
-            layout = tuple(value.size()), tuple(value.stride()), value.storage_offset()
+            layout = (
+                tuple(value.size()),
+                tuple(value.stride()),
+                int(value.storage_offset()),
+            )
             made[name] = cls(of, whole, *layout)
         return made
 

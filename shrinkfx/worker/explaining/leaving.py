@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import torch
 from torch._inductor.codegen import debug_utils
 from torch._inductor.virtualized import V
 from torch._logging import _internal as torch_logs
@@ -81,7 +80,7 @@ def _logging(home: Path) -> Iterator[None]:
     Not to stderr: what a program says there tells how it fails, and generated code is
     full of such words.
     """
-    torch._logging.set_logs(inductor=logging.DEBUG, output_code=True)
+    torch_logs.set_logs(inductor=logging.DEBUG, output_code=True)
     registry = torch_logs.log_registry
     names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
     with (home / Left.LOG).open("w") as log:
@@ -98,7 +97,7 @@ def _logging(home: Path) -> Iterator[None]:
         finally:
             torch_logs.trace_log.removeHandler(trace)
             trace.close()
-            torch._logging.set_logs()
+            torch_logs.set_logs()
 
 
 def _copy_sources(folder: Path, home: Path) -> None:

@@ -1,0 +1,33 @@
+"""Which kernel feeds which, in code of AOTInductor and of Inductor."""
+
+from __future__ import annotations
+
+from shrinkfx.explain.feeding import feeding
+
+CPP = """
+extern "C"  void  cpp_fused_roll_2(const float* in_ptr0,
+    cpp_fused_flip_0((const float*)(arg0_1.data_ptr()), (float*)(buf0.data_ptr()));
+    cpp_fused_exp_1((const float*)(arg0_1.data_ptr()), (float*)(buf1.data_ptr()));
+    cpp_fused_roll_2((const float*)(buf0.data_ptr()), (float*)(buf2.data_ptr()), s0);
+"""
+PYTHON = """
+            triton_poi_fused_mul_0.run(arg0_1, buf1, 150, stream=raw_stream0)
+            del arg0_1
+            softclip_kernel_0.run(buf1, buf0, 5, 1, 1, stream=raw_stream0)
+            triton_poi_fused_add_1.run(buf1, buf0, 150, stream=raw_stream0)
+"""
+KERNELS = "cpp_fused_flip_0", "cpp_fused_exp_1", "cpp_fused_roll_2"
+
+
+def test_kernel_is_fed_by_what_wrote_its_buffers() -> None:
+    assert feeding(CPP, KERNELS, "cpp_fused_roll_2") == ("cpp_fused_flip_0",)
+    assert feeding(PYTHON, (), "softclip_kernel_0") == ("triton_poi_fused_mul_0",)
+
+
+def test_last_kernel_at_a_buffer_is_the_one() -> None:
+    assert feeding(PYTHON, (), "triton_poi_fused_add_1") == ("softclip_kernel_0",)
+
+
+def test_first_kernel_is_fed_by_none_and_an_unknown_one_neither() -> None:
+    assert feeding(CPP, KERNELS, "cpp_fused_flip_0") == ()
+    assert feeding(CPP, KERNELS, "nobody") == ()
