@@ -11,7 +11,9 @@ _RUN = ".run"
 
 
 def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, ...]:
-    """Name the kernels that were last at a buffer of ``guilty`` before its last launch.
+    """Name the kernels that made a buffer of ``guilty``: the first that have it.
+
+    Inductor writes to none again, but gives memory that it reuses another name.
 
     Args:
         wrapper: AOTInductor's C++ code, or Inductor's Python code.
@@ -23,13 +25,11 @@ def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, .
         return ()
     _, wanted = launches[places[-1]]
     found: list[str] = []
-    for kernel, buffers in reversed(launches[: places[-1]]):
+    for kernel, buffers in launches[: places[-1]]:
         if buffers & wanted:
             wanted = wanted - buffers
             found.append(kernel)
-    return tuple(
-        kernel for kernel in dict.fromkeys(reversed(found)) if kernel != guilty
-    )
+    return tuple(kernel for kernel in dict.fromkeys(found) if kernel != guilty)
 
 
 def _launches(

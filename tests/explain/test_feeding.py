@@ -24,8 +24,10 @@ def test_kernel_is_fed_by_what_wrote_its_buffers() -> None:
     assert feeding(PYTHON, (), "softclip_kernel_0") == ("triton_poi_fused_mul_0",)
 
 
-def test_last_kernel_at_a_buffer_is_the_one() -> None:
-    assert feeding(PYTHON, (), "triton_poi_fused_add_1") == ("softclip_kernel_0",)
+def test_who_only_reads_a_buffer_has_not_made_it() -> None:
+    assert feeding(PYTHON, (), "triton_poi_fused_add_1") == (
+        *("triton_poi_fused_mul_0", "softclip_kernel_0"),
+    )
 
 
 def test_first_kernel_is_fed_by_none_and_an_unknown_one_neither() -> None:

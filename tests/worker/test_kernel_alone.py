@@ -37,7 +37,7 @@ from torch._inductor.runtime.hints import DeviceProperties
     inductor_meta={'grid_type': 'FixedGrid', 'kernel_name': 'scaled_0'},
     triton_meta={
         'signature': {'x': '*fp32', 'y': '*fp32', 'n': 'i32', 'block': 'constexpr'},
-        'device': DeviceProperties(type='cuda', index=0, multi_processor_count=1, cc=90),
+        'device': DeviceProperties('cuda', 0, multi_processor_count=1, cc=90),
         'constants': {'block': 4},
         'configs': [{(0,): [['tt.divisibility', 16]]}],
     },
