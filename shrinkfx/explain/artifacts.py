@@ -56,7 +56,10 @@ def publish(guide: Guide, home: Path, folder: Path) -> Guide:
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         return replace(guide, left_out=(f"{folder.name}/: {error}",))
-    alone = _alone(home / "left" / Left.KERNEL_RUN)
+    alone = _alone(left / Left.KERNEL_RUN)
+    if alone is not None and not alone.kernel:
+        left_out.append(f"{Left.KERNEL}: {alone.said}")
+        alone = None
     return replace(
         guide, files=tuple(files), left_out=tuple(left_out), kernel_alone=alone
     )

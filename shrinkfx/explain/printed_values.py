@@ -21,6 +21,18 @@ _HEADER = re.compile(
 )
 _FACT = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)*): +(.*?) *$", re.MULTILINE)
 _BUFFER = "buf"
+_DTYPES = {
+    "BFloat16": "bfloat16",
+    "Half": "float16",
+    "double": "float64",
+    "float": "float32",
+    "int": "int32",
+    "long int": "int64",
+    "short int": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+}
+"""What C++ calls some of them."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +61,12 @@ def _value(header: re.Match[str], text: str) -> Value:
     facts: dict[str, str] = {}
     for name, said in _FACT.findall(text):
         facts.setdefault(name.removesuffix(" value"), said)
+    dtype = facts.get("Dtype", "").removeprefix("torch.").removeprefix("c10::")
     size = re.findall(r"\d+", facts.get("Size", "").partition("[")[2])
     return Value(
         kernel=header["kernel"] or "",
         argument=header["argument"],
-        dtype=facts.get("Dtype", "").removeprefix("torch."),
+        dtype=_DTYPES.get(dtype, dtype),
         shape=tuple(map(int, size)),
         elements=int(facts.get("Number of elements", "0")),
         minimum=facts.get("Min", ""),

@@ -47,6 +47,7 @@ Size: [3]
 
 """
 WRAPPER = "    made_0(arg0_1, buf0);\n    bad_1(buf0, buf1);\n"
+PRINTER = "aot_inductor.debug_intermediate_value_printer"
 LAUNCHES = Launch("made_0", ("relu", "tanh")), Launch("bad_1", ("cos",))
 
 
@@ -63,7 +64,7 @@ class Flagged(FakeServer):
             Path(options.evidence).write_text(Traces(LAUNCHES).to_line())
         if options.leave:
             self._leave(Path(options.leave))
-        printer = options.inductor.get("aot_inductor.debug_intermediate_value_printer")
+        printer = str(options.inductor.get(PRINTER, "0"))
         if options.environment.get("AOTI_RUNTIME_CHECK_INPUTS"):
             return Ending("exit", stage="run", answer=Raised("RuntimeError", REFUSED))
         if options.inductor.get("nan_asserts"):

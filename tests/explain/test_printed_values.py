@@ -89,6 +89,11 @@ def test_python_prints_otherwise_and_numbers_too() -> None:
     assert str(size) == "triton_poi_0 is given s0: 7"
 
 
+def test_types_are_named_as_torch_does() -> None:
+    text = FROM_CPP.replace("Dtype: float32", "Dtype: long int")
+    assert {value.dtype for value in given(text)} == {"int64", ""}
+
+
 def test_names_of_launches_are_read_in_order() -> None:
     text = "[ before_launch: a_0 ]\n[ after_launch: a_0 ]\n[ before_launch: b_1 ]\n"
     assert launched(text) == [("before", "a_0"), ("after", "a_0"), ("before", "b_1")]

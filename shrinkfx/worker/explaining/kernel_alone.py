@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from shrinkfx.worker.explaining.kernel_script import (
     compiling,
     launching,
 )
+from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.launch import WATCHING, Generated
 
-MOST_BYTES = 64 << 20
-"""Of a kernel's arguments: larger ones are not kept."""
+Held = tuple[Generated, Mapping[str, Memory]]
+"""A launch, and what it was given, as it was before."""
 
 _TELLING = re.compile(
     r"out-of-bounds \w+ of \d+ bytes|through \w+|declared divisible by 16, is \d+"
@@ -42,20 +44,12 @@ class _Launches:
     """The launches that were seen: the last one, and the last of each kernel asked."""
 
     kernels: Collection[str]
-    last: tuple[Generated, dict[str, Memory]] | None = None
-    asked: tuple[Generated, dict[str, Memory]] | None = None
-    too_large: dict[str, int] = field(default_factory=dict)
+    last: Held | None = None
+    asked: Held | None = None
 
     def watch(self, launch: Generated) -> None:
-        tensors = {
-            name: value
-            for name, value in launch.arguments.items()
-            if isinstance(value, torch.Tensor)
-        }
-        total = sum(value.untyped_storage().nbytes() for value in tensors.values())
-        if total > MOST_BYTES:
-            self.last, self.too_large[launch.name] = None, total
-            return
+        given = launch.arguments.items()
+        tensors = {k: v for k, v in given if isinstance(v, torch.Tensor)}
         self.last = launch, Memory.of_all(tensors)
         if launch.name in self.kernels:
             self.asked = self.last
@@ -69,19 +63,22 @@ def keeping_launches(home: Path, kernels: Collection[str], arch: str) -> Iterato
     try:
         yield
     except Exception as error:
-        _leave(home, _failed(seen, error, arch), str(error))
+        _leave(home, functools.partial(_failed, seen, error, arch), str(error))
         raise
     else:
-        _leave(home, launching(*seen.asked) if seen.asked else None, "")
+        _leave(home, lambda: launching(*seen.asked) if seen.asked else None, "")
     finally:
         WATCHING.remove(seen.watch)
 
 
 def _failed(seen: _Launches, error: Exception, arch: str) -> Script | None:
-    """Make the script of the kernel that was being compiled or run."""
-    if (tuner := _tuner_in(error)) is not None and seen.last is None:
-        return compiling(tuner, arch)
-    return launching(*seen.last) if seen.last else None
+    """Make the script of the kernel that failed when it was compiled or run."""
+    if isinstance(error, Report):
+        name = error.findings[0].kernel
+        is_last = seen.last is not None and seen.last[0].name == name
+        return launching(*seen.last) if seen.last and is_last else None
+    tuner = _tuner_in(error)
+    return compiling(tuner, arch) if tuner is not None and not seen.last else None
 
 
 def _tuner_in(error: BaseException) -> Any:
@@ -96,14 +93,17 @@ def _tuner_in(error: BaseException) -> Any:
     return None
 
 
-def _leave(home: Path, script: Script | None, message: str) -> None:
+def _leave(home: Path, make: Callable[[], Script | None], message: str) -> None:
     """Write a script, and how a process of its own ends that runs it."""
-    if script is None:
-        return
-    if script.data:
-        torch.save(script.data, home / Left.KERNEL_DATA)
-    (home / Left.KERNEL).write_text(script.text)
-    told = _run(home / Left.KERNEL, script, message)
+    try:
+        if (script := make()) is None:
+            return
+        if script.data:
+            torch.save(script.data, home / Left.KERNEL_DATA)
+        (home / Left.KERNEL).write_text(script.text)
+        told = _run(home / Left.KERNEL, script, message)
+    except Exception as error:  # noqa: BLE001 - how the program fails comes first
+        told = KernelRun("", "", said=f"it could not be written: {error}")
     (home / Left.KERNEL_RUN).write_text(told.to_line())
 
 

@@ -16,8 +16,14 @@ ROOM = 1 << 16
 """Bytes on either side of each tensor's memory that nothing else has."""
 
 
+LARGE = 1 << 26
+"""Bytes from which on memory is mapped for itself."""
+
+
 def apart(memory: torch.Tensor) -> torch.Tensor:
     """Copy a vector to where nothing else lies next to it."""
+    if memory.nbytes >= LARGE:
+        return memory
     size = memory.element_size()
     whole = torch.empty(memory.numel() + 2 * ROOM // size, dtype=memory.dtype)
     start = (-whole.data_ptr()) % 16 // size + ROOM // size
@@ -40,8 +46,8 @@ def require_aligned(
         if isinstance(value, torch.Tensor) and value.numel():
             value, what = value.data_ptr(), "bytes past"
         if isinstance(value, int) and value % 16:
-            text = f"{name} is declared divisible by 16, is {value % 16} {what}"
-            raise ValueError(f"misaligned address: {text}")
+            text = f"declared divisible by 16, is {value % 16} {what}"
+            raise ValueError(f"misaligned address through {name}: {text}")
 
 
 def watch(spans: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from shrinkfx.protocol.files import Left
 from shrinkfx.worker.explaining import kernel_checks
+from shrinkfx.worker.explaining.kernel_checks import LARGE
 from shrinkfx.worker.interpreter.codegen.cuda_device import properties
 from shrinkfx.worker.interpreter.emulation import constants, libdevice, logic
 from shrinkfx.worker.interpreter.launch import Generated
@@ -48,12 +49,14 @@ class Memory:
     def of_all(cls, tensors: Mapping[str, torch.Tensor]) -> dict[str, Self]:
         """Copy what arguments hold, shared memory once."""
         copies: dict[int, tuple[str, torch.UntypedStorage]] = {}
-        made = {}
+        made: dict[str, Self] = {}
         for name, value in tensors.items():
             storage = value.untyped_storage()
             key = storage.data_ptr() or id(storage)
             if key not in copies:
-                copies[key] = f"memory_of_{name}", storage.clone()
+                is_large = storage.nbytes() >= LARGE
+                held = storage if is_large else storage.clone()
+                copies[key] = f"memory_of_{name}", held
             of, copied = copies[key]
             whole = torch.empty(0, dtype=value.dtype).set_(copied)
             layout = (
@@ -97,6 +100,11 @@ def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
         name=launch.name,
         signature=launch.tuner.triton_meta["signature"],
         lacking=_lacking(source),
+        left_out="".join(
+            f"\nZeros stand for what was in {name}: it is too large to be kept."
+            for name, value in memory.items()
+            if value.nbytes >= LARGE
+        ),
         source=_BOOKMARK.format("The kernel, as Inductor wrote it") + source,
         function=function.__name__,
         memory=read
@@ -163,8 +171,10 @@ def _pasted(module: Any) -> str:
 
 
 def _literal(memory: torch.Tensor) -> str:
-    """Write a vector of one value, or a small one; '' for others."""
+    """Write a vector of one value, a small or a very large one; '' for others."""
     values, dtype = memory, memory.dtype
+    if values.nbytes >= LARGE:  # what it held is left out
+        return f"torch.zeros({len(values)}, dtype={dtype})"
     if not dtype.is_complex and len(values):
         first = values[0].item()
         same = values.isnan().all() if first != first else (values == first).all()
@@ -193,7 +203,7 @@ On a GPU:        compute-sanitizer python kernel.py
 Without a GPU:   TRITON_INTERPRET=1 python kernel.py
 
 Signature: $signature
-Grid: $grid
+Grid: $grid$left_out
 Written by shrinkfx.
 """
 

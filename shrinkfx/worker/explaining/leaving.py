@@ -102,6 +102,11 @@ def _logging(home: Path) -> Iterator[None]:
 
 def _copy_sources(folder: Path, home: Path) -> None:
     """Copy what AOTInductor has written, and Triton kernels by their names."""
+    with contextlib.suppress(OSError):  # of a full disk: the check goes on
+        _copy(folder, home)
+
+
+def _copy(folder: Path, home: Path) -> None:
     home.mkdir(exist_ok=True)
     for pattern in _SOURCES:
         for path in folder.rglob(pattern):
