@@ -51,6 +51,7 @@ _RAISED = re.compile(r"^Exception raised from .*? at \S*?([^/\s]+:\d+)")
 _ASSERTED = re.compile(r"^\s*(assert not .*)$")
 _INPUTS = re.compile(r"put_handles\[\d+\]: .*|At least one (?:NaN|INF) in.*")
 _SHOWN = 4
+_BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
 
 
 def guide(
@@ -114,8 +115,8 @@ class _Asking:
                 kernels=self.guilty,
             ),
         )
-        runs = plain is not None and Stage(plain.stage) is not Stage.COMPILE
-        why = "" if runs else "it does not get as far as running"
+        stops = plain is not None and Stage(plain.stage) in _BEFORE_IT_RUNS
+        why = "it does not get as far as running" if stops else ""
         for flag in (CHECK_INPUTS, STACK_TRACES, NO_CACHING, BLOCKING):
             self._at_run_time(flag, why)
         self._compiled(f"{NAN_ASSERTS}=1", {"nan_asserts": True}, why)

@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from shrinkfx.worker.explaining.kernel_alone import is_alike
-from shrinkfx.worker.explaining.kernel_script import Memory, Script, launching
-from shrinkfx.worker.interpreter.launch import Generated
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.files import KernelRun, Left
+from shrinkfx.worker.explaining.kernel_alone import is_alike, keeping_launches
+from shrinkfx.worker.explaining.kernel_checks import LARGE
+from shrinkfx.worker.explaining.kernel_script import Memory, launching
+from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
+from shrinkfx.worker.interpreter.launch import WATCHING, Generated
 
 pytestmark = [
     pytest.mark.torch,
@@ -55,8 +59,8 @@ LIMIT = tl.constexpr(2.0)
 """
 
 
-def script(folder: Path, n: int, grid: int = 2, past: int = 0) -> Script:
-    """Launch it on six elements, saying that there are ``n``."""
+def launched(folder: Path, n: int, grid: int = 2, past: int = 0) -> Generated:
+    """Take its launch on six elements, saying that there are ``n``."""
     path = folder / "scaled.py"
     path.write_text(KERNEL)
     spec = importlib.util.spec_from_file_location("scaled", path)
@@ -65,56 +69,91 @@ def script(folder: Path, n: int, grid: int = 2, past: int = 0) -> Script:
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     x, y = torch.linspace(-1, 1, 6 + past)[past:], torch.full((6,), float("nan"))
-    arguments = {"x": x, "y": y, "n": n, "block": 4}
-    launch = Generated(
-        module.scaled, "scaled_0", (x, y, n, grid, 1, 1), arguments, (grid, 1, 1), ["x"]
-    )
-    return launching(launch, Memory.of_all({"x": x, "y": y}))
+    given = {"x": x, "y": y, "n": n, "block": 4}
+    passed = x, y, n, grid, 1, 1
+    return Generated(module.scaled, "scaled_0", passed, given, (grid, 1, 1), ["x"])
 
 
-def run(folder: Path, written: Script) -> tuple[int, str]:
-    """Run it as a stranger would, who has neither a GPU nor shrinkfx."""
-    (folder / "kernel.py").write_text(written.text)
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "-W", "ignore", "-P", "kernel.py"]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "import shrinkfx" not in written.text
-    assert "from shrinkfx" not in written.text
-    return done.returncode, f"{done.stdout}\n{done.stderr}"
+def left(folder: Path, launch: Generated, error: Exception | None) -> KernelRun | None:
+    """Launch it in a program that ends so; return how ``kernel.py`` has ended."""
+    try:
+        with keeping_launches(folder, ["scaled_0"], "sm_90"):
+            for watch in WATCHING:
+                watch(launch)
+            if error is not None:
+                raise error
+    except Report:
+        pass
+    assert not WATCHING
+    path = folder / Left.KERNEL_RUN
+    return KernelRun.from_line(path.read_text()) if path.exists() else None
+
+
+def found(fault: Fault, **facts: Any) -> Report:
+    """Raise what the interpreter has found in a kernel."""
+    facts = {"kernel": "scaled_0", "argument": "x", "item_bytes": 4, **facts}
+    return Report([KernelFinding(Probe.REAL, fault, **facts)])
 
 
 def test_healthy_kernel_computes_what_it_does_on_a_gpu(tmp_path: Path) -> None:
-    code, said = run(tmp_path, script(tmp_path, n=6))
-    assert code == 0, said
-    assert "scaled_0 runs to its end" in said
-    last = 2 * torch.tensor(1.0).tanh().item()
-    assert f"{last:.4f}" in said
+    assert left(tmp_path, launched(tmp_path, n=6), None) == KernelRun(
+        "scaled_0",
+        "TRITON_INTERPRET=1 python kernel.py",
+        alike=True,
+        said="scaled_0 runs to its end",
+    )
+    text = (tmp_path / Left.KERNEL).read_text()
+    assert "import shrinkfx" not in text
+    assert "from shrinkfx" not in text
+    (tmp_path / "more.py").write_text(f"{text}\nassert arguments['y'][5] > 1.523\n")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-W", "ignore", str(tmp_path / "more.py")]
+    assert subprocess.run(command, env=environment, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("launched", "words"),
+    ("how", "error", "words"),
     [
-        ({"n": 7}, "illegal memory access: out-of-bounds load of 4 bytes through x"),
-        ({"n": 6, "grid": 4}, "device-side assert: far out"),
-        ({"n": 6, "past": 1}, "misaligned address through x: declared divisible"),
+        (
+            {"n": 7},
+            found(Fault.LOAD, offset=6, elements=6),
+            "out-of-bounds load of 4 bytes through x: element 6 of 6, 1 lanes",
+        ),
+        (
+            {"n": 6, "grid": 4},
+            found(Fault.ASSERT, message="far out"),
+            "device-side assert: far out",
+        ),
+        (
+            {"n": 6, "past": 1},
+            found(Fault.MISALIGNED, message="declared divisible by 16, is 4 past"),
+            "misaligned address through x: declared divisible by 16",
+        ),
     ],
 )
 def test_kernel_that_strays_fails_alone(
-    tmp_path: Path, launched: dict[str, int], words: str
+    tmp_path: Path, how: dict[str, int], error: Report, words: str
 ) -> None:
-    code, said = run(tmp_path, script(tmp_path, **launched))
-    assert code == 1
-    assert words in said
-    if words.endswith("through x"):
-        assert "element 6 of 6, 1 lanes" in said
+    told = left(tmp_path, launched(tmp_path, **how), error)
+    assert told is not None
+    assert words in told.said
+    assert told.alike
+
+
+def test_no_innocent_kernel_is_left(tmp_path: Path) -> None:
+    launch = launched(tmp_path, n=6)
+    assert left(tmp_path, launch, found(Fault.LOAD, kernel="another_1")) is None
+    assert left(tmp_path, launch, found(Fault.LAYOUT, kernel="")) is None
+    assert not (tmp_path / Left.KERNEL).exists()
+
+
+def test_what_is_too_large_is_zeros(tmp_path: Path) -> None:
+    launch = launched(tmp_path, n=6)
+    large = torch.zeros(LARGE // 4)
+    held = Memory.of_all({"x": large[2:6], "y": torch.ones(2)})
+    text = launching(launch, held).text
+    assert f"'memory_of_x': torch.zeros({LARGE // 4}, dtype=torch.float32)" in text
+    assert "Zeros stand for what was in memory_of_x" in text
 
 
 def test_arguments_that_share_memory_share_it_in_the_script() -> None:
