@@ -49,7 +49,7 @@ _ON_CPU: Mapping[str, str] = {
 _FRAME = re.compile(r"^frame #\d+: (?!c10::|torch::|AOTI|<unknown|_)(\S+) \+")
 _RAISED = re.compile(r"^Exception raised from .*? at \S*?([^/\s]+:\d+)")
 _ASSERTED = re.compile(r"^\s*(assert not .*)$")
-_INPUTS = re.compile(r"put_handles\[\d+\]: .*|At least one (?:NaN|INF) in.*")
+_INPUTS = re.compile(r"\w*put_handles\[\d+\]: .*|At least one (?:NaN|INF) in.*")
 _SHOWN = 4
 _BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
 
@@ -181,8 +181,10 @@ class _Asking:
         command = " ".join(filter(None, [flag, "python repro.py"]))
         row, ending = Row(flag, command, Outcome.NOT_ASKED, why=why), None
         if not why:
-            # One flag at a time: sanity has two of them.
-            ending = self.minimum.with_client(client).ask(sanity=False)
+            # One flag at a time: sanity has two of them, and so may the user's shell.
+            alone = {CHECK_INPUTS: "", STACK_TRACES: "", **client.options.environment}
+            asked = self.minimum.with_client(client)
+            ending = asked.ask(sanity=False, environment=alone)
             row = self._row(row, ending)
         self.rows.append(row)
         return ending
