@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from support.doubles import FakeServer, Minutes
 
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain import artifacts
 from shrinkfx.explain.guide import guide
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -198,3 +200,32 @@ def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
 
     found = asked(WithKernel(), tmp_path / "explain", "bad_1")
     assert "kernel.py: bad_1 alone fails alike: it strays" in found.lines()
+
+
+@pytest.mark.parametrize(("code", "is_there"), [(0, True), (3, False)])
+def test_report_of_the_trace_is_there_where_tlparse_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_there: bool
+) -> None:
+    class Traced(Flagged):
+        def _leave(self, home: Path) -> None:
+            (home / Left.TRACE).mkdir(parents=True)
+            (home / Left.TRACE / "dedicated.log").write_text("trace")
+
+    parser = tmp_path / "bin" / "tlparse"
+    parser.parent.mkdir()
+    parser.write_text(f'#!/bin/sh\nmkdir "$3"\ncp "$1" "$3/index.html"\nexit {code}\n')
+    parser.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{parser.parent}:/usr/bin:/bin")
+    found = asked(Traced(), tmp_path / "explain", "bad_1")
+    assert (tmp_path / "explain/tlparse/index.html").exists() is is_there
+    told = "tlparse's report: it ended with 3: " in found.left_out
+    assert told is not is_there
+
+
+def test_what_is_too_large_is_left_out_with_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "MOST_BYTES", 6)
+    found = asked(Flagged(), tmp_path / "explain", "bad_1")
+    assert [file.name for file in found.files] == ["inductor.log"]
+    assert any("a.wrapper.cpp: " in text for text in found.left_out)
