@@ -31,6 +31,7 @@ class Strays(nn.Module):
 
 
 @pytest.mark.aoti
+@pytest.mark.every_run
 def test_guide_of_an_index_out_of_bounds(tmp_path: Path) -> None:
     path, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"
     x = torch.arange(4.0)

@@ -30,6 +30,7 @@ from shrinkfx.worker.interpreter import backend as interpreter
 
 _SOURCES = ("*.wrapper.cpp", "*.kernel.cpp")
 _KERNEL = re.compile(r"^@triton\.jit.*?^def (\w+)\(", re.MULTILINE | re.DOTALL)
+_LOGS = ("set_logs", "log_registry", "trace_log", "LazyTraceHandler")
 _WRAPPER = "AsyncCompile"
 """What a wrapper imports, and no kernel."""
 
@@ -80,6 +81,9 @@ def _logging(home: Path) -> Iterator[None]:
     Not to stderr: what a program says there tells how it fails, and generated code is
     full of such words.
     """
+    if not all(hasattr(torch_logs, name) for name in _LOGS):  # they are torch's own
+        yield
+        return
     torch_logs.set_logs(inductor=logging.DEBUG, output_code=True)
     registry = torch_logs.log_registry
     names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
