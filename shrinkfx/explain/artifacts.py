@@ -43,7 +43,8 @@ def publish(guide: Guide, home: Path, folder: Path) -> Guide:
     """
     left = home / "left"
     left.mkdir(exist_ok=True)
-    left_out = [_NO_ORIGINAL, *_inputs(guide.values, home / "printed", left)]
+    left_out = [*guide.left_out, _NO_ORIGINAL]
+    left_out += _inputs(guide.values, home / "printed", left)
     left_out += _report_of_trace(left)
     draft = draft_of(folder)
     shutil.rmtree(draft, ignore_errors=True)

@@ -51,6 +51,7 @@ _RAISED = re.compile(r"^Exception raised from .*? at \S*?([^/\s]+:\d+)")
 _ASSERTED = re.compile(r"^\s*(assert not .*)$")
 _INPUTS = re.compile(r"\w*put_handles\[\d+\]: .*|At least one (?:NaN|INF) in.*")
 _SHOWN = 4
+_NO_KERNEL = f"{Left.KERNEL}: it is made on the interpreter: --backend interpreter"
 _BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
 
 
@@ -127,7 +128,8 @@ class _Asking:
             self._say(f"launch {len(order)}, the last one: {last}")
         printed = self._filtered(last, why)
         values = tuple(given(printed.log)) if printed else ()
-        return Guide(tuple(self.rows), last, values)
+        left_out = (_NO_KERNEL,) * (self._ready.for_cuda and not self._on_interpreter)
+        return Guide(tuple(self.rows), last, values, left_out=left_out)
 
     def _at_run_time(self, flag: str, why: str) -> None:
         # Every check of a CUDA program has both of those: here it is one of them.

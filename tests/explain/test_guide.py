@@ -156,7 +156,8 @@ def test_interpreter_says_what_has_no_meaning_there() -> None:
 
 def test_each_of_cudas_variables_is_tried_without_the_other() -> None:
     server = Flagged(Ready(for_cuda=True))
-    asked(server)
+    found = asked(server)
+    assert found.left_out[0].startswith("kernel.py: it is made on the interpreter")
     names = "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_LAUNCH_BLOCKING"
     set_so = [tuple(r.options.environment.get(n) for n in names) for r in server.asked]
     assert [one for one in set_so if any(one)] == [("1", ""), ("", "1")]

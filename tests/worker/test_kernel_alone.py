@@ -16,7 +16,8 @@ from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.files import KernelRun, Left
 from shrinkfx.worker.explaining.kernel_alone import is_alike, keeping_launches
 from shrinkfx.worker.explaining.kernel_checks import LARGE
-from shrinkfx.worker.explaining.kernel_script import Memory, launching
+from shrinkfx.worker.explaining.kernel_memory import Memory
+from shrinkfx.worker.explaining.kernel_script import launching
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
 from shrinkfx.worker.interpreter.launch import WATCHING, Generated
 

@@ -17,12 +17,8 @@ from typing import Any
 import torch
 
 from shrinkfx.protocol.files import KernelRun, Left
-from shrinkfx.worker.explaining.kernel_script import (
-    Memory,
-    Script,
-    compiling,
-    launching,
-)
+from shrinkfx.worker.explaining.kernel_memory import Memory
+from shrinkfx.worker.explaining.kernel_script import Script, compiling, launching
 from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.launch import WATCHING, Generated
 

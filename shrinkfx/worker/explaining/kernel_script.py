@@ -8,19 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any, Self
+from typing import Any
 
 import torch
 
 from shrinkfx.protocol.files import Left
 from shrinkfx.worker.explaining import kernel_checks
 from shrinkfx.worker.explaining.kernel_checks import LARGE
+from shrinkfx.worker.explaining.kernel_memory import Memory, literal
 from shrinkfx.worker.interpreter.codegen.cuda_device import properties
 from shrinkfx.worker.interpreter.emulation import constants, libdevice, logic
 from shrinkfx.worker.interpreter.launch import Generated
-
-_SMALL = 64
-"""Elements that are written out; more are in a file."""
 
 _BOOKMARK = "# " + "-" * 70 + "\n# {}\n# " + "-" * 70 + "\n"
 _FUTURE = "from __future__ import annotations\n"
@@ -28,48 +26,6 @@ _OURS = "from shrinkfx.worker.interpreter.findings import Unsupported\n"
 _DRIVER = re.compile(r"^triton_helpers\.set_driver_to_gpu\(\)$", re.MULTILINE)
 _GLOBAL = re.compile(r"^\w+ = tl\.constexpr\(", re.MULTILINE)
 _LOGIC = re.compile(r"\b(?:and|or|not)\b")
-
-
-@dataclass(frozen=True)
-class Memory:
-    """An argument: the memory behind it, and where in that it lies.
-
-    Attributes:
-        name: of the memory: arguments that share it have the same.
-        all_of_it: as a vector of the argument's type.
-    """
-
-    name: str
-    all_of_it: torch.Tensor
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-
-    @classmethod
-    def of_all(cls, tensors: Mapping[str, torch.Tensor]) -> dict[str, Self]:
-        """Copy what arguments hold, shared memory once."""
-        copies: dict[int, tuple[str, torch.UntypedStorage]] = {}
-        made: dict[str, Self] = {}
-        for name, value in tensors.items():
-            storage = value.untyped_storage()
-            key = storage.data_ptr() or id(storage)
-            if key not in copies:
-                is_large = storage.nbytes() >= LARGE
-                held = storage if is_large else storage.clone()
-                copies[key] = f"memory_of_{name}", held
-            of, copied = copies[key]
-            whole = torch.empty(0, dtype=value.dtype).set_(copied)
-            layout = (
-                tuple(value.size()),
-                tuple(value.stride()),
-                int(value.storage_offset()),
-            )
-            made[name] = cls(of, whole, *layout)
-        return made
-
-    def __str__(self) -> str:
-        layout = f"{self.size}, {self.stride}, {self.offset}"
-        return f"part({self.name!r}, {self.all_of_it.dtype}, {layout})"
 
 
 @dataclass(frozen=True)
@@ -92,7 +48,7 @@ def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
     function = launch.tuner.fn.fn
     source = _source_of(function)
     memory = {m.name: m.all_of_it for m in held.values()}
-    data = {name: v for name, v in memory.items() if not _literal(v)}
+    data = {name: v for name, v in memory.items() if not literal(v)}
     read = f"data = torch.load({str(Left.KERNEL_DATA)!r})\n" if data else ""
     names = {id(v): k for k, v in launch.arguments.items() if k in held}
     passed = (names.get(id(v), v) for v in launch.passed)
@@ -109,7 +65,7 @@ def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
         function=function.__name__,
         memory=read
         + "memory = "
-        + _block({k: _literal(v) or f"data[{k!r}]" for k, v in memory.items()}),
+        + _block({k: literal(v) or f"data[{k!r}]" for k, v in memory.items()}),
         arguments=_block(
             {k: str(held.get(k, repr(v))) for k, v in launch.arguments.items()}
         ),
@@ -168,25 +124,6 @@ def _pasted(module: Any) -> str:
     """Take the text of a module of ours that a stranger can run."""
     text = inspect.getsource(module).replace(_FUTURE, "")
     return text.replace(_OURS, "\nUnsupported = NotImplementedError\n")
-
-
-def _literal(memory: torch.Tensor) -> str:
-    """Write a vector of one value, a small or a very large one; '' for others."""
-    values, dtype = memory, memory.dtype
-    if values.nbytes >= LARGE:  # what it held is left out
-        return f"torch.zeros({len(values)}, dtype={dtype})"
-    if not dtype.is_complex and len(values):
-        first = values[0].item()
-        same = values.isnan().all() if first != first else (values == first).all()
-        if same:
-            return f"torch.full(({len(values)},), {_number(first)}, dtype={dtype})"
-    if len(values) > _SMALL or dtype.is_complex:
-        return "" if len(values) else f"torch.empty(0, dtype={dtype})"
-    return f"torch.tensor([{', '.join(map(_number, values.tolist()))}], dtype={dtype})"
-
-
-def _number(value: Any) -> str:
-    return repr(value) if abs(value) < float("inf") else f'float("{value}")'
 
 
 def _block(items: Mapping[str, str], indent: int = 0) -> str:
