@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-_CALL = re.compile(r"^\s*(?:call_)?([\w.]+)\((.*)\);?$")
-_BUFFER = re.compile(r"\bbuf\d+\b")
-_RUN = ".run"
+_CALL = re.compile(
+    r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\(|call_|\w+ = )?([\w.]+)\((.*)$"
+)
+_BUFFER = re.compile(r"\b(buf\d+)(?:_handle)?\b")
+_RUN, _EXTERN = ".run", "extern_kernels."
 
 
 def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, ...]:
@@ -19,17 +21,28 @@ def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, .
         wrapper: AOTInductor's C++ code, or Inductor's Python code.
         kernels: those that it launches, as far as they are known.
     """
-    launches = list(_launches(wrapper, kernels))
-    places = [n for n, (kernel, _) in enumerate(launches) if kernel == guilty]
-    if not places:
-        return ()
-    _, wanted = launches[places[-1]]
+    *before, (_, wanted) = _until(wrapper, kernels, guilty) or [("", frozenset())]
     found: list[str] = []
-    for kernel, buffers in launches[: places[-1]]:
+    for kernel, buffers in before:
         if buffers & wanted:
             wanted = wanted - buffers
             found.append(kernel)
     return tuple(kernel for kernel in dict.fromkeys(found) if kernel != guilty)
+
+
+def taken(wrapper: str, kernels: Collection[str], kernel: str) -> frozenset[str]:
+    """Name the buffers of a kernel that another one had before: they are no results."""
+    *before, (_, own) = _until(wrapper, kernels, kernel) or [("", frozenset())]
+    return own & frozenset().union(*(buffers for _, buffers in before))
+
+
+def _until(
+    wrapper: str, kernels: Collection[str], kernel: str
+) -> list[tuple[str, frozenset[str]]]:
+    """List launches with their buffers up to the last one of a kernel."""
+    launches = list(_launches(wrapper, kernels))
+    places = [n for n, (name, _) in enumerate(launches) if name == kernel]
+    return launches[: places[-1] + 1] if places else []
 
 
 def _launches(
@@ -38,5 +51,6 @@ def _launches(
     for line in wrapper.splitlines():
         if called := _CALL.match(line):
             name = called[1].removesuffix(_RUN)
-            if name in kernels or called[1].endswith(_RUN):
-                yield name, frozenset(_BUFFER.findall(called[2]))
+            known = name in kernels or name.startswith(_EXTERN)
+            if known or called[1].endswith(_RUN):
+                yield name, frozenset(_BUFFER.findall(line))

@@ -6,14 +6,15 @@ What only acts when a program runs is asked of one package, compiled once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.explain.artifacts import publish
-from shrinkfx.explain.feeding import feeding
+from shrinkfx.explain.feeding import feeding, taken
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.printed_values import given, launched
 from shrinkfx.failure.classify import observe
@@ -21,7 +22,9 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, InductorOptions, Probe
 from shrinkfx.protocol.files import Left, Traces
-from shrinkfx.report.explanation.guide import Guide, Outcome, Row
+from shrinkfx.report.explanation.guide import Guide, Outcome, Row, Value
+
+T = TypeVar("T")
 
 CHECK_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 STACK_TRACES = "TORCH_SHOW_CPP_STACKTRACES"
@@ -126,10 +129,22 @@ class _Asking:
         last = order[-1] if order else ""
         if last:
             self._say(f"launch {len(order)}, the last one: {last}")
-        printed = self._filtered(last, why)
-        values = tuple(given(printed.log)) if printed else ()
+        values = self._values((*self.guilty, last)[0], {*order, *self._tracked()}, why)
         left_out = (_NO_KERNEL,) * (self._ready.for_cuda and not self._on_interpreter)
         return Guide(tuple(self.rows), last, values, left_out=left_out)
+
+    def _values(self, guilty: str, launches: Set[str], why: str) -> tuple[Value, ...]:
+        """Read what the guilty kernel is given, and what those that feed it are."""
+        feeding_it = self._first(lambda code: feeding(code, launches, guilty)) or ()
+        printed = self._filtered((*feeding_it, guilty) if guilty else (), why)
+        if printed is None:
+            return ()
+
+        def known(kernel: str) -> Set[str]:
+            found = self._first(lambda code: taken(code, launches, kernel))
+            return found or frozenset()
+
+        return tuple(given(printed.log, known))
 
     def _at_run_time(self, flag: str, why: str) -> None:
         # Every check of a CUDA program has both of those: here it is one of them.
@@ -154,10 +169,8 @@ class _Asking:
             inductor={**self._client.options.inductor, **more}
         )
 
-    def _filtered(self, last: str, why: str) -> Ending | None:
-        """Print what the guilty kernel is given, and what those that feed it are."""
-        guilty = (*self.guilty, last)[0]
-        kernels = (*self._producers(guilty), guilty) if guilty else ()
+    def _filtered(self, kernels: tuple[str, ...], why: str) -> Ending | None:
+        """Print what some kernels are given."""
         flag = f"{PRINTER}=2"
         if kernels:
             flag += f' {FILTER}="{",".join(kernels)}"'
@@ -167,16 +180,16 @@ class _Asking:
         left = str(self.home / "printed")
         return self._ask(flag, client.with_options(leave=left, kernels=kernels), why)
 
-    def _producers(self, guilty: str) -> tuple[str, ...]:
-        """Find the kernels that make what a guilty one takes."""
+    def _tracked(self) -> list[str]:
+        """Name the kernels that Inductor itself has kept track of."""
         path = self.home / "evidence.json"
-        if not path.exists():
-            return ()
-        launches = Traces.from_line(path.read_text()).launches
-        known = {launch.kernel for launch in launches}
+        told = Traces.from_line(path.read_text()) if path.exists() else Traces()
+        return [launch.kernel for launch in told.launches]
+
+    def _first(self, read: Callable[[str], T]) -> T | None:
+        """Read code that launches kernels, until something is found there."""
         sources = sorted((self.home / "left" / Left.SOURCES).glob("*wrapper.*"))
-        found = (feeding(one.read_text(), known, guilty) for one in sources)
-        return next(filter(None, found), ())
+        return next(filter(None, (read(path.read_text()) for path in sources)), None)
 
     def _ask(self, flag: str, client: CheckClient, why: str = "") -> Ending | None:
         """Ask, and write down a row."""

@@ -7,7 +7,7 @@ begins with ``inductor:``; then a line for each fact.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 from shrinkfx.report.explanation.guide import Value
@@ -76,11 +76,16 @@ def _value(header: re.Match[str], text: str) -> Value:
     )
 
 
-def given(text: str) -> Iterator[Value]:
+def given(
+    text: str, taken: Callable[[str], Set[str]] = lambda _: frozenset()
+) -> Iterator[Value]:
     """List what kernels were given when they were launched for the last time.
 
     Buffers that nobody has been seen to write are left out: they are for results, and
     what is printed of them was in their memory before.
+
+    Args:
+        taken: names those of a kernel that are known to be no results.
     """
     last: dict[str, dict[str, Value]] = {}
     written: set[str] = set()
@@ -97,7 +102,7 @@ def given(text: str) -> Iterator[Value]:
             last[launch] = {}
             if launch == first:  # perhaps it is called once more, with new memory
                 written.clear()
-        if _is_given(value, written):
+        if _is_given(value, written | taken(launch)):
             last[launch][value.argument] = value
     for values in last.values():
         yield from values.values()

@@ -72,6 +72,12 @@ def test_memory_that_nobody_has_written_is_no_value() -> None:
     ]
 
 
+def test_buffer_that_is_known_to_be_taken_is_a_value() -> None:
+    text = FROM_CPP[FROM_CPP.index("[  before_launch - cpp_fused_roll_1") :]
+    assert list(given(text)) == []
+    assert [v.argument for v in given(text, lambda _: {"buf0"})] == ["buf0"]
+
+
 def test_inputs_of_the_program_belong_to_no_kernel() -> None:
     assert next((p.when, p.value.kernel) for p in printed(FROM_CPP)) == ("", "")
 
