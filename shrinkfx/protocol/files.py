@@ -88,3 +88,38 @@ class Application(Message):
     name: str
     node: str = ""
     origin: str = ""
+
+
+class Left(StrEnum):
+    """What a check leaves in a folder for whoever reads the code of a program."""
+
+    SOURCES = "sources"
+    """Generated code, as it was written."""
+    LOG = "inductor.log"
+    """What is logged under ``TORCH_LOGS=+inductor,output_code``."""
+    TRACE = "trace"
+    """A folder of ``TORCH_TRACE``."""
+    INPUTS = "inputs"
+    """What a kernel was given, before it was launched."""
+    KERNEL = "kernel.py"
+    """A Triton kernel, alone."""
+    KERNEL_DATA = "kernel_inputs.pt"
+    """Its arguments, where they are too long for text."""
+    KERNEL_RUN = "kernel.json"
+    """A ``KernelRun``: how that has ended."""
+
+
+@dataclass(frozen=True)
+class KernelRun(Reported):
+    """What a kernel does when it is run alone, in a process of its own.
+
+    Attributes:
+        command: that was tried.
+        alike: it fails as in the program; None where it was not run.
+        said: the line that tells, or why there is none.
+    """
+
+    kernel: str
+    command: str
+    alike: bool | None = None
+    said: str = ""

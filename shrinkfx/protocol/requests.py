@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.protocol.choices import (
@@ -99,6 +100,9 @@ class CheckOptions(ComparisonOptions, Message):
         anatomy: a folder for what it is made of and what its kernels tell, or None.
         values: a file for what each kernel has made, held against eager, or None.
         leave_out: what its compilation is to do without, or None.
+        environment: variables of the child; an empty one is taken away.
+        leave: a folder for what whoever reads the code wants to see, or None.
+        kernels: those whose arguments are left there as well.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -122,6 +126,9 @@ class CheckOptions(ComparisonOptions, Message):
     anatomy: str | None = None
     values: str | None = None
     leave_out: LeaveOut | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    leave: str | None = None
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

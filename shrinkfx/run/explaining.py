@@ -13,7 +13,7 @@ from typing import Any
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.errors import BudgetExhausted, UsageError, WorkerError
 from shrinkfx.events import Listener
-from shrinkfx.explain.cause import explain
+from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.options.options import Options
@@ -34,6 +34,9 @@ from shrinkfx.run.subject import Subject
 logger = logging.getLogger(__name__)
 
 _FACT = "result"
+
+FOLDER = "explain"
+"""In the output folder: what is left for whoever reads on."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,9 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
     context.journal.note(_FACT, _to_json(kept, minimal))
     if context.options.no_explain:
         return Explained(Explanation(), (), context.out)
-    found = _found(context, kept.subject, kept.result, minimal)
-    return _written(context.out, found)
+    shown = Shown(minimal, kept.result.rate, kept.record.memory.report)
+    found = _found(context, kept.subject, kept.result, shown)
+    return _written(context.out, found, kept.record.failure.seen)
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
@@ -87,8 +91,9 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
             subject = recall_subject(context, server)
             subject = subject.with_options(calls=known["calls"])
             result = _from_json(subject, known)
-            found = _found(context, subject, result, known["minimal"])
-    return _written(out, found)
+            shown = Shown(known["minimal"], result.rate)
+            found = _found(context, subject, result, shown)
+    return _written(out, found, result.seen or subject.target)
 
 
 def _to_json(kept: Kept, minimal: bool) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
 
 
 def _found(
-    context: RunContext, subject: Subject, result: Result, minimal: bool
+    context: RunContext, subject: Subject, result: Result, shown: Shown
 ) -> Explanation:
     """Ask, whatever comes of it."""
     if subject.target.kind is Kind.CHECK:
@@ -128,7 +133,8 @@ def _found(
         context.budget,
         context.budget.pace_s,
     )
-    return _whatever_happens(lambda: explain(minimum, minimal))
+    folder = context.out / FOLDER if context.options.explain else None
+    return _whatever_happens(lambda: explain(minimum, shown, folder))
 
 
 _OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
@@ -147,11 +153,11 @@ def _whatever_happens(ask: Callable[[], Explanation]) -> Explanation:
         return Explanation(unknown=(f"the explanation failed: {error!r}",))
 
 
-def _written(out: Path, found: Explanation) -> Explained:
+def _written(out: Path, found: Explanation, failure: Signature) -> Explained:
     """Leave ``explain.json``, and the cause at the top of the repro."""
     write_json(out / EXPLAIN, json.loads(found.to_line()))
     _tell_in(out / "repro.py", found.cause)
-    return Explained(found, in_lines(found), out)
+    return Explained(found, in_lines(found, failure), out)
 
 
 def _tell_in(repro: Path, cause: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.cause import explain
+from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -40,10 +40,13 @@ def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
 
 
 def test_what_fails_alone_is_guilty_and_of_several_all_are_named() -> None:
-    alone = explain(asked(whole(chain("x", "relu"))), minimal=True)
+    alone = explain(asked(whole(chain("x", "relu"))), Shown(minimal=True))
     assert alone.guilty == alone.operators
-    several = explain(asked(whole(chain("x", "relu", "exp"))), minimal=True)
+    several = explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=True))
     assert several.guilty == ()
     assert "relu" in several.cause[0]
     assert "exp" in several.cause[0]
-    assert explain(asked(whole(chain("x", "relu", "exp"))), minimal=False).cause == ()
+    assert (
+        explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=False)).cause
+        == ()
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import LINES, in_lines
 from shrinkfx.report.header import read_failure, with_cause
+
+FAILURE = Signature(Kind.MISMATCH, Stage.COMPARE, "")
 
 SCRIPT = """\
 # mismatch in AOTInductor (compare): reduced from 5 operators to 1.
@@ -39,11 +42,15 @@ def test_cause_names_no_folder() -> None:
 def test_lines_are_few_whatever_is_known() -> None:
     left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
     unknown = tuple(f"why {i}" for i in range(40))
-    lines = in_lines(Explanation(cause=("It is so.",), operators=left, unknown=unknown))
-    assert len(lines) == LINES
+    known = Explanation(cause=("It is so.",) * 9, operators=left, unknown=unknown)
+    lines = in_lines(known, FAILURE)
+    assert len(lines) <= LINES
     assert lines[0].endswith("It is so.")
     assert any("more: explain.json" in line for line in lines)
 
 
 def test_operator_without_a_known_place_has_no_line() -> None:
-    assert in_lines(Explanation(operators=(Operator("n", "aten.relu.default"),))) == ()
+    assert (
+        in_lines(Explanation(operators=(Operator("n", "aten.relu.default"),)), FAILURE)
+        == ()
+    )

@@ -12,10 +12,9 @@ from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import Decisions
+from shrinkfx.report.explanation.guide import Guide
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import WrongValue
-
-__all__ = ["EXPLAIN", "SCHEMA", "Explanation", "Operator"]
 
 SCHEMA = 1
 """Of ``explain.json``: one more where a key that was there is gone, or means something
@@ -39,6 +38,7 @@ class Explanation(Message):
         values: of a wrong value: which kernel has made it.
         halted: of a program that stops: what it was at.
         decisions: those of the compiler that it needs.
+        guide: what the flags of PyTorch's debugging guide say.
     """
 
     schema: int = SCHEMA
@@ -50,3 +50,4 @@ class Explanation(Message):
     values: WrongValue | None = None
     halted: Halted | None = None
     decisions: Decisions | None = None
+    guide: Guide | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,6 +25,29 @@ from shrinkfx.worker.model import Keywords
 _INTEGERS = {
     f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
 }
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generated kernel that is about to be launched.
+
+    Attributes:
+        tuner: Inductor's ``CachingAutotuner`` around it.
+        passed: what its ``run`` is given, in order.
+        arguments: all that it takes, constants too, by name.
+        aligned: the parameters that are declared to be divisible by 16.
+    """
+
+    tuner: Any
+    name: str
+    passed: Sequence[Any]
+    arguments: Keywords
+    grid: Any
+    aligned: Sequence[str]
+
+
+WATCHING: list[Callable[[Generated], None]] = []
+"""Who is shown a generated kernel before each launch."""
 
 
 def launch(
