@@ -50,7 +50,7 @@ def test_program_exports_and_eager_runs_it(name: str) -> None:
 def test_program_says_why_it_fails(name: str) -> None:
     table = TABLES[name]
     cause = Cause.read(table["cause"])
-    assert set(table) == {"until", "innocent", "cause"}
+    assert set(table) == {"until", "seen", "innocent", "cause"}
     assert table["until"] in UNTIL
     assert (cause.chain is not None) == (table["until"] == "assert")
     source = (HERE / "programs.py").read_text()
