@@ -42,6 +42,8 @@ def test_program_exports_and_eager_runs_it(name: str) -> None:
     cause = Cause.read(table["cause"])
     assert {*cause.operators, table["innocent"]} <= set(operators(program))
     assert table["innocent"] not in cause.operators
+    if cause.chain and cause.chain.inputs:
+        assert cause.chain.inputs[0] in program.graph_signature.user_inputs
     assert program.example_inputs is not None
     assert torch.isfinite(program.module()(*program.example_inputs[0])).all()
 
@@ -50,7 +52,7 @@ def test_program_exports_and_eager_runs_it(name: str) -> None:
 def test_program_says_why_it_fails(name: str) -> None:
     table = TABLES[name]
     cause = Cause.read(table["cause"])
-    assert set(table) == {"until", "innocent", "cause"}
+    assert set(table) == {"until", "seen", "innocent", "cause"}
     assert table["until"] in UNTIL
     assert (cause.chain is not None) == (table["until"] == "assert")
     source = (HERE / "programs.py").read_text()
