@@ -189,7 +189,8 @@ class _Asking:
     def _first(self, read: Callable[[str], T]) -> T | None:
         """Read code that launches kernels, until something is found there."""
         sources = sorted((self.home / "left" / Left.SOURCES).glob("*wrapper.*"))
-        return next(filter(None, (read(path.read_text()) for path in sources)), None)
+        codes = (path.read_text(errors="replace") for path in sources)
+        return next(filter(None, map(read, codes)), None)
 
     def _ask(self, flag: str, client: CheckClient, why: str = "") -> Ending | None:
         """Ask, and write down a row."""

@@ -58,8 +58,9 @@ def leaving(
     with contextlib.ExitStack() as stack:
         saved = stack.enter_context(_saving_arguments(options.kernels))
         stack.enter_context(_code_kept(home / Left.SOURCES))
-        kept = keeping_launches(home, options.kernels, setup.arch)
-        stack.enter_context(kept)
+        if setup.backend == Backend.INTERPRETER:
+            kept = keeping_launches(home, options.kernels, setup.arch)
+            stack.enter_context(kept)
         stack.callback(_copy_sources, folder, home / Left.SOURCES)
         stack.enter_context(_logging(home))
 
