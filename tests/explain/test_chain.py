@@ -243,6 +243,52 @@ def test_refused_input_is_followed_to_its_declaration() -> None:
     assert chain.unknown
 
 
+@pytest.mark.parametrize(
+    ("said", "name", "dim", "expected", "given", "symbols"),
+    [
+        (
+            "input_handles[1]: dim value is too small at 0, expected it to be >= 2, "
+            "but got: 1",
+            *("x", 0, ">= 2", "1", ["s77"]),
+        ),
+        (
+            "input_handles[0]: unmatched dim value at 1, expected: 6, but got: 5",
+            *("ids", 1, "6", "5", []),
+        ),
+        (
+            "input_handles[1]: unmatched stride value at 0, expected: 5, but got: 1",
+            *("x", 0, "5", "1", []),
+        ),
+        (
+            "input_handles[0]: unmatched dtype, expected: 4(at::kLong), but got: 6",
+            *("ids", None, "4(at::kLong)", "6", []),
+        ),
+    ],
+)
+def test_each_refusal_is_read(
+    said: str,
+    name: str,
+    dim: int | None,
+    expected: str,
+    given: str,
+    symbols: list[str],
+) -> None:
+    known, _ = recorded("emb")
+    refusal = refusal_chain(known, f"Error: {said}\n", False).refusal
+    assert refusal is not None
+    assert refusal.input is not None
+    assert (refusal.input.name, refusal.dim) == (name, dim)
+    assert (refusal.expected, refusal.given) == (expected, given)
+    assert [symbol.name for symbol in refusal.symbols] == symbols
+
+
+def test_refusal_that_names_no_input_is_not_guessed() -> None:
+    known, _ = recorded("emb")
+    chain = refusal_chain(known, "expected size 4==5, stride 1==1 at dim=0", False)
+    assert chain.refusal is None
+    assert chain.unknown
+
+
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda p: p.stem)
 def test_chain_is_read_back_as_it_was_written(path: Path) -> None:
     known, said = recorded(path.stem)
