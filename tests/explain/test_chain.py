@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.explain.access import access_chain
+from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.anatomy import Known, Told
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.refusal import refusal_chain
@@ -182,6 +182,25 @@ def test_view_that_an_address_goes_through_is_as_guilty_as_its_reader() -> None:
     known, _ = recorded("strided")
     chain = access_chain(known, None, False)
     assert guilty(chain) == ["aten.as_strided.default", "aten.mean.dim"]
+
+
+def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
+    known, _ = recorded("hashf")
+    known = replace(known, anatomy=replace(known.anatomy, stray=None))
+    chain = assertion_chain(known, False)
+    assert guilty(chain) == ["planted.hash_features.default"]
+    known, _ = recorded("copy")
+    chain = assertion_chain(known, False)
+    assert not chain.guilty
+    assert chain.unknown == ("the kernel: the assertion is in none",)
+
+
+def test_death_outside_of_kernels_says_how_far_it_came() -> None:
+    known, _ = recorded("copy")
+    done = Told.read("launch k a=0x10\ndone k\n")
+    chain = access_chain(replace(known, told=done), None, False)
+    assert "it died in no generated kernel, after k" in chain.unknown[0]
+    assert not chain.cause
 
 
 def test_misaligned_memory_is_its_makers() -> None:
