@@ -203,6 +203,14 @@ def test_death_outside_of_kernels_says_how_far_it_came() -> None:
     assert not chain.cause
 
 
+def test_kernel_is_not_guessed_where_launches_were_too_many_to_tell() -> None:
+    known, _ = recorded("copy")
+    many = Told.read("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
+    chain = access_chain(replace(known, told=many), None, False)
+    assert chain.unknown == ("which kernel: it has too many launches to tell",)
+    assert not chain.guilty
+
+
 def test_misaligned_memory_is_its_makers() -> None:
     known, _ = recorded("misal")
     chain = access_chain(known, None, False)
