@@ -31,6 +31,14 @@ def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -
     return _with_liar(known, chain)
 
 
+def assertion_chain(known: Known, eager_fails: bool) -> Chain:
+    """Say who lies where an assertion outside of kernels does not hold."""
+    chain = _with_liar(known, Chain(eager_fails=eager_fails))
+    if chain.guilty:
+        return chain
+    return replace(chain, unknown=("the kernel: the assertion is in none",))
+
+
 def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     """Say what the interpreter has seen."""
     code = Code(stray.text)
@@ -67,6 +75,7 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
         inputs=(argument,) if argument and argument.role != "buffer" else (),
     )
     by = _by(known, stray, written, code)
+    argument = _made_before(argument, by) if argument and stray.user else argument
     made = known.made(stray.role) if stray.fault == "misaligned" else ()
     by_address = not stray.user and stray.fault != "assert"
     guilty = made or (with_views(known, chain.fused, by) if by_address else by)
@@ -77,6 +86,12 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     # Inductor names the neighbours of a user's kernel with its operator.
     fused = by if stray.user else chain.fused
     return replace(chain, fused=fused, guilty=guilty, cause=(said,))
+
+
+def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:
+    """Leave out of an argument's makers the operator that hands it to its kernel."""
+    others = tuple(maker for maker in argument.made_by if maker not in by)
+    return replace(argument, made_by=others or argument.made_by)
 
 
 def _by(

@@ -26,6 +26,7 @@ class Told:
         running: the launch that has not ended, by its place; None if none was.
         refused: kernel, line and values of the first index that was refused.
         fault: the address at which it died, or ''.
+        cut: there were too many launches to tell them all.
         at: kernel and line of the statement at work then; None where it was not told.
     """
 
@@ -34,13 +35,15 @@ class Told:
     refused: tuple[str, int, dict[str, int]] | None = None
     fault: str = ""
     at: tuple[str, int] | None = None
+    cut: bool = False
 
     @classmethod
     def read(cls, text: str) -> Told:
         """Read the file; its last line may be cut off."""
         given: list[tuple[str, dict[str, str]]] = []
         running, refused, fault, at = None, None, "", None
-        for line in text.split("\n"):
+        lines = text.split("\n")
+        for line in lines:
             word, *rest = line.split()[:2] or [""]
             pairs = dict(p.split("=", 1) for p in line.split()[2:] if "=" in p)
             if word == "launch" and rest:
@@ -58,7 +61,7 @@ class Told:
                     refused = (rest[0], int(place[0]), _numbers(pairs))
             if fault:
                 break
-        return cls(tuple(given), running, refused, fault, at)
+        return cls(tuple(given), running, refused, fault, at, "cut" in lines)
 
 
 def _numbers(pairs: dict[str, str]) -> dict[str, int]:
@@ -103,6 +106,8 @@ class Known:
         """
         places = [n for n, x in enumerate(self.anatomy.launches) if x.kernel == kernel]
         if not places:
+            return None
+        if self.told.cut and len(places) > 1:
             return None
         stray = self.anatomy.stray
         until = [name for name, _ in self.told.given]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.explain.access import access_chain
+from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.anatomy import Known, Told
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.minimum import Minimum
@@ -83,6 +83,8 @@ def _followed(
         found = index_chain(known, text, eager_fails)
         if found.kernel or known.anatomy.stray is None:
             return found
+    if target.kind is Kind.ASSERT and known.anatomy.stray is None:
+        return assertion_chain(known, eager_fails)
     if target.kind is Kind.ASSERT or target.detail == MEMORY or known.anatomy.stray:
         return access_chain(known, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel it was: no trace",))

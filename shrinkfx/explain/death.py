@@ -23,6 +23,8 @@ _BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
 
 def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
     """Say what the kernel was given that was running when the process died."""
+    if known.told.cut:
+        return Chain(unknown=("which kernel: it has too many launches to tell",))
     running = known.told.running
     if running is None:
         return _outside(known, memory)

@@ -41,8 +41,8 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     """
     refused = _refused(known, text)
     if refused is None:
-        why = "which line refused it: the run did not tell, and several lines say so"
-        return Chain(eager_fails=eager_fails, unknown=(why,))
+        why = ("which line refused it: the run did not tell",)
+        return Chain(eager_fails=eager_fails, unknown=why)
     place, launch = known.launch_of(refused.kernel.name) or (-1, None)
     passed = known.passed(launch, refused.code) if launch else {}
     check, code = refused.check, refused.code

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.explain.access import access_chain
+from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.anatomy import Known, Told
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.refusal import refusal_chain
@@ -184,6 +184,33 @@ def test_view_that_an_address_goes_through_is_as_guilty_as_its_reader() -> None:
     assert guilty(chain) == ["aten.as_strided.default", "aten.mean.dim"]
 
 
+def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
+    known, _ = recorded("hashf")
+    known = replace(known, anatomy=replace(known.anatomy, stray=None))
+    chain = assertion_chain(known, False)
+    assert guilty(chain) == ["planted.hash_features.default"]
+    known, _ = recorded("copy")
+    chain = assertion_chain(known, False)
+    assert not chain.guilty
+    assert chain.unknown == ("the kernel: the assertion is in none",)
+
+
+def test_death_outside_of_kernels_says_how_far_it_came() -> None:
+    known, _ = recorded("copy")
+    done = Told.read("launch k a=0x10\ndone k\n")
+    chain = access_chain(replace(known, told=done), None, False)
+    assert "it died in no generated kernel, after k" in chain.unknown[0]
+    assert not chain.cause
+
+
+def test_kernel_is_not_guessed_where_launches_were_too_many_to_tell() -> None:
+    known, _ = recorded("copy")
+    many = Told.read("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
+    chain = access_chain(replace(known, told=many), None, False)
+    assert chain.unknown == ("which kernel: it has too many launches to tell",)
+    assert not chain.guilty
+
+
 def test_misaligned_memory_is_its_makers() -> None:
     known, _ = recorded("misal")
     chain = access_chain(known, None, False)
@@ -240,6 +267,52 @@ def test_refused_input_is_followed_to_its_declaration() -> None:
     assert (chain.refusal.dim, chain.refusal.given) == (1, "20")
     assert "dim 1 of x (s27 = 20), declared 2..16" in chain.cause[1]
     assert chain.guilty == ()
+    assert chain.unknown
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "dim", "expected", "given", "symbols"),
+    [
+        (
+            "input_handles[1]: dim value is too small at 0, expected it to be >= 2, "
+            "but got: 1",
+            *("x", 0, ">= 2", "1", ["s77"]),
+        ),
+        (
+            "input_handles[0]: unmatched dim value at 1, expected: 6, but got: 5",
+            *("ids", 1, "6", "5", []),
+        ),
+        (
+            "input_handles[1]: unmatched stride value at 0, expected: 5, but got: 1",
+            *("x", 0, "5", "1", []),
+        ),
+        (
+            "input_handles[0]: unmatched dtype, expected: 4(at::kLong), but got: 6",
+            *("ids", None, "4(at::kLong)", "6", []),
+        ),
+    ],
+)
+def test_each_refusal_is_read(
+    said: str,
+    name: str,
+    dim: int | None,
+    expected: str,
+    given: str,
+    symbols: list[str],
+) -> None:
+    known, _ = recorded("emb")
+    refusal = refusal_chain(known, f"Error: {said}\n", False).refusal
+    assert refusal is not None
+    assert refusal.input is not None
+    assert (refusal.input.name, refusal.dim) == (name, dim)
+    assert (refusal.expected, refusal.given) == (expected, given)
+    assert [symbol.name for symbol in refusal.symbols] == symbols
+
+
+def test_refusal_that_names_no_input_is_not_guessed() -> None:
+    known, _ = recorded("emb")
+    chain = refusal_chain(known, "expected size 4==5, stride 1==1 at dim=0", False)
+    assert chain.refusal is None
     assert chain.unknown
 
 

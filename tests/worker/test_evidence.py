@@ -25,7 +25,8 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe, Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, Launched
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks.launched import Launched
 
 
 class Stops(Exception):
@@ -174,3 +175,5 @@ def test_launch_that_strayed_is_numbered_among_those_of_its_kernel() -> None:
         patched.setattr(CHECKER, "launched", launched)
         assert launch_of(Report([finding])) == 2
         assert launch_of(ValueError("no finding")) == 0
+        timed = replace(finding, probe=Probe.HINTS)
+        assert launch_of(Report([timed])) == 0

@@ -23,7 +23,7 @@ from shrinkfx.worker.explaining import generated
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter.findings import Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
 
 PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
 """The option by which Inductor keeps track of what is in a kernel. It changes
@@ -109,10 +109,7 @@ def kernel_of(error: BaseException) -> str:
 
 def launch_of(error: BaseException) -> int:
     """Number the launch that strayed among those of its kernel; 0 if none has."""
-    if not isinstance(error, Report):
-        return 0
-    name = error.findings[0].kernel
-    return sum(launched.kernel == name for launched in CHECKER.launched)
+    return place_of_launch(error.findings[0]) if isinstance(error, Report) else 0
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

@@ -7,7 +7,7 @@ import re
 
 from shrinkfx.protocol.anatomy import StrayAccess
 from shrinkfx.worker.interpreter.findings import KernelFinding, Probe, Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, place_of_launch
 
 
 def stray_access(error: BaseException) -> StrayAccess | None:
@@ -32,7 +32,7 @@ def stray_access(error: BaseException) -> StrayAccess | None:
         lanes=found.lanes,
         program=found.program,
         grid=launched.grid if launched else (),
-        launch=sum(known.kernel == found.kernel for known in CHECKER.launched),
+        launch=place_of_launch(found),
         message=found.message,
         values=tuple(f"{name}={value}" for name, value in found.values),
         shape=given.shape if given else (),

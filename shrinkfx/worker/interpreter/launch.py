@@ -15,10 +15,9 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import (
     CHECKER,
     Argument,
     Launch,
-    Launched,
-    Layout,
     tag,
 )
+from shrinkfx.worker.interpreter.memory_checks.launched import Launched, Layout
 from shrinkfx.worker.interpreter.memory_checks.partial import unsupported
 from shrinkfx.worker.model import Keywords
 
@@ -91,17 +90,17 @@ def launch(
     running = Launch(name, operators, tuple(pointers.values()))
     CHECKER.launch = running
     try:
-        _check_alignment(known, aligned)
-        converted = {
-            k: v if k in constants else _converted(k, v, signature or {}, pointers)
-            for k, v in known.items()
-        }
         size = _size(grid, known)
         if CHECKER.probe:
             layouts = {
                 k: Layout(tuple(v.shape), tuple(v.stride())) for k, v in tensors.items()
             }
             CHECKER.launched.append(Launched(name, size, layouts))
+        _check_alignment(known, aligned)
+        converted = {
+            k: v if k in constants else _converted(k, v, signature or {}, pointers)
+            for k, v in known.items()
+        }
         interpreter.interpreter_builder.set_grid_dim(*size)
         blocks = [v for k, v in known.items() if k in constants and _steps(v)]
         takes_partial = tensors in CHECKER.partial

@@ -20,6 +20,7 @@ import torch
 from shrinkfx.worker.interpreter.emulation.atomics import add_bfloat16, is_bfloat16_sum
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import Roles
+from shrinkfx.worker.interpreter.memory_checks.launched import Launched
 from shrinkfx.worker.interpreter.memory_checks.partial import Partial
 from shrinkfx.worker.interpreter.memory_checks.values import values
 
@@ -75,23 +76,6 @@ class Launch:
     operators: tuple[str, ...]
     arguments: Sequence[Argument]
     written: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Shape and strides of a tensor that a kernel was launched with."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A launch with its grid, and the tensors that it was given, by parameter."""
-
-    kernel: str
-    grid: tuple[int, int, int]
-    given: Mapping[str, Layout]
 
 
 @dataclass
@@ -203,6 +187,16 @@ class Checker:
 
 CHECKER = Checker()
 """The process's own: Triton has one interpreter for all launches, too."""
+
+
+def place_of_launch(finding: KernelFinding) -> int:
+    """Number a finding's launch among those of its kernel, from 1; 0: not known.
+
+    Where kernels are timed, each is launched once for each of its configurations.
+    """
+    if finding.probe is Probe.HINTS:
+        return 0
+    return sum(launched.kernel == finding.kernel for launched in CHECKER.launched)
 
 
 def _program() -> tuple[int, int, int]:
