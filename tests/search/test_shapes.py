@@ -327,7 +327,7 @@ def rank(where: Space) -> Callable[[Sizes], tuple[int, Sizes]]:
     )
 
 
-FEW = settings.default.max_examples * 2 // 5
+FEW = settings().max_examples * 2 // 5
 """Each of these is a whole sweep."""
 
 
