@@ -45,7 +45,7 @@ def _guide(guide: Guide) -> Iterator[str]:
     asked = [row for row in guide.rows if row.outcome is not Outcome.NOT_ASKED]
     told = [f"{row.flag}: {row.outcome}" for row in asked if row.flag]
     other = [text for text in told if not text.endswith(Outcome.SAME)]
-    if asked:
+    if told:
         same = "the same under all" if not other else "; ".join(other)
         yield f"flags:    {len(told)} tried: {same}"
     if guide.kernel_alone is not None:
