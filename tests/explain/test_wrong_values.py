@@ -93,13 +93,25 @@ def test_no_kernel_is_blamed_where_the_graph_was_rewritten() -> None:
     assert "cpp_" not in " ".join(found.cause)
 
 
+def test_write_that_is_lost_is_said_to_be() -> None:
+    table = told(made(1, "relu"), graph_agrees=False, rewritten_wrong=WRONG, lost="cos")
+    found = explained(PROGRAM, table)
+    assert guilty(found) == ["cos"]
+    assert found.cause[0].startswith(
+        "What aten.cos.default writes is lost in the graph"
+    )
+    unknown = explained(PROGRAM, replace(table, lost=""))
+    assert unknown.guilty == ()
+    assert unknown.cause[0].startswith("What the program returns is computed otherwise")
+    assert unknown.unknown
+
+
 @pytest.mark.parametrize(
     ("table", "why"),
     [
         (told(unknown="it did not come to a result"), "did not come to a result"),
         (told(made(1, "relu")), "no value in memory differs"),
         (told(replace(made(1, "relu"), unknown="random numbers")), "random numbers"),
-        (told(made(1, "relu"), graph_agrees=False), "does not give eager's results"),
     ],
 )
 def test_what_is_not_known_says_why_and_blames_nothing(

@@ -35,6 +35,7 @@ class WrongValue(Message):
         agrees: what it was given is eager's of the whole program.
         rewritten: no kernel is wrong, but the graph that Inductor lowers: what came
             before has changed it.
+        lost: so that what the guilty one writes into an operand is lost.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
@@ -52,6 +53,7 @@ class WrongValue(Message):
     calls: tuple[str, ...] = ()
     agrees: bool = True
     rewritten: bool = False
+    lost: bool = False
     tiny: bool = False
     told_apart: bool = False
     shown_by: tuple[str, ...] = ()
@@ -67,10 +69,10 @@ class WrongValue(Message):
         return tuple(filter(None, found))
 
     def _which(self, wrong: Wrong) -> str:
-        what, how = named(self.guilty) or "A copy of an input", in_words(wrong)
+        how = in_words(wrong)
         if self.rewritten:
-            said = "is computed otherwise in the graph that Inductor lowers"
-            return f"{what} {said}, run in eager: {how}; no kernel is at fault."
+            return f"{self._rewritten()}: {how}; no kernel is at fault."
+        what = named(self.guilty) or "A copy of an input"
         place = f"in {self.value}"
         if self.kernel:
             launch = f"launch {self.launch} of {self.launches}"
@@ -80,6 +82,13 @@ class WrongValue(Message):
         verb = "is" if len(self.guilty) < 2 else "are"
         seen = ", with inner values returned" if self.told_apart else ""
         return f"{what} {place} {verb} wrong{called}{seen}: {given}, {how}."
+
+    def _rewritten(self) -> str:
+        """Say what another graph does than the program, run in eager as that is."""
+        what = named(self.guilty) or "What the program returns"
+        if self.lost:
+            return f"What {what} writes is lost in the graph that Inductor lowers"
+        return f"{what} is computed otherwise in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
         if wrong.metadata:
