@@ -69,9 +69,10 @@ class WrongValue(Message):
         return tuple(filter(None, found))
 
     def _which(self, wrong: Wrong) -> str:
-        how = in_words(wrong)
         if self.rewritten:
+            how = in_words(wrong, "differ")
             return f"{self._rewritten()}: {how}; no kernel is at fault."
+        how = in_words(wrong, "of its result do not")
         what = named(self.guilty) or "A copy of an input"
         place = f"in {self.value}"
         if self.kernel:
@@ -109,7 +110,7 @@ class WrongValue(Message):
         return f"{names} {what} given."
 
 
-def in_words(wrong: Wrong) -> str:
+def in_words(wrong: Wrong, differ: str) -> str:
     """Say how much of a value is wrong, and how far."""
     if wrong.metadata:
         return wrong.metadata
@@ -120,8 +121,7 @@ def in_words(wrong: Wrong) -> str:
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""
-    verb = "does" if wrong.wrong == 1 else "do"
-    told = f"{wrong.wrong} of {wrong.of} values of its result {verb} not"
+    told = f"{wrong.wrong} of {wrong.of} values {differ}"
     if wrong.nans > wrong.nans_expected:
         born = wrong.nans - wrong.nans_expected
         told += f", {born} of them NaN" if born < wrong.wrong else ", all NaN"
