@@ -12,7 +12,7 @@ from shrinkfx.report.explanation.operators import Operator
 _SHOWN = 4
 """Operators that a sentence names."""
 
-_GIVEN = "of what it is given, which need not be eager's, eager makes something else"
+_GIVEN = "what it is given need not be eager's, but eager makes something else of that"
 
 _EXACT = {
     "eager": "float64 agrees with eager",
@@ -72,17 +72,21 @@ class WrongValue(Message):
         if self.rewritten:
             how = in_words(wrong, "differ")
             return f"{self._rewritten()}: {how}; no kernel is at fault."
-        how = in_words(wrong, "of its result do not")
         what = named(self.guilty) or "A copy of an input"
+        if len(self.guilty) > 1:
+            what = f"One of {what}"
         place = f"in {self.value}"
         if self.kernel:
             launch = f"launch {self.launch} of {self.launches}"
             place = f"in kernel {self.kernel} ({launch})"
         called = f" in call {self.call}" if self.call > 1 else ""
-        given = "its inputs agree with eager" if self.agrees else _GIVEN
-        verb = "is" if len(self.guilty) < 2 else "are"
+        if self.agrees:
+            how = in_words(wrong, "of its result do not")
+            how = f"its inputs agree with eager, {how}"
+        else:
+            how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
         seen = ", with inner values returned" if self.told_apart else ""
-        return f"{what} {place} {verb} wrong{called}{seen}: {given}, {how}."
+        return f"{what} {place} is wrong{called}{seen}: {how}."
 
     def _rewritten(self) -> str:
         """Say what another graph does than the program, run in eager as that is."""
