@@ -125,6 +125,18 @@ def test_result_that_no_kernel_makes_is_wrong_by_itself(tmp_path: Path) -> None:
     assert told.computed[-1].value == "result 0"
 
 
+def test_input_that_is_returned_is_held_against_itself(tmp_path: Path) -> None:
+    class Forgets(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x.sin()
+
+    run = Run(tmp_path, exported(Forgets(), X), X)
+    run.launch("copies", x=X)
+    told = run.judged(X, X)
+    assert wrong(told) == [("sin",)]
+    assert not any(value.unknown for value in told.computed)
+
+
 def test_value_that_was_overwritten_blames_nobody(tmp_path: Path) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
     run.launch("first", sin=X.sin())

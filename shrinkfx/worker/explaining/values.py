@@ -216,7 +216,8 @@ class _Look:
 
     def _wrong(self, seen: _Seen, others: Known) -> Wrong | None:
         if seen.node.op != "call_function":  # a copy of an input, or of a weight
-            return self._difference(seen, seen.lay.get(seen.node), None)
+            lay = seen.lay.get(seen.node, self.values[seen.node])
+            return self._difference(seen, lay, None)
         if self.tiny:
             return self._tiny(seen, others)
         expected = recompute(seen.node, others)
