@@ -136,6 +136,12 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
     untold = [v.unknown for v in told.computed if v.unknown]
     if untold:
         return _unknown("; ".join(dict.fromkeys(untold)))
+    if told.graph_agrees is None:
+        return _unknown(
+            "no value in memory differs from what eager makes of what it was made "
+            "from; whether the graph that Inductor lowers gives eager's results, in "
+            "this call, could not be compared"
+        )
     return _unknown(
         "no value in memory differs from what eager makes of what it was made from: "
         "rounding that grows from one to the next may be why, or strides"

@@ -113,6 +113,7 @@ def test_write_that_is_lost_is_said_to_be() -> None:
         (told(unknown="it did not come to a result"), "did not come to a result"),
         (told(made(1, "relu")), "no value in memory differs"),
         (told(replace(made(1, "relu"), unknown="random numbers")), "random numbers"),
+        (told(made(1, "relu"), call=2, graph_agrees=None), "could not be compared"),
     ],
 )
 def test_what_is_not_known_says_why_and_blames_nothing(
