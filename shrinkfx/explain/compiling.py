@@ -242,17 +242,14 @@ _DOING = {
     Kind.OOM: "asking for memory in the run",
     Kind.LOAD_ERROR: "loading",
 }
-_LAST_PRINTED = re.compile(
-    r"\[ (before|after)_launch: \S+ \](?!.*_launch: )", re.DOTALL
-)
+_PRINTED = re.compile(r"\[ (before|after)_launch: ")
 
 
 def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
     """Say what was running, by the last launch that was printed."""
     found = reached(Evidence(traces.launches, printed=ending.log))
     launch = traces.launches[found[0]] if found else None
-    last = _LAST_PRINTED.search(ending.log)
-    inside = launch is not None and last is not None and last[1] == "before"
+    inside = launch is not None and _PRINTED.findall(ending.log)[-1] == "before"
     guilty = operators(minimum.candidate, launch.nodes) if launch and inside else ()
     return Halted(
         guilty=guilty or _blamed(minimum, ending, traces),

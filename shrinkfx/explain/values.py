@@ -123,16 +123,24 @@ def _shown_by(told: KernelValues, first: Computed) -> tuple[str, ...]:
 
 
 def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
-    if told.rewritten and told.rewritten_wrong is not None:
-        guilty = operators(candidate, [told.rewritten])
-        return WrongValue(guilty, told.rewritten_wrong, rewritten=True)
+    if _is_rewritten(told) and told.rewritten_wrong is not None:
+        names = [name for name in (told.lost or told.rewritten,) if name]
+        unknown = () if names else ("which operator was rewritten",)
+        return WrongValue(
+            guilty=operators(candidate, names),
+            wrong=told.rewritten_wrong,
+            rewritten=True,
+            lost=bool(told.lost),
+            unknown=unknown,
+        )
     untold = [v.unknown for v in told.computed if v.unknown]
     if untold:
         return _unknown("; ".join(dict.fromkeys(untold)))
-    if told.graph_agrees is False:
+    if told.graph_agrees is None:
         return _unknown(
-            "no kernel errs on what it is given, but the graph that Inductor lowers "
-            "does not give eager's results in eager"
+            "no value in memory differs from what eager makes of what it was made "
+            "from; whether the graph that Inductor lowers gives eager's results, in "
+            "this call, could not be compared"
         )
     return _unknown(
         "no value in memory differs from what eager makes of what it was made from: "

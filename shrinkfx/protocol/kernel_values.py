@@ -85,7 +85,9 @@ class KernelValues(Reported):
         rewritten: the program's first node whose value is not eager's any more in the
             graph that Inductor lowers, run in eager: a pass or a decomposition has
             changed what it computes; else ''.
-        rewritten_wrong: how that value differs.
+        rewritten_wrong: how that value differs; a result, where it is not known.
+        lost: the operator that writes into an operand, without which eager gives what
+            that graph gives; else ''.
         graph_agrees: that graph gives eager's results; None if it could not be run.
         unknown: why there are no values, or ''.
     """
@@ -96,5 +98,6 @@ class KernelValues(Reported):
     tiny: bool = False
     rewritten: str = ""
     rewritten_wrong: Wrong | None = None
+    lost: str = ""
     graph_agrees: bool | None = None
     unknown: str = ""

@@ -39,7 +39,8 @@ class Overflows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         ordered = torch.sort(torch.erfc(x), -1).values
-        return (torch.exp(ordered) @ self.weight).sum(-1)
+        product: Tensor = torch.exp(ordered) @ self.weight
+        return product.sum(-1)
 
 
 class Divides(nn.Module):
@@ -51,7 +52,8 @@ class Divides(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         norm = x.norm(dim=-1, keepdim=True).clamp_min(1e-12).expand(3, 4)
-        return x / (norm @ self.weight)
+        divisor: Tensor = norm @ self.weight
+        return x / divisor
 
 
 @contextmanager

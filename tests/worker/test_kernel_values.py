@@ -125,6 +125,18 @@ def test_result_that_no_kernel_makes_is_wrong_by_itself(tmp_path: Path) -> None:
     assert told.computed[-1].value == "result 0"
 
 
+def test_input_that_is_returned_is_held_against_itself(tmp_path: Path) -> None:
+    class Forgets(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x.sin()
+
+    run = Run(tmp_path, exported(Forgets(), X), X)
+    run.launch("copies", x=X)
+    told = run.judged(X, X)
+    assert wrong(told) == [("sin",)]
+    assert not any(value.unknown for value in told.computed)
+
+
 def test_value_that_was_overwritten_blames_nobody(tmp_path: Path) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
     run.launch("first", sin=X.sin())
@@ -164,6 +176,31 @@ def test_graph_that_was_rewritten_is_told_from_its_kernels(tmp_path: Path) -> No
     told = run.judged(X.sin().expm1().cos().tanh())
     assert wrong(told) == []
     assert told.rewritten == "exp"
+
+
+def test_write_that_a_pass_has_lost_is_found(tmp_path: Path) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = x + 1
+            made[0].mul_(3.0)
+            made[1].add_(2.0)
+            return made.exp()
+
+    program = exported(Writes(), X)
+    made = fx.Graph()
+    x = made.placeholder("x")
+    add = made.call_function(aten.add.Tensor, (x, 1), name="add")
+    bias = made.call_function(aten.full.default, ([2, 2], 0.0))
+    rows = made.call_function(aten.select_scatter.default, (bias, X[0] * 0 + 2, 0, 1))
+    both = made.call_function(aten.add.Tensor, (add, rows), name="both")
+    made.output((made.call_function(aten.exp.default, (both,), name="exp"),))
+    run = Run(tmp_path, program, X, graph=fx.GraphModule({}, made))
+    result = (X + 1 + torch.tensor([[0.0], [2.0]])).exp()
+    run.launch("all", exp=result)
+    told = run.judged(result)
+    assert wrong(told) == []
+    assert told.lost == "mul_"
+    assert told.graph_agrees is False
 
 
 def test_error_below_the_tolerances_is_found_where_it_is_all_of_a_value(

@@ -62,7 +62,8 @@ class Halted(Message):
 
     def _what(self) -> str:
         what = named(self.guilty)
-        of = f" of {what}" if what else ""
+        one = "one of " if len(self.guilty) > 1 else ""
+        of = f" of {one}{what}" if what else ""
         if self.kernel:
             launch = (
                 f" (launch {self.launch} of {self.launches})" if self.launch else ""

@@ -12,7 +12,7 @@ from shrinkfx.report.explanation.operators import Operator
 _SHOWN = 4
 """Operators that a sentence names."""
 
-_GIVEN = "of what it is given, which need not be eager's, eager makes something else"
+_GIVEN = "what it is given need not be eager's, but eager makes something else of that"
 
 _EXACT = {
     "eager": "float64 agrees with eager",
@@ -35,6 +35,7 @@ class WrongValue(Message):
         agrees: what it was given is eager's of the whole program.
         rewritten: no kernel is wrong, but the graph that Inductor lowers: what came
             before has changed it.
+        lost: so that what the guilty one writes into an operand is lost.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
@@ -52,6 +53,7 @@ class WrongValue(Message):
     calls: tuple[str, ...] = ()
     agrees: bool = True
     rewritten: bool = False
+    lost: bool = False
     tiny: bool = False
     told_apart: bool = False
     shown_by: tuple[str, ...] = ()
@@ -67,19 +69,31 @@ class WrongValue(Message):
         return tuple(filter(None, found))
 
     def _which(self, wrong: Wrong) -> str:
-        what, how = named(self.guilty) or "A copy of an input", in_words(wrong)
         if self.rewritten:
-            said = "is computed otherwise in the graph that Inductor lowers"
-            return f"{what} {said}, run in eager: {how}; no kernel is at fault."
+            how = in_words(wrong, "differ")
+            return f"{self._rewritten()}: {how}; no kernel is at fault."
+        what = named(self.guilty) or "A copy of an input"
+        if len(self.guilty) > 1:
+            what = f"One of {what}"
         place = f"in {self.value}"
         if self.kernel:
             launch = f"launch {self.launch} of {self.launches}"
             place = f"in kernel {self.kernel} ({launch})"
         called = f" in call {self.call}" if self.call > 1 else ""
-        given = "its inputs agree with eager" if self.agrees else _GIVEN
-        verb = "is" if len(self.guilty) < 2 else "are"
+        if self.agrees:
+            how = in_words(wrong, "of its result do not")
+            how = f"its inputs agree with eager, {how}"
+        else:
+            how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
         seen = ", with inner values returned" if self.told_apart else ""
-        return f"{what} {place} {verb} wrong{called}{seen}: {given}, {how}."
+        return f"{what} {place} is wrong{called}{seen}: {how}."
+
+    def _rewritten(self) -> str:
+        """Say what another graph does than the program, run in eager as that is."""
+        what = named(self.guilty) or "What the program returns"
+        if self.lost:
+            return f"What {what} writes is lost in the graph that Inductor lowers"
+        return f"{what} is computed otherwise in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
         if wrong.metadata:
@@ -100,7 +114,7 @@ class WrongValue(Message):
         return f"{names} {what} given."
 
 
-def in_words(wrong: Wrong) -> str:
+def in_words(wrong: Wrong, differ: str) -> str:
     """Say how much of a value is wrong, and how far."""
     if wrong.metadata:
         return wrong.metadata
@@ -111,8 +125,7 @@ def in_words(wrong: Wrong) -> str:
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""
-    verb = "does" if wrong.wrong == 1 else "do"
-    told = f"{wrong.wrong} of {wrong.of} values of its result {verb} not"
+    told = f"{wrong.wrong} of {wrong.of} values {differ}"
     if wrong.nans > wrong.nans_expected:
         born = wrong.nans - wrong.nans_expected
         told += f", {born} of them NaN" if born < wrong.wrong else ", all NaN"

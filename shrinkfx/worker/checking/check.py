@@ -82,20 +82,20 @@ def check(
         recording = Recording(folder / "values")
         with recording.generating():
             answer = _checked(setup, run, options, note, folder, recording)
-            told = values.judge(recording, _ran(run, options, answer))
-            Path(options.values).write_text(told.to_line())
+            if isinstance(answer, Checked) and answer.difference:
+                told = values.judge(recording, _ran(run, options, answer.difference))
+                Path(options.values).write_text(told.to_line())
         return answer
 
 
-def _ran(run: Rebuilt, options: CheckOptions, answer: Answer) -> Ran:
-    found = answer.difference if isinstance(answer, Checked) else None
+def _ran(run: Rebuilt, options: CheckOptions, found: Difference) -> Ran:
     return Ran(
         run.exported,
         run.failing,
         options.calls,
         Closeness.of(options).tolerance,
         origins,
-        metadata=found is not None and found.what == "metadata",
+        metadata=found.what == "metadata",
     )
 
 

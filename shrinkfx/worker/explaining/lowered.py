@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import KernelValues, Wrong
 from shrinkfx.worker.explaining.errors import Tolerance, difference
-from shrinkfx.worker.explaining.recompute import both_times, on_host, writers
+from shrinkfx.worker.explaining.recompute import both_times, on_host, run_all, writers
 from shrinkfx.worker.model import Inputs, flat_inputs
 
 Origins = Callable[[fx.Node], list[str]]
@@ -48,23 +48,50 @@ def with_graph(
     Args:
         eager: its values, those that random numbers have no part in.
     """
+    if ran.calls > 1:
+        return told
     program = ran.exported.graph
-    if ran.calls > 1 or any(writers(node) for node in program.nodes):
-        return told  # its values change as it runs
     takers = program.find_nodes(op="placeholder")
     flat = flat_inputs(ran.exported, ran.inputs)
     known = dict(zip(takers, map(on_host, flat), strict=True))
     own = both_times(program, known)
-    agrees = _agree(_results(graph, eager), _results(program, own), ran.tolerance)
+    mine, theirs = _results(graph, eager), _results(program, own)
+    agrees = _agree(mine, theirs, ran.tolerance)
     told = replace(told, graph_agrees=agrees)
     if agrees is not False:
         return told
+    wrong = [differs(*pair, ran.tolerance) for pair in zip(mine, theirs, strict=True)]
+    told = replace(told, rewritten_wrong=next(filter(None, wrong)))
+    writing = [n for n in program.nodes if any(map(_writes_into(n), n.all_input_nodes))]
+    if writing:  # a node's value changes as the program runs
+        return replace(told, lost=_lost(writing, program, known, mine, ran))
     for node in program.nodes:
         parts = _parts(graph, node.name, ran.origins)
-        wrong = _wrong([eager.get(part) for part in parts], own.get(node), ran)
-        if wrong is not None:
-            return replace(told, rewritten=node.name, rewritten_wrong=wrong)
+        off = _wrong([eager.get(part) for part in parts], own.get(node), ran)
+        if off is not None:
+            return replace(told, rewritten=node.name, rewritten_wrong=off)
     return told
+
+
+def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
+    return lambda operand: node in writers(operand)
+
+
+def _lost(
+    writing: list[fx.Node],
+    program: fx.Graph,
+    known: Mapping[fx.Node, Any],
+    results: list[Any],
+    ran: Ran,
+) -> str:
+    """Find the one operator without whose writing eager gives the same results."""
+    found = []
+    for node in writing:
+        copies = {n: on_host(v) for n, v in known.items()}
+        values = run_all(program, copies, seed=0, aside=node)
+        if _agree(results, _results(program, values), ran.tolerance):
+            found.append(node.name)
+    return found[0] if len(found) == 1 else ""
 
 
 def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:

@@ -108,15 +108,22 @@ def _jittered(value: Any) -> Any:
     return value.to(torch.float64) * (1 + ulps)
 
 
-def run_all(graph: fx.Graph, known: Known, seed: int) -> dict[fx.Node, Any]:
-    """Make the values of all nodes, as far as operators do not refuse."""
+def run_all(
+    graph: fx.Graph, known: Known, seed: int, aside: fx.Node | None = None
+) -> dict[fx.Node, Any]:
+    """Make the values of all nodes, as far as operators do not refuse.
+
+    Args:
+        aside: what it writes into its operands is lost.
+    """
     values = dict(known)
     torch.manual_seed(seed)
     for node in graph.nodes:
         if node.op == "output" or node in values:
             continue
         try:
-            values[node] = _call(node, values, exactly=False)
+            given = _copied(values) if node is aside else values
+            values[node] = _call(node, given, exactly=False)
         except Exception:  # noqa: BLE001 - whatever operators raise
             continue
     return values

@@ -68,6 +68,9 @@ def judge(recording: Recording, ran: Ran) -> KernelValues:
         return _judged(recording, ran, told)
     except (_Unknown, CannotRecompute) as error:
         return replace(told, unknown=str(error))
+    except Exception as error:  # noqa: BLE001 - the check's own answer stands
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return replace(told, unknown=f"it could not be held against eager: {what:.200}")
 
 
 def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
@@ -213,7 +216,8 @@ class _Look:
 
     def _wrong(self, seen: _Seen, others: Known) -> Wrong | None:
         if seen.node.op != "call_function":  # a copy of an input, or of a weight
-            return self._difference(seen, seen.lay.get(seen.node), None)
+            lay = seen.lay.get(seen.node, self.values[seen.node])
+            return self._difference(seen, lay, None)
         if self.tiny:
             return self._tiny(seen, others)
         expected = recompute(seen.node, others)
