@@ -81,6 +81,7 @@ def chain_of(
 
 
 @pytest.mark.aoti
+@pytest.mark.every_run
 def test_wrong_sum_is_guilty_of_the_index_that_is_made_of_it(tmp_path: Path) -> None:
     padded, full = torch.full((4, 8), 5), torch.full((4, 8), 5)
     padded[:, 6:] = 1
