@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shrinkfx.failure.readers.generated import Code
-from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch, KernelText
 from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
@@ -255,11 +254,6 @@ def operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ..
         for node in found
         if node.role is Role.OPERATOR
     )
-
-
-def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
-    """Describe what is left of a program, in its order, and where it comes from."""
-    return operators_of(candidate.skeleton, candidate.operators)
 
 
 def _number(code: str) -> int | None:

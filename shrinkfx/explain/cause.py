@@ -14,7 +14,7 @@ from shrinkfx.explain.compiling import compiling
 from shrinkfx.explain.decisions import decisions
 from shrinkfx.explain.guide import guide
 from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators
+from shrinkfx.explain.operators import operators_left
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.report.explanation.chain import Chain
@@ -75,7 +75,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
             what these leave for a reader goes there.
     """
     asking = _Asking()
-    left = operators(minimum.candidate)
+    left = operators_left(minimum.candidate)
     found = Explanation(
         operators=left,
         chain=asking("its kernel", lambda: chain(minimum, shown.memory)),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.values import operators
+from shrinkfx.explain.operators import operators_among
 from shrinkfx.failure.blame import Evidence, reached, suspects, ties
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.readers.compilers import Complaint, gcc, triton
@@ -195,7 +195,7 @@ def _of_kernel(
     nodes = [
         n for launch in traces.launches if launch.kernel == kernel for n in launch.nodes
     ]
-    return operators(candidate, nodes)
+    return operators_among(candidate, nodes)
 
 
 _SURE = 0.8
@@ -206,14 +206,16 @@ def _blamed(minimum: Minimum, ending: Ending, traces: Traces) -> tuple[Operator,
     """List the surest suspects that are left; what is left if that is one."""
     candidate = minimum.candidate
     if len(candidate.keep) == 1:
-        return operators(candidate, candidate.keep)
+        return operators_among(candidate, candidate.keep)
     known = Evidence.of(traces)
     known = replace(known, text=known.text or ending.log)
     found = suspects(known, candidate.skeleton, minimum.target)
     left = [suspect for suspect in found if suspect.node in candidate.keep]
     if not left or left[0].weight < _SURE:
         return ()
-    return operators(candidate, [suspect.node for suspect in ties(left)[0].members])
+    return operators_among(
+        candidate, [suspect.node for suspect in ties(left)[0].members]
+    )
 
 
 def code_of(complaint: Complaint, excerpt: Excerpt | None) -> tuple[CodeLine, ...]:
@@ -250,7 +252,9 @@ def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
     found = reached(Evidence(traces.launches, printed=ending.log))
     launch = traces.launches[found[0]] if found else None
     inside = launch is not None and _PRINTED.findall(ending.log)[-1] == "before"
-    guilty = operators(minimum.candidate, launch.nodes) if launch and inside else ()
+    guilty = (
+        operators_among(minimum.candidate, launch.nodes) if launch and inside else ()
+    )
     return Halted(
         guilty=guilty or _blamed(minimum, ending, traces),
         doing=_DOING.get(minimum.target.kind, "the run"),

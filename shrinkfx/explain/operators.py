@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role
 from shrinkfx.report.explanation.operators import Operator
 
 
-def operators(candidate: Candidate) -> tuple[Operator, ...]:
+def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
     """List the operators of a candidate, in its order.
 
     One that stands in for another comes from no line of the model.
@@ -18,3 +21,16 @@ def operators(candidate: Candidate) -> tuple[Operator, ...]:
         place = (node.source, node.scope) if own else ("", "")
         found.append(Operator(name, candidate.target(name), *place))
     return tuple(found)
+
+
+def operators_among(
+    candidate: Candidate, names: Collection[str]
+) -> tuple[Operator, ...]:
+    """List the operators of a candidate that nodes belong to, in its order."""
+    skeleton = candidate.skeleton
+    among = {skeleton.producer(name) for name in names if name in skeleton}
+    return tuple(
+        operator
+        for operator in operators_left(candidate)
+        if operator.name in among and skeleton.node(operator.name).role is Role.OPERATOR
+    )

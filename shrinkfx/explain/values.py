@@ -9,12 +9,11 @@ from typing import Any
 
 from shrinkfx import scratch
 from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_among
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Role
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.protocol.kernel_values import Computed, KernelValues
-from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import WrongValue
 
 
@@ -81,7 +80,7 @@ def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
         return _without_a_kernel(candidate, told)
     first = wrong[0]
     assert first.wrong is not None
-    guilty = operators(candidate, first.operators)
+    guilty = operators_among(candidate, first.operators)
     return WrongValue(
         guilty=guilty,
         wrong=first.wrong,
@@ -127,7 +126,7 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
         names = [name for name in (told.lost or told.rewritten,) if name]
         unknown = () if names else ("which operator was rewritten",)
         return WrongValue(
-            guilty=operators(candidate, names),
+            guilty=operators_among(candidate, names),
             wrong=told.rewritten_wrong,
             rewritten=True,
             lost=bool(told.lost),
@@ -161,7 +160,7 @@ def told_apart(
     if told.tiny and found.guilty and any(value.unknown for value in told.computed):
         return found
     for value in told.computed:
-        among = operators(candidate, value.operators)
+        among = operators_among(candidate, value.operators)
         if value.wrong is None or not {o.name for o in among} <= set(suspected):
             continue
         if not found.guilty:  # the kernel is that of another form of it
@@ -170,17 +169,6 @@ def told_apart(
             wrong, tiny = value.wrong, told.tiny
             return replace(found, guilty=among, wrong=wrong, tiny=tiny, told_apart=True)
     return found
-
-
-def operators(candidate: Candidate, names: Collection[str]) -> tuple[Operator, ...]:
-    """List the operators of a candidate that nodes belong to, in its order."""
-    skeleton = candidate.skeleton
-    found = {skeleton.producer(name) for name in names if name in skeleton}
-    return tuple(
-        Operator(name, candidate.target(name), node.source, node.scope)
-        for name in skeleton.in_order(found & candidate.keep)
-        if (node := skeleton.node(name)).role is Role.OPERATOR
-    )
 
 
 def _unknown(why: str) -> WrongValue:

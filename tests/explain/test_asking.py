@@ -9,9 +9,9 @@ from typing import Any
 
 from shrinkfx.check.allowance import Unlimited
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.anatomy import operators_left
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton

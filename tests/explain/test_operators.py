@@ -9,7 +9,7 @@ from support.doubles import FakeServer
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators
+from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.testing import chain, operator, skeleton, whole
@@ -24,7 +24,7 @@ def asked(candidate: Candidate) -> Minimum:
 def test_operators_bear_their_line_and_module() -> None:
     placed = replace(operator("x", scope="blocks.3"), source="model.py:14")
     program = skeleton({"x": "", "relu": placed})
-    (found,) = operators(Candidate.whole(program))
+    (found,) = operators_left(Candidate.whole(program))
     assert str(found) == "aten.relu.default (model.py:14, blocks.3)"
 
 
@@ -34,7 +34,7 @@ def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
     candidate = Candidate(
         program, frozenset({"mm"}), {}, Outputs.SINKS, replace={"mm": "x"}
     ).normalised()
-    (found,) = operators(candidate)
+    (found,) = operators_left(candidate)
     assert found.operator != "aten.mm.default"
     assert not found.line
 
