@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.errors import BudgetExhausted, UsageError, WorkerError
+from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.events import Listener
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
@@ -24,7 +24,7 @@ from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.header import with_cause
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import at_work
+from shrinkfx.run.folder import RESULT, at_work
 from shrinkfx.run.kept import Kept
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.record import Result
@@ -32,8 +32,6 @@ from shrinkfx.run.resume import recall_subject
 from shrinkfx.run.subject import Subject
 
 logger = logging.getLogger(__name__)
-
-_FACT = "result"
 
 FOLDER = "explain"
 """In the output folder: what is left for whoever reads on."""
@@ -63,7 +61,7 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
 
     Nothing that goes wrong here takes anything of the result away.
     """
-    context.journal.note(_FACT, _to_json(kept, minimal))
+    context.journal.note(RESULT, _to_json(context.options, kept, minimal))
     if context.options.no_explain:
         return Explained(Explanation(), (), context.out)
     shown = Shown(minimal, kept.result.rate, kept.record.memory.report)
@@ -81,12 +79,8 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
     asked = replace(asked, max_checks=None, max_minutes=None)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with at_work(asked, out, listener, "--explain") as context:
-        known = context.journal.fact(_FACT)
-        if known is None:
-            raise UsageError(
-                f"--explain {out}: no result was noted there: run anew with another "
-                "--out"
-            )
+        known = context.journal.fact(RESULT)
+        assert known is not None  # else its options could not be read
         with context.server(worker) as server:
             subject = recall_subject(context, server)
             subject = subject.with_options(calls=known["calls"])
@@ -96,7 +90,7 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
     return _written(out, found, result.seen or subject.target)
 
 
-def _to_json(kept: Kept, minimal: bool) -> dict[str, Any]:
+def _to_json(options: Options, kept: Kept, minimal: bool) -> dict[str, Any]:
     """State what ``--explain DIR`` needs to ask about a result."""
     result = kept.result
     return {
@@ -106,6 +100,8 @@ def _to_json(kept: Kept, minimal: bool) -> dict[str, Any]:
         "rate": result.rate,
         "calls": kept.subject.calls,
         "minimal": minimal,
+        "inputs": str(options.inputs.resolve()) if options.inputs else None,
+        "environment": dict(options.environment),
     }
 
 

@@ -157,21 +157,37 @@ def resumed(out: Path, given: Options) -> Options:
         return options
 
 
+RESULT = "result"
+"""The journal's fact of the verified result, and what it was reduced with."""
+
+
 def over(out: Path) -> Options:
     """Read what a run was asked for that has come to its end.
 
+    A sweep has made the inputs that it reduced with, and dropped its own options.
+
     Raises:
-        UsageError: there is none, it has no end yet, or its files have changed.
+        UsageError: there is none, it has no result yet, or its files have changed.
     """
     _require_journal(out, "--explain")
-    with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
-        run = journal.fact("run")
-        if run is None or not (journal.fact("finished") or journal.fact("stopped")):
+    with (
+        _told(out, "--explain"),
+        taken(out),
+        closing(Journal(out / JOURNAL)) as journal,
+    ):
+        run, result = journal.fact("run"), journal.fact(RESULT)
+        ended = journal.fact("finished") or journal.fact("stopped")
+        if run is None or not ended:
             raise UsageError(f"--explain {out}: no result is there: --resume {out}")
+        if result is None:
+            why = "no result was noted there (a sweep, or an earlier version)"
+            raise UsageError(f"--explain {out}: {why}: run anew with another --out")
         with journal.db.trusted():
             options = replace(Options.from_json(run["options"]), out=out)
         _check_unchanged(f"--explain {out}", run, options)
-        return options
+        inputs = Path(result["inputs"]) if result["inputs"] else None
+        with_result = {"inputs": inputs, "environment": result["environment"]}
+        return replace(options, sweeping=None, **with_result)
 
 
 def _require_journal(out: Path, option: str) -> None:

@@ -125,7 +125,13 @@ def test_run_that_is_over_can_be_explained(tmp_path: Path) -> None:
         over(out)
     with at_work(options, out, ignore) as context:
         finish(context, "reduced", "2 -> 1", 0)
-    assert over(out) == replace(options, cwd=Path.cwd())
+    with pytest.raises(UsageError, match="no result was noted"):
+        over(out)
+    made = {"inputs": str(out / "failing-1.pt"), "environment": {"A": "1"}}
+    with at_work(options, out, ignore) as context:
+        context.journal.note("result", made)
+    asked = replace(options, inputs=out / "failing-1.pt", environment={"A": "1"})
+    assert over(out) == replace(asked, cwd=Path.cwd())
     options.model.write_bytes(b"another")
     with pytest.raises(UsageError, match=r"--explain .* a file has changed"):
         over(out)
