@@ -262,7 +262,7 @@ def _print_result(reduction: api.Reduction) -> Ended:
         "checks": reduction.checks,
         "seconds": round(reduction.seconds, 1),
         "repro": str(reduction.repro),
-        "cause": list(reduction.cause),
+        "cause": reduction.summary["cause"],
     }
     return Ended(reduction.status, reduction.exit_code, result=result)
 

@@ -18,6 +18,9 @@ from shrinkfx.report.explanation.guide import Guide, KernelAlone, LeftFile, Valu
 MOST_BYTES = 64 << 20
 """What all files may take together; the smallest come first."""
 
+_MARK = ".shrinkfx"
+"""A file by which a folder is known that may be replaced."""
+
 _TLPARSE, _TLPARSE_S = "tlparse", 120.0
 _WHAT = {
     Left.SOURCES: "generated code of the minimum",
@@ -46,11 +49,15 @@ def publish(guide: Guide, home: Path, folder: Path) -> Guide:
     left_out = [*guide.left_out, _NO_ORIGINAL]
     left_out += _inputs(guide.values, home / "printed", left)
     left_out += _report_of_trace(left)
+    if folder.exists() and not (folder / _MARK).exists():
+        why = f"{folder.name}/: there is one already that shrinkfx has not made"
+        return replace(guide, left_out=(why,))
     draft = draft_of(folder)
     shutil.rmtree(draft, ignore_errors=True)
     files: list[LeftFile] = []
     try:
         draft.mkdir(parents=True)
+        (draft / _MARK).touch()
         left_out += _copy(left, draft, files)
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
+
+import networkx as nx
 
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.explain.chain import chain
@@ -40,14 +42,17 @@ class Shown:
     """What a run has shown of a minimum before it is asked.
 
     Attributes:
+        fails: its repro has failed in every run.
         minimal: no single operator of it can be left out.
-        rate: the part of its runs that fail.
         memory: what AddressSanitizer has said of it, or None.
+        lies: operators whose results are not what their fake kernels say, with what
+            is otherwise, by the names of their nodes.
     """
 
+    fails: bool = True
     minimal: bool = False
-    rate: float = 1.0
     memory: MemoryReport | None = None
+    lies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -75,17 +80,21 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
             what these leave for a reader goes there.
     """
     asking = _Asking()
-    left = operators_left(minimum.candidate)
     found = Explanation(
-        operators=left,
+        operators=operators_left(minimum.candidate),
         chain=asking("its kernel", lambda: chain(minimum, shown.memory)),
         values=asking("its values", lambda: values(minimum)),
-        halted=asking("where it stops", lambda: compiling(minimum)),
     )
+    if found.chain is None or not found.chain.cause:
+        halted = asking("where it stops", lambda: compiling(minimum))
+        found = replace(found, halted=halted)
     parts = [p for p in (found.chain, found.values, found.halted) if p is not None]
-    found = _told(found, next((part for part in parts if part.cause), None), shown)
+    part = next((part for part in parts if part.cause), None)
+    found = _of_a_liar(_told(found, part, shown), minimum, shown)
+    if not minimum.client.options.reference:
+        found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
-        found = _with_more(minimum, shown, found, asking, folder)
+        found = _with_more(minimum, found, asking, folder)
     unknown = [*asking.unknown, *(text for part in parts for text in part.unknown)]
     if found.decisions is not None:
         unknown += found.decisions.unknown
@@ -94,36 +103,66 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
 
 def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation:
     """State the cause as the part does that knows one, or else what the search says."""
-    left = found.operators
     if part is not None:
         return replace(found, cause=tuple(part.cause), guilty=tuple(part.guilty))
-    guilty = left if len(left) == 1 else ()
-    return replace(found, cause=_without_knowing(left, shown.minimal), guilty=guilty)
+    cause, guilty = _without_knowing(found.operators, shown)
+    return replace(found, cause=cause, guilty=guilty)
 
 
-def _without_knowing(left: tuple[Operator, ...], minimal: bool) -> tuple[str, ...]:
-    """Say what the search alone has shown."""
+_EAGER_FAILS = "Eager fails on the original, too."
+
+
+def _of_a_liar(found: Explanation, minimum: Minimum, shown: Shown) -> Explanation:
+    """Blame an operator that lies about its result for what is made of that.
+
+    Compiled code reads a result as it is declared; what it gives is wrong for what it
+    was given as well, and still none of its fault.
+    """
+    if found.values is None or not found.guilty:
+        return found
+    graph, kept = minimum.candidate.skeleton.graph, minimum.candidate.keep
+    for liar in found.operators:
+        below = nx.descendants(graph, liar.name) if liar.name in shown.lies else ()
+        if liar.name in kept and any(one.name in below for one in found.guilty):
+            said = f"{liar} lies about its result: {shown.lies[liar.name]}."
+            cause = (said, f"It shows where that is read. {found.cause[0]}")
+            return replace(found, cause=cause, guilty=(liar,))
+    return found
+
+
+def _without_knowing(
+    left: tuple[Operator, ...], shown: Shown
+) -> tuple[tuple[str, ...], tuple[Operator, ...]]:
+    """Say what the search alone has shown, and who is guilty by that."""
+    if not shown.fails:
+        return (), ()
     if len(left) == 1:
-        return (f"{left[0]}: it fails alone.",)
-    if not minimal:
-        return ()
+        return (f"{left[0]}: it fails alone.",), left
+    if not shown.minimal:
+        return (), ()
     named = ", ".join(dict.fromkeys(operator.operator for operator in left))
-    return (f"It takes all {len(left)} operators that are left: {named}.",)
+    return (f"It takes all {len(left)} operators that are left: {named}.",), ()
 
 
 def _with_more(
-    minimum: Minimum,
-    shown: Shown,
-    found: Explanation,
-    asking: _Asking,
-    folder: Path,
+    minimum: Minimum, found: Explanation, asking: _Asking, folder: Path
 ) -> Explanation:
-    """Ask for the compiler's decisions, and what the flags of the guide say."""
+    """Ask for the compiler's decisions, and what the flags of the guide say.
+
+    What is known already stays known where that is interrupted.
+    """
     parts = found.chain, found.values, found.halted
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
-    decided = asking("decisions", lambda: decisions(minimum, rate=shown.rate))
-    guided = asking("the guide", lambda: guide(minimum, kernels, folder))
-    cause = found.cause
-    if decided is not None:
-        cause = (*cause[: SENTENCES - 1], *lines(decided, minimum.target)[:1])
-    return replace(found, decisions=decided, guide=guided, cause=cause)
+    try:
+        decided = asking("decisions", lambda: decisions(minimum, rate=minimum.rate))
+        found = replace(found, decisions=decided)
+        guided = asking("the guide", lambda: guide(minimum, kernels, folder))
+        found = replace(found, guide=guided)
+    except KeyboardInterrupt:
+        asking.unknown.append("what was asked last: interrupted")
+    told = lines(found.decisions, minimum.target) if found.decisions else []
+    if not told or not minimum.client.options.reference:
+        return found
+    first, *others = found.cause or told
+    cause = (first, *others[-(SENTENCES - 2) :], *(told[:1] if found.cause else ()))
+    return replace(found, cause=cause)

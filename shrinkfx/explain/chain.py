@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx import scratch
@@ -14,7 +15,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.anatomy import Anatomy
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.explanation.chain import Chain
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
@@ -37,19 +38,19 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
             return Chain(unknown=(why,))
         known = _read(minimum, Path(folder))
     if known is None:
-        return Chain(unknown=("what it is made of: it died before it could tell",))
+        return Chain(unknown=("what it is made of: it left nothing that tells",))
     return _followed(minimum, known, ending, memory)
 
 
 def _asked(minimum: Minimum, folder: str) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
-    build = minimum.client.options.build
-    ending = minimum.ask(anatomy=folder, build=Build.FAST)
+    build, form = minimum.client.options.build, CandidateForm.PROGRAM
+    ending = minimum.ask(anatomy=folder, form=form, build=Build.FAST)
     if build is Build.FAST or ending is None or minimum.fails(ending):
         return ending
     for left in Path(folder).iterdir():
         left.unlink()
-    return minimum.ask(anatomy=folder)
+    return minimum.ask(anatomy=folder, form=form)
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
@@ -64,6 +65,8 @@ def _read(minimum: Minimum, folder: Path) -> Known | None:
     if not left.exists():
         return None
     anatomy = Anatomy.from_line(left.read_text())
+    if minimum.client.options.calls > 1:  # eager's values are those of the first
+        anatomy = replace(anatomy, eager=())
     said = telling.read_text(errors="replace") if telling.exists() else ""
     candidate = minimum.candidate
     operators = tuple(candidate.operators)

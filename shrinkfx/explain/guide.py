@@ -211,6 +211,8 @@ class _Asking:
         seen = observe(ending)
         if why := seen.unresolved or seen.invalid:
             return replace(row, outcome=Outcome.OPEN, why=why)
+        if seen.signature is None and self.minimum.rate < 1.0:
+            return replace(row, outcome=Outcome.OPEN, why="only some of its runs fail")
         if seen.signature is None:
             return replace(row, outcome=Outcome.PASSES)
         outcome = Outcome.SAME if self.minimum.fails(ending) else Outcome.OTHER

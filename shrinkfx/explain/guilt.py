@@ -74,13 +74,13 @@ def _formula(chain: Chain) -> str:
 
 
 def _given(chain: Chain) -> str:
-    """Say which input eager refuses it for, where the index is that very value."""
+    """Say which input eager may refuse it for: where the index is that very value."""
     loads = [step for step in chain.steps if step.reads is not None]
     if len(loads) == 1 and loads[0].reads and loads[0].reads.role == "input":
         value = "" if loads[0].value is None else f" {loads[0].value}"
         made = f"made of value{value} of input {loads[0].reads.name}"
-        return f"Eager fails too, without a compiler: the index is {made}."
-    return "Eager fails too, without a compiler."
+        return f"The index is {made}."
+    return ""
 
 
 def _first_out_of_range(

@@ -31,6 +31,7 @@ class Minimum:
         note: told a line for the user of each thing that takes seconds.
         budget: where it is short, what is left to ask is not asked.
         seconds: what a check of it takes, about.
+        rate: the part of its runs that fail.
     """
 
     client: CheckClient
@@ -40,6 +41,7 @@ class Minimum:
     note: Callable[[str], None] = lambda _: None
     budget: Allowance = UNLIMITED
     seconds: float = 0.0
+    rate: float = 1.0
 
     @with_fields_of(CheckOptions)
     def ask(self, **changes: Any) -> Ending | None:  # noqa: ANN401 - its fields

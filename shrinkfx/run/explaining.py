@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.events import Listener
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
@@ -57,16 +56,34 @@ class Explained:
 
 
 def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
-    """Ask the verified result for its failure's cause, and tell that in the folder.
+    """Ask the result for its failure's cause, and tell that in the folder.
 
-    Nothing that goes wrong here takes anything of the result away.
+    It is there already: nothing that goes wrong here takes anything of it away.
     """
-    context.journal.note(RESULT, _to_json(context.options, kept, minimal))
-    if context.options.no_explain:
-        return Explained(Explanation(), (), context.out)
-    shown = Shown(minimal, kept.result.rate, kept.record.memory.report)
-    found = _found(context, kept.subject, kept.result, shown)
-    return _written(context.out, found, kept.record.failure.seen)
+    nothing = Explained(Explanation(), (), context.out)
+    shown = _shown(kept.subject, kept.result, minimal)
+    shown = replace(
+        shown, fails=kept.verified.always_fails, memory=kept.record.memory.report
+    )
+    try:
+        context.journal.note(RESULT, _to_json(context.options, kept, minimal))
+        if context.options.no_explain:
+            return nothing
+        found = _found(context, kept.subject, kept.result, shown)
+        return _written(context.out, found, kept.record.failure.seen)
+    except KeyboardInterrupt:
+        context.note("interrupted before its cause could be told")
+    except Exception as error:
+        logger.exception("the explanation failed")
+        context.note(f"its cause could not be told: {error}")
+    return nothing
+
+
+def _shown(subject: Subject, result: Result, minimal: bool) -> Shown:
+    """State what the run has shown of a result."""
+    told = [text.partition(" (") for text in subject.other_causes.mismatches]
+    lies = {name: said.partition(") ")[2] for name, _, said in told}
+    return Shown(minimal=minimal, lies=lies)
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
@@ -85,9 +102,9 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
             subject = recall_subject(context, server)
             subject = subject.with_options(calls=known["calls"])
             result = _from_json(subject, known)
-            shown = Shown(known["minimal"], result.rate)
+            shown = _shown(subject, result, known["minimal"])
             found = _found(context, subject, result, shown)
-    return _written(out, found, result.seen or subject.target)
+            return _written(out, found, result.seen or subject.target)
 
 
 def _to_json(options: Options, kept: Kept, minimal: bool) -> dict[str, Any]:
@@ -114,7 +131,7 @@ def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
 def _found(
     context: RunContext, subject: Subject, result: Result, shown: Shown
 ) -> Explanation:
-    """Ask, whatever comes of it."""
+    """Ask what can be asked of it."""
     if subject.target.kind is Kind.CHECK:
         return Explanation(unknown=(_OF_A_COMMAND,))
     context.note("asking the result what its failure comes from")
@@ -128,25 +145,13 @@ def _found(
         context.note,
         context.budget,
         context.budget.pace_s,
+        result.rate,
     )
     folder = context.out / FOLDER if context.options.explain else None
-    return _whatever_happens(lambda: explain(minimum, shown, folder))
+    return explain(minimum, shown, folder)
 
 
 _OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
-
-
-def _whatever_happens(ask: Callable[[], Explanation]) -> Explanation:
-    """Have an answer where the explanation itself fails: the result is there."""
-    try:
-        return ask()
-    except KeyboardInterrupt:
-        return Explanation(unknown=("interrupted before it could be told",))
-    except (BudgetExhausted, WorkerError) as reason:
-        return Explanation(unknown=(f"the asking was ended: {reason}",))
-    except Exception as error:
-        logger.exception("the explanation failed")
-        return Explanation(unknown=(f"the explanation failed: {error!r}",))
 
 
 def _written(out: Path, found: Explanation, failure: Signature) -> Explained:

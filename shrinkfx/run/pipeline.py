@@ -6,6 +6,7 @@ report.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -52,13 +53,16 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             found = reduce(context, subject)
             try:
                 kept = _verified(context, server, subject, found, reserve_s)
-                explained = explain_result(context, kept, found.reducer.minimal)
-                record = replace(kept.record, cause=explained.explanation.cause)
-                record = with_end(record, context, found, subject.client.builds)
+                record = with_end(kept.record, context, found, subject.client.builds)
                 reduction = conclude(context, record, found.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
                 _sum_up_unverified(context, server, subject, found, reason)
                 raise
+            explained = explain_result(context, kept, found.reducer.minimal)
+            record = replace(record, cause=explained.explanation.cause)
+            record = with_end(record, context, found, subject.client.builds)
+            with contextlib.suppress(OSError):  # the one without the cause is there
+                reduction = conclude(context, record, found.reducer.best)
         before, after = reduction.operators
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"

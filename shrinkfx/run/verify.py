@@ -67,6 +67,8 @@ def confirm(
     if pythons and is_of_interpreter(text):
         raise UsageError(_NOT_ACROSS)
     expected, guard = read_failure(text)
+    if pythons and guard is not Guard.OFF:
+        raise UsageError(_NOT_WITH_PAGES)
     files = [script, *_beside(script, text)]
     listener(Noted(f"running {script.name} in an empty folder"))
     device = "cuda" if _CUDA.search(text) else None
@@ -100,6 +102,12 @@ def _with_note(others: Iterator[Elsewhere], listener: Listener) -> Iterator[Else
         listener(Noted(f"{one.python}: {one.seen}"))
         yield one
 
+
+_NOT_WITH_PAGES = (
+    "--across runs a repro by itself, and this one is sure to fail beside guard pages "
+    "only: install shrinkfx beside the other PyTorch, and run "
+    "PYTHON -m shrinkfx repro.py --verify"
+)
 
 _NOT_ACROSS = (
     "--across runs a repro by itself, and this one was verified on the interpreter, "

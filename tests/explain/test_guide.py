@@ -177,8 +177,13 @@ def test_nothing_is_asked_that_minutes_are_short_for() -> None:
 def test_files_are_left_as_a_whole_with_what_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "explain"
     (folder / "old").mkdir(parents=True)
+    others = asked(Flagged(), folder, "bad_1")
+    assert any("shrinkfx has not made" in text for text in others.left_out)
+    assert [path.name for path in folder.iterdir()] == ["old"]
+    (folder / ".shrinkfx").touch()
     found = asked(Flagged(), folder, "bad_1")
     names = {f"{path.relative_to(folder)}" for path in folder.rglob("*.*")}
+    names.remove(".shrinkfx")
     # What is in memory for results before a launch is no input.
     assert names == {
         *("sources/a.wrapper.cpp", "inductor.log"),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain import cause
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
 
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
@@ -50,3 +54,23 @@ def test_what_fails_alone_is_guilty_and_of_several_all_are_named() -> None:
         explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=False)).cause
         == ()
     )
+
+
+WRONG = Wrong(wrong=1, of=2, first=(0,), got="1.0", expected="0.0")
+
+
+def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    minimum = asked(whole(chain("x", "shift", "relu")))
+    shift, relu = operators_left(minimum.candidate)
+    found = WrongValue(guilty=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
+    monkeypatch.setattr(cause, "values", lambda _: found)
+    honest = explain(minimum, Shown())
+    assert honest.guilty == (relu,)
+    told = explain(minimum, Shown(lies={"shift": "has strides [1], declared [2]"}))
+    assert told.guilty == (shift,)
+    assert "has strides [1], declared [2]" in told.cause[0]
+    assert "cpp_fused_relu_0" in told.cause[1]
+    innocent = explain(minimum, Shown(lies={"relu": "has strides [1]"}))
+    assert innocent.guilty == (relu,)

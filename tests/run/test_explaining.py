@@ -13,13 +13,14 @@ from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import UsageError, WorkerError
-from shrinkfx.events import ignore
+from shrinkfx.events import Event, Noted, ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
+from shrinkfx.report.written import Verified, Written
 from shrinkfx.run import explaining
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.explaining import explain_result
@@ -37,7 +38,9 @@ REPRO = "# crash in AOTInductor\n#\n# Seen on: torch\n\nimport torch\n"
 def kept_of(candidate: Candidate, target: Signature = CRASH) -> Kept:
     client = CheckClient(FakeServer(), Limits(10.0, 1 << 30))
     subject = Subject(candidate, SIZE, client, target, 1.0)
-    record = RunRecord(Failure(target, target), Programs(SIZE, SIZE, cut=2))
+    verified = Verified(Written((Path("repro.py"),), "source"), 3, 3)
+    programs = Programs(SIZE, SIZE, cut=2)
+    record = RunRecord(Failure(target, target), programs, verified=verified)
     return Kept(subject, Result(candidate, "program", target), record)
 
 
@@ -82,9 +85,16 @@ def test_what_goes_wrong_takes_nothing_of_the_result_away(
 
     monkeypatch.setattr(explaining, "explain", break_down)
     kept = kept_of(whole(chain("x", "relu")))
-    explained = explain_result(context_of(out), kept, minimal=True)
-    assert explained.explanation.unknown
+    told: list[Event] = []
+    options = Options(Path("model.pt2"))
+    context = RunContext(options, out, told.append)
+    explained = explain_result(context, kept, minimal=True)
+    assert explained.lines == ()
+    assert any(
+        "cause could" in event.text for event in told if isinstance(event, Noted)
+    )
     assert (out / "repro.py").read_text() == REPRO
+    assert not (out / "explain.json").exists()
 
 
 def test_failure_that_a_command_judges_has_no_cause_that_is_known(out: Path) -> None:
@@ -140,3 +150,12 @@ def test_run_that_is_over_can_be_explained(tmp_path: Path) -> None:
 def test_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--explain .* holds no run"):
         over(tmp_path)
+
+
+def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
+    kept = kept_of(whole(chain("x", "relu")))
+    unverified = replace(kept.record, verified=Verified())
+    kept = replace(kept, record=unverified)
+    explained = explain_result(context_of(out), kept, minimal=True)
+    assert not explained.explanation.cause
+    assert not explained.explanation.guilty

@@ -143,7 +143,7 @@ class Chain(Message):
     """From a kernel's failure back to the inputs; what is not known is empty.
 
     Attributes:
-        eager_fails: eager refuses the same inputs, so no compiler is at fault.
+        eager_fails: eager fails on the original as well.
         kernel: its name, and which launch it was, from 1, of how many.
         fused: the operators in it.
         code: lines around the one at fault.

@@ -37,7 +37,7 @@ class Halted(Message):
         before: that launch was yet to come.
         code: generated lines around the one at fault.
         file: that these lines are of; '' where they are the kernel's own text.
-        eager_fails: eager fails as well.
+        eager_fails: eager fails on the original as well.
     """
 
     guilty: tuple[Operator, ...]
@@ -56,9 +56,7 @@ class Halted(Message):
     @property
     def cause(self) -> tuple[str, ...]:
         """State it in at most three sentences."""
-        eager = "Eager fails on this program too." if self.eager_fails else ""
-        found = [eager, self._what(), self._where()]
-        return tuple(text for text in found if text)
+        return tuple(filter(None, [self._what(), self._where()]))
 
     def _what(self) -> str:
         what = named(self.guilty)
