@@ -124,10 +124,15 @@ def _of_a_liar(found: Explanation, minimum: Minimum, shown: Shown) -> Explanatio
     for liar in found.operators:
         below = nx.descendants(graph, liar.name) if liar.name in shown.lies else ()
         if liar.name in kept and any(one.name in below for one in found.guilty):
+            shown_by = ", ".join(map(str, found.guilty))
             said = f"{liar} lies about its result: {shown.lies[liar.name]}."
-            cause = (said, f"It shows where that is read. {found.cause[0]}")
-            return replace(found, cause=cause, guilty=(liar,))
+            return replace(found, cause=(said, _READ.format(shown_by)), guilty=(liar,))
     return found
+
+
+_READ = (
+    "Compiled code reads it as it is declared; the first wrong values are those of {}."
+)
 
 
 def _without_knowing(
