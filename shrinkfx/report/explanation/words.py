@@ -35,9 +35,9 @@ def _operators(left: Sequence[Operator]) -> Iterator[str]:
     """Say where what is left comes from, if that is known."""
     for operator in left[:_OPERATORS]:
         if operator.line or operator.module:
-            yield f"left:     {operator}"
+            yield f"where:    {operator}"
     if len(left) > _OPERATORS:
-        yield f"left:     {len(left) - _OPERATORS} more: explain.json"
+        yield f"where:    {len(left) - _OPERATORS} more: explain.json"
 
 
 def _guide(guide: Guide) -> Iterator[str]:
