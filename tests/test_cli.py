@@ -336,7 +336,7 @@ def reduction(out: Path) -> Reduction:
         seconds=1.0,
         verified=(3, 0),
         repro=out / "repro.py",
-        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": [], "cause": []},
     )
 
 
