@@ -13,7 +13,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CASE ?= assert_roll_bound
-QUICK := --without-torch -m "not slow and not processes"
+QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile quick
 
 .PHONY: demo quick test fast aoti test-all coverage test-torch211 lint reference clean
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -234,15 +234,20 @@ DELETING = [
     *("blame_ladder", "keep_outputs", "cut_suffix", "cut_prefix"),
     *("module_cuts", "drop_nodes"),
 ]
-"""Strategies of phases 1 to 4: they drop operators and do nothing else."""
+"""Strategies that drop operators and do nothing else."""
 
 
-def search(case: Case) -> Run:
-    """Reduce a case as shrinkfx does. The oracle refuses to be asked twice."""
+def search(case: Case, strategies: Sequence[str] | None = DELETING) -> Run:
+    """Reduce a case as shrinkfx does. The oracle refuses to be asked twice.
+
+    Args:
+        strategies: their names; None means all there are.
+    """
     oracle = FakeOracle(case.answer)
     start = whole(case.program)
     began = time.process_time()
-    reducer = Reducer(start, Asker(oracle), choose(DELETING), suspects=case.suspects)
+    chosen = choose(strategies)
+    reducer = Reducer(start, Asker(oracle), chosen, suspects=case.suspects)
     best = reducer.run()
     spent = time.process_time() - began
     failing = (len(c.keep) if case.answer(c) else len(start.keep) for c in oracle.asked)

@@ -4,8 +4,26 @@
 >>> reduction = shrinkfx.minify("model.pt2", until="assert")  # doctest: +SKIP
 """
 
-from shrinkfx.api import Reduction, minify
-from shrinkfx.errors import ShrinkfxError
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from shrinkfx.version import __version__
 
 __all__ = ["Reduction", "ShrinkfxError", "__version__", "minify"]
+
+if TYPE_CHECKING:
+    from shrinkfx.api import Reduction, minify
+    from shrinkfx.errors import ShrinkfxError
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for: neither --help nor a worker needs it."""
+        module = {"Reduction": "api", "minify": "api", "ShrinkfxError": "errors"}
+        if name in module:
+            return getattr(import_module(f"{__name__}.{module[name]}"), name)
+        if name in module.values():
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

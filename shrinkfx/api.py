@@ -14,7 +14,8 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_values
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
-from shrinkfx.run.folder import begun, resumed
+from shrinkfx.run.explaining import Explained, explain_folder
+from shrinkfx.run.folder import begun, over, resumed
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.retrieve import Retrieved
 from shrinkfx.run.retrieve import retrieve as retrieve_from
@@ -30,11 +31,13 @@ from shrinkfx.validation import (
 
 __all__ = [
     "Confirmed",
+    "Explained",
     "Options",
     "Reduction",
     "Retrieved",
     "Sweeping",
     "Swept",
+    "explain",
     "minify",
     "reduce",
     "reduce_found",
@@ -77,6 +80,8 @@ def minify(
     max_disk: float | None = None,
     out: str | Path | None = None,
     strategies: Sequence[str] | None = None,
+    explain: bool = False,
+    no_explain: bool = False,
     command: str = "",
     listener: Listener = ignore,
 ) -> Reduction:
@@ -120,6 +125,9 @@ def minify(
         max_disk: gigabytes that it may take of ``$TMPDIR``; None means what is free.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
+        explain: ask the result for more of its failure's cause: the compiler's
+            decisions, and what each flag of the debugging guide says.
+        no_explain: ask it nothing about that.
         command: how the run was started, for the repro's header.
         listener: told of every check and step (``shrinkfx.events``).
 
@@ -160,6 +168,8 @@ def minify(
         max_disk=max_disk,
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
+        explain=explain,
+        no_explain=no_explain,
         command=command,
     )
     return reduce(options, listener)
@@ -314,14 +324,39 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
     return retrieve_from(options, digest, options.out, listener)
 
 
-def verify(options: Options, listener: Listener = ignore) -> Confirmed:
+def explain(folder: str | Path, listener: Listener = ignore) -> Explained:
+    """Find out what the failure comes from that a run has reduced.
+
+    Asks the result which decisions of the compiler its failure needs, and what each
+    flag of PyTorch's debugging guide says of it; ``explain.json`` holds what is known,
+    and the header of ``repro.py`` the cause.
+
+    Args:
+        folder: of a run that is over.
+
+    Raises:
+        UsageError: no result is there, or something has changed since.
+        LoadError: the program, its inputs or a preload is not there any more.
+        WorkerError: the process that holds torch died.
+    """
+    require_surroundings()
+    options = over(Path(folder))
+    listener(Begun("explain", str(options.model), str(folder)))
+    return explain_folder(options, Path(folder), listener)
+
+
+def verify(
+    options: Options, listener: Listener = ignore, *, across: Sequence[str] = ()
+) -> Confirmed:
     """Run a repro as a stranger would: does it fail as its header states?
 
     Args:
         options: ``model`` is the script; back end, arch and time limit count.
+        across: other interpreters, with other versions of PyTorch, to run it as well.
 
     Raises:
-        UsageError: it is no script, or only a command of its maker's can judge it.
+        UsageError: it is no script, or only a command of its maker's can judge it; or
+            an interpreter is none.
         LoadError: it cannot be read.
         WorkerError: the process that holds torch died.
     """
@@ -329,7 +364,7 @@ def verify(options: Options, listener: Listener = ignore) -> Confirmed:
     require_sense(options)
     require_script(options.model)
     listener(Begun("verify", str(options.model)))
-    return confirm(options, listener)
+    return confirm(options, listener, across)
 
 
 def _with_what_shows_it(options: Options) -> Options:

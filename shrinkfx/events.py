@@ -28,7 +28,7 @@ class Begun:
     """A run begins; nothing is loaded yet.
 
     Attributes:
-        task: ``reduce``, ``sweep``, ``candidate`` or ``verify``.
+        task: ``reduce``, ``sweep``, ``candidate``, ``verify`` or ``explain``.
         folder: where results go, or '' where there are none.
     """
 

@@ -54,6 +54,8 @@ def require_sense(options: Options) -> None:
         _check_command(Command.parse(options.check), options)
     if options.probe is not None and options.all_probes:
         raise UsageError(f"--all-probes, or --probe {options.probe}: not both")
+    if options.explain and options.no_explain:
+        raise UsageError("--explain, or --no-explain: not both")
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
     choose(options.strategies)

@@ -28,6 +28,10 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile(
+    "quick", parent=settings.get_profile("shrinkfx"), max_examples=10
+)
+"""Of ``make quick``: the same laws, held by fewer examples."""
 settings.load_profile("shrinkfx")
 
 # A shell that starts tests in the background has SIGINT ignored, and everything

@@ -34,6 +34,14 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     return asked
 
 
+def test_front_has_the_names_that_it_lists_and_no_others() -> None:
+    assert {*shrinkfx.__all__} <= {*dir(shrinkfx)}
+    assert all(getattr(shrinkfx, name) for name in shrinkfx.__all__)
+    assert shrinkfx.api is api
+    with pytest.raises(AttributeError, match="'shrinkfx' has no attribute 'maxify'"):
+        getattr(shrinkfx, "maxify")  # noqa: B009 - as a name it would not type-check
+
+
 @pytest.mark.parametrize(
     ("strategies", "expected"),
     [

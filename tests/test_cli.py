@@ -309,11 +309,11 @@ def test_preload_that_raises_is_told(
     assert "no licence" in said
 
 
-def test_help_shows_five_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_six_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert shown.count("\n  shrinkfx ") == 5
+    assert shown.count("\n  shrinkfx ") == 6
     assert "exit codes:" in shown
 
 
@@ -336,7 +336,7 @@ def reduction(out: Path) -> Reduction:
         seconds=1.0,
         verified=(3, 0),
         repro=out / "repro.py",
-        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": [], "cause": []},
     )
 
 
@@ -424,7 +424,7 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
         return reduction(out)
 
     options = Options(model, sweeping=Sweeping())
-    monkeypatch.setattr("shrinkfx.cli.main.Quiet", Bar)
+    monkeypatch.setattr("shrinkfx.cli.task.Quiet", Bar)
     monkeypatch.setattr(api, "resumed", lambda *_: options)
     monkeypatch.setattr(api, "run_sweep", sweep)
     monkeypatch.setattr(api, "run", run)

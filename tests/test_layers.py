@@ -39,6 +39,16 @@ ALLOWED = {
         "protocol",
         "failure",
     },
+    "explain": {
+        "errors",
+        "scratch",
+        "program",
+        "protocol",
+        "failure",
+        "search",
+        "check",
+        "report",
+    },
     "report": {"errors", "version", "program", "protocol", "failure"},
     "worker": {"errors", "processes", "own_time", "program", "protocol", "failure"},
     "strategies": {"errors", "program"},
@@ -58,6 +68,7 @@ ALLOWED = {
         "search",
         "sweep",
         "check",
+        "explain",
         "report",
     },
     "validation": {
@@ -102,6 +113,7 @@ IN_THE_WORKER = [
     {"eager"},
     {"graph"},
     {"operators", "printing", "aoti", "interpreter"},
+    {"explaining"},
     {"checking", "preloads"},
     {"tasks"},
     {"__main__"},
@@ -208,7 +220,7 @@ def test_nothing_is_unpickled_outside_of_the_worker(path: Path) -> None:
 
 UNTYPED = {
     # Read or written as JSON, in a form that another program or session reads.
-    "cli.main": "what --json prints",
+    "cli.task": "what --json prints",
     "events": "lines of JSON for a user interface",
     "journal.journal": "rows and facts hold JSON",
     "journal.sweep_journal": "rows and facts hold JSON",
@@ -305,6 +317,22 @@ def test_command_line_does_not_import_what_takes_long(arguments: list[str]) -> N
     done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "unneeded"),
+    [
+        ("import shrinkfx", "shrinkfx.api"),
+        ("import shrinkfx.worker.__main__", "shrinkfx.api"),
+        ("from shrinkfx.cli.parser import make_parser; make_parser()", "networkx"),
+        ("import shrinkfx.cli.main", "networkx"),
+    ],
+)
+def test_nothing_is_imported_before_it_is_needed(program: str, unneeded: str) -> None:
+    """It takes half a second: of ``--help``, and of each worker."""
+    check = f"import sys; {program}; sys.exit({unneeded!r} in sys.modules)"
+    command = [sys.executable, "-c", check]
+    subprocess.run(command, cwd=ROOT.parent, check=True)
 
 
 def test_strategies_refuse_a_second_name() -> None:

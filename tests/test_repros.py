@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.causes import Cause
 
 from shrinkfx.cli.from_arguments import options_of
 from shrinkfx.cli.parser import make_parser
@@ -25,7 +26,7 @@ CASES = sorted(p.parent for p in (ROOT / "repros").glob("*/expected.toml"))
 KEYS = {
     *("title", "url", "device", "torch", "stage", "kind", "message"),
     *("preload", "options", "notes", "suspects"),
-    *("max_operators", "max_checks", "dynamic_dims", "operators"),
+    *("max_operators", "max_checks", "dynamic_dims", "operators", "cause"),
 }
 SWEEPS = [p for p in CASES if p.name.startswith("sweep_")]
 """Found by a sweep: no failing inputs are given."""
@@ -64,6 +65,35 @@ def test_case_says_what_to_expect(case: Path) -> None:
     re.compile(expected["message"])
     re.compile(expected["notes"])
     assert expected["kind"] in UNTIL
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+def test_case_says_why_it_fails(case: Path) -> None:
+    expected = tomllib.loads((case / "expected.toml").read_text())
+    cause = Cause.read(expected["cause"])
+    index = (
+        expected["kind"] == "assert" and "index out of bounds" in expected["message"]
+    )
+    assert (cause.chain is not None) == index
+    assert cause.operators or expected["kind"] == "check-inputs"
+    planted = expected["preload"] and expected["device"] == "cpu"
+    lying = "lying operator" in expected["notes"] or expected["kind"] == "ima"
+    assert not planted or lying or "none" not in cause.decisions
+    if cause.source and importlib.util.find_spec(expected["needs"]) is None:
+        pytest.skip(f"its line is of {expected['needs']}: pip install -e '.[models]'")
+    for line in cause.lines:
+        assert sum(text.count(line) for text in sources(case, cause.source)) == 1
+
+
+def sources(case: Path, source: str) -> Iterator[str]:
+    """Read where a case's model is written."""
+    yield (case / "make.py").read_text()
+    yield (case.parent / "_haystack.py").read_text()
+    if source:
+        package = importlib.util.find_spec(source.partition("/")[0])
+        assert package is not None
+        assert package.origin is not None
+        yield (Path(package.origin).parents[1] / source).read_text()
 
 
 @pytest.mark.aoti

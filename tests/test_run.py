@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -58,6 +59,21 @@ def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
     assert summary["verified"] == {"runs": 3, "failed": 3}
     assert not summary["minimal"]
     fetch_a_candidate(model, tmp_path / "out")
+    explain(tmp_path / "out")
+
+
+def explain(out: Path) -> None:
+    """Ask for the cause of a result, whoever has left that."""
+    before = (out / "repro.py").read_text()
+    done = run([sys.executable, "-m", "shrinkfx", "--explain", str(out)])
+    assert done.returncode == 0, done.stderr
+    assert "aten.cumsum.default" in done.stdout
+    assert "falls back" in done.stdout
+    told = json.loads((out / "explain.json").read_text())
+    assert [one["operator"] for one in told["guilty"]] == ["aten.cumsum.default"]
+    repro = (out / "repro.py").read_text()
+    assert ast.dump(ast.parse(repro)) == ast.dump(ast.parse(before))
+    assert "# Cause:" in repro
 
 
 def fetch_a_candidate(model: Path, out: Path) -> None:

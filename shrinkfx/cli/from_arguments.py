@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TypeVar
 
+from shrinkfx.cli.own_options import PrintOptions
 from shrinkfx.cli.parser import make_parser, options
 from shrinkfx.errors import UsageError
-from shrinkfx.flags import options_in
+from shrinkfx.flags import Option, options_in
 from shrinkfx.options.options import Options, Sweeping
 
 
@@ -33,13 +34,35 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: it is.
     """
-    usual = make_parser().parse_args([])
-    for option in options():
-        is_said = getattr(arguments, option.name) != getattr(usual, option.name)
-        if is_said and not option.beside_resume:
+    for option in _said(arguments):
+        if not option.beside_resume:
             raise UsageError(
                 f"--resume goes on as the run was told: leave {option.flag} out"
             )
+
+
+def refuse_beside_explain(arguments: argparse.Namespace) -> None:
+    """See that a run that is over is asked for nothing else than before.
+
+    Raises:
+        UsageError: it is.
+    """
+    usable = {"explain", *(option.name for option in options_in(PrintOptions))}
+    for option in _said(arguments):
+        if option.name not in usable:
+            raise UsageError(
+                f"--explain asks as the run was told: leave {option.flag} out"
+            )
+
+
+def _said(arguments: argparse.Namespace) -> list[Option]:
+    """List the options that are not as they are without a word."""
+    usual = make_parser().parse_args([])
+    return [
+        option
+        for option in options()
+        if getattr(arguments, option.name) != getattr(usual, option.name)
+    ]
 
 
 def options_of(arguments: argparse.Namespace, command: str) -> Options:

@@ -1,55 +1,32 @@
-"""The command line: arguments to one call of the library; the only prints."""
+"""The command line: what was typed, to one task."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import re
 import shlex
-import signal
 import sys
-import threading
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from typing import TextIO
 
-from shrinkfx import api
-from shrinkfx.cli.from_arguments import (
-    options_of,
-    read,
-    refuse_beside_resume,
-    refuse_empty,
-)
 from shrinkfx.cli.parser import make_parser
-from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.cli.streams import lenient, open_closed
-from shrinkfx.errors import Finished, ShrinkfxError
-from shrinkfx.events import Ended, Event, Listener
-from shrinkfx.options.groups import BudgetOptions
-from shrinkfx.search.strategy import available
-
-_SHOWN = 3
-"""By-catch that is printed; ``summary.json`` has all."""
-
-_WIDTH = 80
-"""Characters of its text."""
+from shrinkfx.errors import ShrinkfxError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     open_closed()
-    told = Json(sys.stdout)
+    stdout = sys.stdout
     with lenient() as printed:
-        code = _main(given, told)
+        code = _main(given, stdout)
     if code is None:  # all that was asked for was to be printed
         broken = printed.error and not isinstance(printed.error, BrokenPipeError)
         return 2 if broken else 0
     return code
 
 
-def _main(given: list[str], told: Json) -> int | None:
+def _main(given: list[str], stdout: TextIO) -> int | None:
     """Do what is asked for; None if that was to print something, and it was done."""
     parser = make_parser()
     options = parser.parse_args(given)
@@ -57,16 +34,16 @@ def _main(given: list[str], told: Json) -> int | None:
         return _list_strategies()
     if options.model is None and options.resume is None:
         parser.error("which program? give the path of a .pt2 (or --help)")
+    # All that a run needs takes half a second to import: not before --help is answered.
+    from shrinkfx.cli import task
+
     command = "shrinkfx " + shlex.join(_without_folders(given))
-    if not options.json:
-        return _run(options, command, Quiet()).exit_code
-    with contextlib.redirect_stdout(sys.stderr):
-        ended = _run(options, command, told)
-    told(ended)
-    return ended.exit_code
+    return task.do(options, command, stdout)
 
 
 def _list_strategies() -> int | None:
+    from shrinkfx.search.strategy import available
+
     try:
         known = available()
     except ShrinkfxError as error:
@@ -75,211 +52,6 @@ def _list_strategies() -> int | None:
     for name, strategy in known.items():
         print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
     return None
-
-
-def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
-    """Do what is asked for, and print what came of it or what went wrong."""
-    shown = _listener(arguments)
-
-    def listener(event: Event) -> None:
-        shown(event)
-        told(event)
-
-    try:
-        with contextlib.closing(shown), _ended_as_by_ctrl_c():
-            finish = _do(arguments, command, listener, partial(_sum_up, shown))
-        return finish()
-    except Finished as error:
-        print(f"shrinkfx: {error}", file=sys.stderr)
-        return Ended("finished", error.exit_code, result={"folder": error.folder})
-    except ShrinkfxError as error:
-        if arguments.verbose:
-            traceback.print_exc()
-        _print_error(str(error), error)
-        return Ended("error", error.exit_code, str(error))
-    except KeyboardInterrupt as error:
-        said = "interrupted before a repro was verified"
-        _print_error(said, error)
-        return Ended("interrupted", 4, said)
-    except BaseException as error:
-        told(Ended("error", 1, repr(error)))
-        raise
-
-
-@contextlib.contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C: with it ``timeout`` and job runners end what takes long.
-
-    Not where Ctrl-C is ignored, as it is by what a script runs in the background.
-    """
-    takes_it = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if takes_it:
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        if takes_it:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _print_error(said: str, error: BaseException) -> None:
-    print(f"shrinkfx: {said}", file=sys.stderr)
-    for note in getattr(error, "__notes__", ()):  # how to go on, for one
-        print(note, file=sys.stderr)
-
-
-def _do(
-    arguments: argparse.Namespace,
-    command: str,
-    listener: Listener,
-    sum_up: Callable[[api.Swept], None],
-) -> Callable[[], Ended]:
-    """Return what prints the result, for when the bar is gone.
-
-    Args:
-        sum_up: prints a sweep that a reduction follows.
-    """
-    refuse_empty(arguments)
-    if arguments.resume:
-        return _resume(arguments, listener, sum_up)
-    options = options_of(arguments, command)
-    if arguments.verify:
-        return partial(_print_confirmed, api.verify(options, listener))
-    if arguments.candidate:
-        retrieved = api.retrieve(options, arguments.candidate, listener)
-        return partial(_print_candidate, retrieved)
-    if options.sweeping:
-        swept = api.sweep(options, listener)
-        if not swept.goes_on:
-            return partial(_print_swept, swept)
-        sum_up(swept)
-        return partial(_print_result, api.reduce_found(options, swept, listener))
-    return partial(_print_result, api.reduce(options, listener))
-
-
-def _resume(
-    arguments: argparse.Namespace,
-    listener: Listener,
-    sum_up: Callable[[api.Swept], None],
-) -> Callable[[], Ended]:
-    refuse_beside_resume(arguments)
-    came = api.resume(
-        arguments.resume,
-        model=arguments.model,
-        **vars(read(BudgetOptions, arguments)),
-        swept=sum_up,
-        listener=listener,
-    )
-    if isinstance(came, api.Swept):
-        return partial(_print_swept, came)
-    return partial(_print_result, came)
-
-
-def _print_candidate(retrieved: api.Retrieved) -> Ended:
-    print(f"candidate: {retrieved.operators} operators: {retrieved.seen}")
-    print(f"program:   {retrieved.program}")
-    verified = retrieved.verified
-    result: dict[str, Any] = {
-        "seen": retrieved.seen,
-        "operators": retrieved.operators,
-        "program": str(retrieved.program),
-    }
-    if verified is None:
-        return Ended("passes", 3, result=result)
-    repro = verified.written.files[0]
-    print(f"repro:     {repro}")
-    print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
-    counts = {"runs": verified.runs, "failed": verified.failed}
-    result |= {"repro": str(repro), "verified": counts}
-    if verified.always_fails:
-        return Ended("verified", 0, result=result)
-    return Ended("unverified", 5, result=result)
-
-
-def _print_confirmed(confirmed: api.Confirmed) -> Ended:
-    if confirmed.expected:
-        print(f"expected: {confirmed.expected}".removesuffix(": "))
-    print(f"seen:     {confirmed.seen}")
-    said = " as its header states" if confirmed.expected else ""
-    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
-    result = {"expected": str(confirmed.expected or ""), "seen": confirmed.seen}
-    if confirmed.fails:
-        return Ended("fails", 0, result=result)
-    return Ended("passes", 3, result=result)
-
-
-def _sum_up(shown: Quiet, swept: api.Swept) -> None:
-    """Print a sweep that a reduction follows, below the bar of its examples."""
-    shown.close()
-    _print_swept(swept)
-
-
-def _print_swept(swept: api.Swept) -> Ended:
-    counts = swept.report["examples"]["inside"]
-    print(
-        f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
-        f"{counts['invalid']} are invalid, {counts['unresolved']} gave no answer"
-    )
-    print(swept.table or "no size was found at which the program fails")
-    if swept.target:
-        print(f"inputs:   {swept.target.failing}")
-    print(f"folder:   {swept.folder}")
-    result = {
-        "examples": counts,
-        "findings": swept.report["findings"],
-        "folder": str(swept.folder),
-    }
-    return Ended(swept.status, swept.exit_code, result=result)
-
-
-def _print_result(reduction: api.Reduction) -> Ended:
-    runs, failed = reduction.verified
-    before, after = reduction.operators
-    minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
-    print(f"{reduction.status}: {before} -> {after} operators, {minimal}")
-    print(f"failure:  {reduction.seen}")
-    rate = reduction.summary["rate"]
-    if min(rate.values()) < 1.0:
-        print(f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now")
-    print(f"verified: {failed} of {runs} runs of the repro fail in the same way")
-    print(f"spent:    {reduction.checks} checks, {reduction.seconds:.0f} s")
-    for caught in reduction.summary["by_catch"][:_SHOWN]:
-        text = caught["text"].partition("\n")[0]
-        print(
-            f"by-catch: {caught['kind']} in {caught['stage']}: {_cut(text)} "
-            f"({caught['operators']} operators, --candidate {caught['candidate']})"
-        )
-    print(f"repro:    {reduction.repro}")
-    if reduction.to_go_on:
-        print(f"to go on: {reduction.to_go_on}")
-    result = {
-        "operators": [before, after],
-        "minimal": reduction.minimal,
-        "failure": str(reduction.seen),
-        "verified": {"runs": runs, "failed": failed},
-        "checks": reduction.checks,
-        "seconds": round(reduction.seconds, 1),
-        "repro": str(reduction.repro),
-    }
-    return Ended(reduction.status, reduction.exit_code, result=result)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
-
-
-def _listener(options: argparse.Namespace) -> Quiet:
-    if options.quiet:
-        return Quiet()
-    if options.verbose:
-        return Verbose(sys.stderr)
-    if options.no_progress or not sys.stderr.isatty():
-        return Plain(sys.stderr)
-    return Progress(sys.stderr)
 
 
 def _without_folders(arguments: Sequence[str]) -> list[str]:

@@ -54,6 +54,16 @@ class TaskOptions:
         "how it fails; exit 0 if as its header states, else 3",
         more="It runs [as a stranger would run it](#verification)",
     )
+    across: tuple[str, ...] = option(
+        (),
+        repeated=True,
+        metavar="PYTHON",
+        help="with `--verify`: run it with this interpreter as well, that of an "
+        "environment with another PyTorch; may be repeated",
+        more="Nothing but PyTorch need be installed there. What it did with each is "
+        "told; the exit code is that of the first run",
+        never_empty=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

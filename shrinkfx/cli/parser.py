@@ -19,6 +19,7 @@ from shrinkfx.failure.signature import ANY, MEANING
 from shrinkfx.flags import Option, options_in, without_markup
 from shrinkfx.options.groups import (
     BudgetOptions,
+    ExplainOptions,
     FailureOptions,
     OutputOptions,
     ProgramOptions,
@@ -34,7 +35,7 @@ GROUPS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("the failing program", (ProgramOptions,)),
     ("the search", (BudgetOptions, SearchOptions, ListOptions)),
     ("dynamic shapes", (SweepOptions, Sweeping)),
-    ("output", (OutputOptions, TaskOptions, PrintOptions)),
+    ("output", (OutputOptions, ExplainOptions, TaskOptions, PrintOptions)),
 )
 """Titles in ``--help`` and the reference, and whose options stand below them."""
 
@@ -62,6 +63,8 @@ examples:
       find the sizes of dynamic dims at which the program fails
   shrinkfx --resume report
       go on with a run that was killed or stopped
+  shrinkfx --explain report
+      find out more about the cause of the failure that a run has reduced
 """
 
 
@@ -81,7 +84,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="shrinkfx",
         allow_abbrev=False,
-        usage="shrinkfx MODEL.pt2 [options]\n       shrinkfx --resume DIR",
+        usage="shrinkfx MODEL.pt2 [options]\n       shrinkfx --resume DIR\n"
+        "       shrinkfx --explain DIR",
         description="Reduce an exported program that fails under AOTInductor to the "
         "smallest program that fails in the same way, as one repro.py.",
         epilog=_EXAMPLES + "\n" + _tables(),

@@ -44,6 +44,7 @@ class Evidence:
         text: what the run has said.
         raised_at: nodes that the compiler was at work on, the innermost call's first.
         kernel: the one that it was at work on, or ''.
+        launch: which of the launches of the kernel that is named, from 1; 0: unknown.
         printed: what a run wrote that prints each launch before and after.
         stopped: the node at which eager itself fails, or ''.
         mismatched: operators whose results are not what their fake kernels say.
@@ -55,6 +56,7 @@ class Evidence:
     text: str = ""
     raised_at: tuple[tuple[str, ...], ...] = ()
     kernel: str = ""
+    launch: int = 0
     printed: str = ""
     stopped: str = ""
     mismatched: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ class Evidence:
     @classmethod
     def of(cls, traces: Traces) -> Self:
         """Take what the worker has left."""
-        said = traces.message, traces.raised_at, traces.kernel
+        said = traces.message, traces.raised_at, traces.kernel, traces.launch
         return cls(traces.launches, *said)
 
 
@@ -185,7 +187,10 @@ def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
 
 
 def _named(evidence: Evidence) -> list[int]:
-    """Find the launches of the kernel that the failure names first."""
+    """Find the launches of the kernel that the failure names first.
+
+    Several operators may launch one: it is told which launch it was, or all are.
+    """
     kernels = {launch.kernel for launch in evidence.launches}
     said = f"{evidence.kernel}\n{evidence.text}"
     words = [w for w in re.findall(r"\w[\w.]*", said) if w in kernels]
@@ -195,7 +200,9 @@ def _named(evidence: Evidence) -> list[int]:
         stems = {re.sub(r"_\d+$", "", k): k for k in users}
         words = [stems[w] for w in re.findall(r"\w+", said) if w in stems]
     places = enumerate(evidence.launches)
-    return [n for n, launch in places if words and launch.kernel == words[0]]
+    found = [n for n, launch in places if words and launch.kernel == words[0]]
+    told = found[evidence.launch - 1 : evidence.launch] if evidence.launch else []
+    return told or found
 
 
 _INDUCTORS = re.compile(r"(?:^|_)(?:cpp|cuda|triton_[a-z]{3})_fused_")

@@ -214,6 +214,25 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """How much is asked of the result about its failure's cause."""
+
+    explain: bool = option(
+        False,
+        help="ask the result which decisions of the compiler its failure needs and "
+        "what each flag of PyTorch's debugging guide says of it, too; "
+        "`shrinkfx --explain DIR` asks that of a run that is over",
+        more="[What is told](explain.md)",
+        apart="explain",
+    )
+    no_explain: bool = option(
+        False,
+        help="do not ask the result anything about its failure's cause",
+        apart="explain",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """Where the results go."""
 

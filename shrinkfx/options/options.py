@@ -19,6 +19,7 @@ from typing import Any, Self, get_type_hints
 from shrinkfx.failure.signature import Signature
 from shrinkfx.options.groups import (
     BudgetOptions,
+    ExplainOptions,
     FailureOptions,
     OutputOptions,
     ProgramOptions,
@@ -45,6 +46,7 @@ class Options(
     ProgramOptions,
     BudgetOptions,
     SearchOptions,
+    ExplainOptions,
     OutputOptions,
 ):
     """What to reduce, and how; the command line in one record.
@@ -114,6 +116,7 @@ class Reduction:
         operators: of the original, and of the result.
         verified: how often the repro was run, and how often it failed.
         repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
+        cause: what is known of the failure's cause, in lines; ``explain.json`` has all.
         summary: what ``summary.json`` holds.
         to_go_on: the command that goes on where the search was stopped, or ''.
     """
@@ -130,6 +133,7 @@ class Reduction:
     repro: Path
     summary: Mapping[str, Any] = field(repr=False)
     to_go_on: str = ""
+    cause: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -31,7 +31,7 @@ _SIMPLE = frozenset([*_ARITHMETIC, *_VIEWS_AND_COPIES, *_FACTORIES])
 def is_expensive(target: str) -> bool:
     """Tell whether an operator is worth replacing.
 
-    >>> [is_dear(f"aten.{name}") for name in ("mm.default", "add.Tensor", "relu_")]
+    >>> [is_expensive(f"aten.{name}") for name in ("mm.default", "add.Tensor", "relu_")]
     [True, False, False]
     """
     found = re.fullmatch(r"aten\.(\w+?)_?(\.\w+)?", target)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from shrinkfx.program.beside import Beside
 from shrinkfx.program.sizes import Space
-from shrinkfx.protocol.choices import Backend, Build, Step
+from shrinkfx.protocol.choices import Backend, Build, InductorOptions, Step
 from shrinkfx.protocol.record import Message, Named, Reported
 from shrinkfx.protocol.source import Source
 
@@ -199,6 +199,21 @@ class Registered(Answer):
     modules: tuple[str, ...]
     files: tuple[str, ...]
     elsewhere: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Settings(Answer):
+    """Settings of Inductor as they are, the user's own among them.
+
+    Attributes:
+        values: by name; one that this version does not have is not there.
+        fixed: names of those that the back end sets itself, whatever is asked for.
+        for_cuda: the program is for CUDA.
+    """
+
+    values: InductorOptions
+    fixed: tuple[str, ...]
+    for_cuda: bool
 
 
 INSTEAD = (Raised, Invalid, Unresolved, Stopped, NotSanitized)

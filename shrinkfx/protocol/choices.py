@@ -81,6 +81,16 @@ class Step(StrEnum):
     LINK = "link"
 
 
+class Subsystem(StrEnum):
+    """Parts of Inductor that count what they apply, by its own names."""
+
+    PRE_GRAD = "pre_grad_passes"
+    JOINT = "joint_graph_passes"
+    POST_GRAD = "post_grad_passes"
+    LOWERINGS = "lowerings"
+    """Of PyTorch's own operators: one left out falls back to the operator itself."""
+
+
 class GraphForm(StrEnum):
     """The graph that candidates are cut from."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message, Reported
 
 
@@ -35,6 +36,22 @@ class Launch(Message):
 
 
 @dataclass(frozen=True)
+class Excerpt(Message):
+    """Lines of generated code around one that a compiler refuses.
+
+    Attributes:
+        first: the number of the first of ``lines``; ``line`` that of the one at fault.
+        function: that holds it, or ''.
+    """
+
+    file: str
+    first: int
+    line: int
+    lines: tuple[str, ...]
+    function: str = ""
+
+
+@dataclass(frozen=True)
 class Traces(Message):
     """What points at the nodes that a failure comes from.
 
@@ -43,9 +60,66 @@ class Traces(Message):
         message: of the exception that ended it, or ''.
         raised_at: nodes that the compiler was at work on, the innermost call's first.
         kernel: the one that it was at work on, or ''.
+        launch: which of the launches of the kernel that is named, from 1; 0: unknown.
+        excerpt: generated code that g++ refuses, or None.
     """
 
     launches: tuple[Launch, ...] = ()
     message: str = ""
     raised_at: tuple[tuple[str, ...], ...] = ()
     kernel: str = ""
+    launch: int = 0
+    excerpt: Excerpt | None = None
+
+
+@dataclass(frozen=True)
+class Application(Message):
+    """A pass that Inductor has come to, or an operator that it has come to lower.
+
+    Attributes:
+        number: from 0, among those of its subsystem, as ``TORCH_BISECT_MAX`` counts.
+        name: of the pass; or what the operator calls, ``aten.roll.default``.
+        node: the operator's in Inductor's graph, or ''.
+        origin: what that was before it was decomposed: ``aten.gelu.default``; or ''.
+    """
+
+    subsystem: Subsystem
+    number: int
+    name: str
+    node: str = ""
+    origin: str = ""
+
+
+class Left(StrEnum):
+    """What a check leaves in a folder for whoever reads the code of a program."""
+
+    SOURCES = "sources"
+    """Generated code, as it was written."""
+    LOG = "inductor.log"
+    """What is logged under ``TORCH_LOGS=+inductor,output_code``."""
+    TRACE = "trace"
+    """A folder of ``TORCH_TRACE``."""
+    INPUTS = "inputs"
+    """What a kernel was given, before it was launched."""
+    KERNEL = "kernel.py"
+    """A Triton kernel, alone."""
+    KERNEL_DATA = "kernel_inputs.pt"
+    """Its arguments, where they are too long for text."""
+    KERNEL_RUN = "kernel.json"
+    """A ``KernelRun``: how that has ended."""
+
+
+@dataclass(frozen=True)
+class KernelRun(Reported):
+    """What a kernel does when it is run alone, in a process of its own.
+
+    Attributes:
+        command: that was tried.
+        alike: it fails as in the program; None where it was not run.
+        said: the line that tells, or why there is none.
+    """
+
+    kernel: str
+    command: str
+    alike: bool | None = None
+    said: str = ""

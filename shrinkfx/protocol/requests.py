@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.protocol.choices import (
@@ -14,6 +15,7 @@ from shrinkfx.protocol.choices import (
     InductorOptions,
     Probe,
     Step,
+    Subsystem,
     Weights,
 )
 from shrinkfx.protocol.comparison import ComparisonOptions
@@ -55,6 +57,24 @@ class Setup(Message):
 
 
 @dataclass(frozen=True)
+class LeaveOut(Message):
+    """What Inductor is to leave out of what it counts.
+
+    Attributes:
+        applications: a file for all that there was to apply, left out or not: a line of
+            ``files.Application`` each.
+        subsystems: in each of these from ``first`` to ``last`` is left out.
+        first: a number, from 0.
+        last: a number; None for whatever comes after the first.
+    """
+
+    applications: str
+    subsystems: tuple[Subsystem, ...] = ()
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
 class CheckOptions(ComparisonOptions, Message):
     """How a program is made, compiled, run and judged in a check.
 
@@ -67,7 +87,7 @@ class CheckOptions(ComparisonOptions, Message):
         package: a file: the first check compiles into it, later ones run what is there.
         inductor: settings besides the user's own.
         fallback_random: draw eager's random numbers.
-        sanity: check its inputs and the values of each kernel.
+        sanity: have the package check its inputs when it runs.
         sanitize: build with AddressSanitizer.
         guard_pages: what tensors lie against.
         probe: what the interpreter looks at; None where it runs nothing.
@@ -77,6 +97,12 @@ class CheckOptions(ComparisonOptions, Message):
         taps: inner values that are returned and compared as well.
         sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
         evidence: a file for what the failure may come from, or None.
+        anatomy: a folder for what it is made of and what its kernels tell, or None.
+        values: a file for what each kernel has made, held against eager, or None.
+        leave_out: what its compilation is to do without, or None.
+        environment: variables of the child; an empty one is taken away.
+        leave: a folder for what whoever reads the code wants to see, or None.
+        kernels: those whose arguments are left there as well.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -97,6 +123,12 @@ class CheckOptions(ComparisonOptions, Message):
     taps: tuple[str, ...] = ()
     sought: str = ""
     evidence: str | None = None
+    anatomy: str | None = None
+    values: str | None = None
+    leave_out: LeaveOut | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    leave: str | None = None
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from shrinkfx.protocol.answers import (
     OpenSizes,
     Printed,
     Registered,
+    Settings,
 )
+from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.record import Named
 
 
@@ -169,6 +171,20 @@ class SaveInputs(Task):
     seed: int
     path: str
     passing: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class ReadSettings(Task):
+    """Look up settings of Inductor.
+
+    Attributes:
+        wanted: by name, what a check would set them to.
+    """
+
+    doing = "reading settings of Inductor"
+    answer = Settings
+
+    wanted: InductorOptions
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 
 from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -75,6 +76,26 @@ def _stopped(record: RunRecord) -> list[str]:
 
 
 _GUARDED = " | guard pages "
+_CAUSE = "Cause:   "
+_TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
+
+
+def with_cause(script: str, cause: Sequence[str]) -> str:
+    """Say the cause of the failure in a repro's header, in the place of what is there.
+
+    Nothing but that comment changes.
+    """
+    script = _TOLD.sub("", script, count=1)
+    indent = " " * len(_CAUSE)
+    rows: list[str] = []
+    for sentence in cause:
+        text = _without_folders(sentence)
+        first = indent if rows else _CAUSE
+        rows += textwrap.wrap(text, 84, initial_indent=first, subsequent_indent=indent)
+    told = "".join(f"# {row}\n" for row in rows)
+    return re.sub(r"^# Seen on:", lambda m: told + m[0], script, count=1, flags=re.M)
+
+
 _FAILURE = re.compile(
     rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:{re.escape(_GUARDED)}(\w+))?$",
     re.MULTILINE,

@@ -246,6 +246,7 @@ class RunRecord:
         command: the command line that began it, without paths of this machine.
         versions: of what the failure was seen with.
         suspects: operators that it may come from, the surest first.
+        cause: what is known of the result's, in sentences.
     """
 
     failure: Failure
@@ -260,6 +261,7 @@ class RunRecord:
     search: Search = field(default_factory=Search)
     spent: Spent = field(default_factory=Spent)
     verified: Verified = field(default_factory=Verified)
+    cause: Sequence[str] = ()
 
     @property
     def signature(self) -> Signature:

@@ -81,6 +81,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         **_of_memory(record),
         "warnings": list(record.other_causes.all()),
         "suspects": ranked(record.suspects),
+        "cause": list(record.cause),
         **_of_repro(record.verified),
         "versions": {"shrinkfx": __version__, **record.versions},
     }

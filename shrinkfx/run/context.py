@@ -24,6 +24,9 @@ from shrinkfx.search.budget import Budget
 
 logger = logging.getLogger(__name__)
 
+PARTS = ("baseline", "search", "verify", "explain")
+"""Parts of a run whose CPU-seconds are counted apart."""
+
 INTERRUPTED = "interrupted"
 """Why a run has stopped that may simply go on."""
 
@@ -32,7 +35,7 @@ class RunContext:
     """What was asked for, where results go, and what has been spent.
 
     Attributes:
-        meters: CPU-seconds by part of the run: baseline, search, verify.
+        meters: CPU-seconds by part of the run.
         journal: what is known so far, of earlier sessions too.
         busyness: is told of each check, and says once that the machine is busy.
         out_of_budget: what has ended the search; more of it may be given later.
@@ -57,7 +60,7 @@ class RunContext:
             seconds_before=self.journal.seconds_before(),
         )
         self.busyness = Busyness(self.note)
-        self.meters = {name: Meter() for name in ("baseline", "search", "verify")}
+        self.meters = {name: Meter() for name in PARTS}
 
     def elsewhere(self, folder: Path) -> RunContext:
         """Write the results of this run to another folder."""

@@ -30,7 +30,7 @@ from shrinkfx.errors import (
 from shrinkfx.events import Listener
 from shrinkfx.flags import options_in
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options.groups import BudgetOptions
+from shrinkfx.options.groups import BudgetOptions, ExplainOptions
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import output_folder, remove_if_empty
@@ -43,11 +43,16 @@ JOURNAL = "journal.sqlite"
 _BUDGET = tuple(option.name for option in options_in(BudgetOptions))
 """What may be another when a run goes on."""
 
+_EXPLAIN = tuple(option.name for option in options_in(ExplainOptions))
+"""What is asked of a result, and changes nothing of it."""
+
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def at_work(options: Options, out: Path, listener: Listener) -> Iterator[RunContext]:
+def at_work(
+    options: Options, out: Path, listener: Listener, again: str = "--resume"
+) -> Iterator[RunContext]:
     """Take a folder for a run, a new one or one to go on with.
 
     Where a new run finds out that there is nothing to be done, its journal goes;
@@ -58,7 +63,7 @@ def at_work(options: Options, out: Path, listener: Listener) -> Iterator[RunCont
         StorageError: the disk is full, or the journal damaged.
     """
     clear_orphans()
-    with _told(out), taken(out):
+    with _told(out, again), taken(out):
         _remove_drafts(out)
         with closing(Journal(out / JOURNAL)) as journal:
             is_new = journal.fact("run") is None
@@ -129,10 +134,7 @@ def resumed(out: Path, given: Options) -> Options:
         Finished: there is nothing left to do.
         BudgetExhausted: it was stopped by its budget, and there is no other.
     """
-    if not _holds_journal(out, "--resume"):
-        what = "this folder holds no run" if out.exists() else "there is no such folder"
-        where = "a run's is its --out, or shrinkfx-out/<model>-<number>"
-        raise UsageError(f"--resume {out}: {what}; {where}")
+    _require_journal(out, "--resume")
     with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
         run = journal.fact("run")
         if run is None:
@@ -146,13 +148,53 @@ def resumed(out: Path, given: Options) -> Options:
         options = replace(before, out=out, **anew)
         if given.model != Path():
             options = replace(options, model=given.model.resolve())
-        _check_unchanged(out, run, options)
+        _check_unchanged(f"--resume {out}", run, options)
         stopped = journal.fact("stopped")
         if stopped and stopped["budget"] and options.budget == before.budget:
             raise BudgetExhausted(f"{out}: {stopped['said']}")
         journal.note("run", {**run, "options": options.to_json()})
         journal.note("stopped", None)  # from here on it goes on
         return options
+
+
+RESULT = "result"
+"""The journal's fact of the verified result, and what it was reduced with."""
+
+
+def over(out: Path) -> Options:
+    """Read what a run was asked for that has come to its end.
+
+    A sweep has made the inputs that it reduced with, and dropped its own options.
+
+    Raises:
+        UsageError: there is none, it has no result yet, or its files have changed.
+    """
+    _require_journal(out, "--explain")
+    with (
+        _told(out, "--explain"),
+        taken(out),
+        closing(Journal(out / JOURNAL)) as journal,
+    ):
+        run, result = journal.fact("run"), journal.fact(RESULT)
+        ended = journal.fact("finished") or journal.fact("stopped")
+        if run is None or not ended:
+            raise UsageError(f"--explain {out}: no result is there: --resume {out}")
+        if result is None:
+            why = "no result was noted there (a sweep, or an earlier version)"
+            raise UsageError(f"--explain {out}: {why}: run anew with another --out")
+        with journal.db.trusted():
+            options = replace(Options.from_json(run["options"]), out=out)
+        _check_unchanged(f"--explain {out}", run, options)
+        inputs = Path(result["inputs"]) if result["inputs"] else None
+        with_result = {"inputs": inputs, "environment": result["environment"]}
+        return replace(options, sweeping=None, **with_result)
+
+
+def _require_journal(out: Path, option: str) -> None:
+    if not _holds_journal(out, option):
+        what = "this folder holds no run" if out.exists() else "there is no such folder"
+        where = "a run's is its --out, or shrinkfx-out/<model>-<number>"
+        raise UsageError(f"{option} {out}: {what}; {where}")
 
 
 def _holds_journal(out: Path, option: str) -> bool:
@@ -163,22 +205,22 @@ def _holds_journal(out: Path, option: str) -> bool:
         raise UsageError(f"{reason}: name a folder that can be written to") from error
 
 
-def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
+def _check_unchanged(asked: str, run: dict[str, Any], options: Options) -> None:
     if options.cwd and not options.cwd.is_dir():
         raise UsageError(
-            f"--resume {out}: the folder that it was started in is gone, and with it "
+            f"{asked}: the folder that it was started in is gone, and with it "
             f"what it imports from there: mkdir -p {options.cwd}, or run anew"
         )
     for path in options.files:
         if not path.is_file():
-            advice = f"if it has moved: shrinkfx NEW.pt2 --resume {out}"
-            if path != options.model:
-                advice = "put it back there, or run anew with another --out"
+            advice = "put it back there, or run anew with another --out"
+            if path == options.model and asked.startswith("--resume"):
+                advice = f"if it has moved: shrinkfx NEW.pt2 {asked}"
             raise LoadError(str(path), "no such file any more", advice)
     if content_of(options) != run["content"]:
         names = ", ".join(str(path) for path in options.files)
         raise UsageError(
-            f"--resume {out}: since that run a file has changed, one of {names}: run "
+            f"{asked}: since that run a file has changed, one of {names}: run "
             "anew with another --out"
         )
     now, then = inherited(), inherited(run["tuning"])
@@ -186,7 +228,7 @@ def _check_unchanged(out: Path, run: dict[str, Any], options: Options) -> None:
         was = then.get(name)
         if now.get(name) != was:
             how = f"unset {name}" if was is None else f"export {name}={was}"
-            raise UsageError(f"--resume {out}: {name} was another then: {how}")
+            raise UsageError(f"{asked}: {name} was another then: {how}")
 
 
 def how_to_go_on(context: RunContext) -> str:
@@ -215,7 +257,7 @@ def _described(options: Options) -> dict[str, Any]:
 
 def _identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = (*_BUDGET, "command", "cwd")
+    free = (*_BUDGET, *_EXPLAIN, "command", "cwd")
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 
@@ -233,7 +275,7 @@ def content_of(options: Options) -> str:
 
 
 @contextlib.contextmanager
-def _told(out: Path) -> Iterator[None]:
+def _told(out: Path, again: str = "--resume") -> Iterator[None]:
     """Say how to go on, whatever has ended the run before its time."""
     try:
         try:
@@ -253,7 +295,7 @@ def _told(out: Path) -> Iterator[None]:
         error.add_note(_more(out))
         raise
     except (ShrinkfxError, KeyboardInterrupt) as error:
-        error.add_note(f"to go on from here: shrinkfx --resume {out}")
+        error.add_note(f"to go on from here: shrinkfx {again} {out}")
         raise
 
 

@@ -6,6 +6,7 @@ report.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from shrinkfx.errors import ShrinkfxError
 from shrinkfx.events import Caught, Listener, Seen
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options.options import Options, Reduction
-from shrinkfx.report.record import RunRecord
 from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
+from shrinkfx.run.explaining import explain_result
 from shrinkfx.run.folder import at_work, finish, how_to_go_on
-from shrinkfx.run.kept import result_of
+from shrinkfx.run.kept import Kept, result_of
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.record import conclude, with_baseline, with_end, with_result
@@ -51,15 +52,22 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             listener(Seen(*asked, subject.rate, *operators))
             found = reduce(context, subject)
             try:
-                record = _verified(context, server, subject, found, reserve_s)
+                kept = _verified(context, server, subject, found, reserve_s)
+                record = with_end(kept.record, context, found, subject.client.builds)
                 reduction = conclude(context, record, found.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
                 _sum_up_unverified(context, server, subject, found, reason)
                 raise
+            explained = explain_result(context, kept, found.reducer.minimal)
+            record = replace(record, cause=explained.explanation.cause)
+            record = with_end(record, context, found, subject.client.builds)
+            with contextlib.suppress(OSError):  # the one without the cause is there
+                reduction = conclude(context, record, found.reducer.best)
         before, after = reduction.operators
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"
         finish(context, status, said, reduction.exit_code)
+        reduction = replace(reduction, cause=explained.lines)
         if found.stopped:
             reduction = replace(reduction, to_go_on=how_to_go_on(context))
     for caught in record.search.by_catch:
@@ -73,14 +81,13 @@ def _verified(
     subject: Subject,
     found: SearchResult,
     reserve_s: float,
-) -> RunRecord:
+) -> Kept:
     """Write the smallest program and its repro, and see that fail."""
     if found.stopped:
         context.note(
             f"{found.stopped}: writing and verifying the smallest program so far"
         )
-    kept = Verification(context, server, subject, found, reserve_s).run()
-    return with_end(kept.record, context, found, subject.client.builds)
+    return Verification(context, server, subject, found, reserve_s).run()
 
 
 def _sum_up_unverified(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
 from shrinkfx.report.summary import SUMMARY
+from shrinkfx.run.across import Elsewhere, Others, interpreters
 from shrinkfx.run.context import limits_of
 
 TIMEOUT_S = 600.0
@@ -35,25 +37,38 @@ class Confirmed:
         expected: the failure that its header states, or None if it states none.
         seen: what it did, in a line.
         fails: it failed as stated; or at all, where nothing is stated.
+        torch: the version of PyTorch that it ran on.
+        across: what it did with other interpreters.
     """
 
     expected: Signature | None
     seen: str
     fails: bool
+    torch: str = ""
+    across: tuple[Elsewhere, ...] = ()
 
 
-def confirm(options: Options, listener: Listener) -> Confirmed:
+def confirm(
+    options: Options, listener: Listener, across: Sequence[str] = ()
+) -> Confirmed:
     """Run the script at ``options.model`` once, in an empty folder.
 
     Files beside it go along if ``summary.json`` names them, or else the script does.
 
+    Args:
+        across: other interpreters that are to run it, too.
+
     Raises:
-        UsageError: it is no script, or none of shrinkfx's.
+        UsageError: it is no script, or none of shrinkfx's; or an interpreter is none.
         LoadError: it cannot be read.
     """
-    script = options.model
+    script, pythons = options.model, interpreters(across)
     text = _read(script)
+    if pythons and is_of_interpreter(text):
+        raise UsageError(_NOT_ACROSS)
     expected, guard = read_failure(text)
+    if pythons and guard is not Guard.OFF:
+        raise UsageError(_NOT_WITH_PAGES)
     files = [script, *_beside(script, text)]
     listener(Noted(f"running {script.name} in an empty folder"))
     device = "cuda" if _CUDA.search(text) else None
@@ -72,11 +87,33 @@ def confirm(options: Options, listener: Listener) -> Confirmed:
             listener(Noted(f"on Triton's interpreter, for {options.arch}"))
         seen = runner.run(files, fresh=True, target=expected)
         guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
+        others = Others(bare, limits, files, expected).run(pythons)
+        elsewhere = tuple(_with_note(others, listener))
     fails = seen.signature is not None
     if expected:
         fails = expected.admits(seen.signature)
     said = _in_words(seen, checked=interpreted or guarded)
-    return Confirmed(expected, said, fails)
+    version = bare.ready.versions.get("torch", "")
+    return Confirmed(expected, said, fails, version, elsewhere)
+
+
+def _with_note(others: Iterator[Elsewhere], listener: Listener) -> Iterator[Elsewhere]:
+    for one in others:
+        listener(Noted(f"{one.python}: {one.seen}"))
+        yield one
+
+
+_NOT_WITH_PAGES = (
+    "--across runs a repro by itself, and this one is sure to fail beside guard pages "
+    "only: install shrinkfx beside the other PyTorch, and run "
+    "PYTHON -m shrinkfx repro.py --verify"
+)
+
+_NOT_ACROSS = (
+    "--across runs a repro by itself, and this one was verified on the interpreter, "
+    "which comes with shrinkfx: install that beside the other PyTorch, and run "
+    "PYTHON -m shrinkfx repro.py --verify"
+)
 
 
 def backend_for(options: Options, expected: Signature | None, script: str) -> Backend:

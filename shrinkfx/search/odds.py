@@ -2,7 +2,8 @@
 
 Probabilistic delta debugging (Wang, Shen, Chen, Xiong and Zhang, "Probabilistic Delta
 Debugging", ESEC/FSE 2021), for edits of every kind. ``p`` of an operator, an input or a
-size is the probability that the failure needs it, for each kind of edit apart:
+size is the probability that the failure needs it, for each kind of edit apart. So it is
+for whatever else can be taken away: an item of any set is about some keys.
 
     prior       p = min(1/4, 4/n) where a round begins with n operators; of a suspect at
                 least 0.3 x weight; and as one is needed, at least 1/m of m still there
@@ -23,7 +24,9 @@ bundles, alone in the end.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from shrinkfx.program.edits import Drop, Edit, names_of
 
@@ -45,58 +48,102 @@ _DOUBT = 1.0
 _SURE = 0.99
 """The highest p, so that -ln(1 - p) is finite."""
 
-_Key = tuple[type[Edit], str]
+Key = tuple[object, str]
+"""What p is of: a name, in the eyes of one kind of item."""
+
+Item = TypeVar("Item")
 
 
-class Odds:
-    """p of operators, inputs and sizes, for each kind of edit apart.
+class Beliefs(ABC, Generic[Item]):
+    """p of whatever items are about.
 
-    What cannot be dropped may still be bypassed.
+    Args:
+        suspects: by name, how sure it is that one is needed.
+        guess: how many are, of however many there are.
     """
 
-    def __init__(self, suspects: Mapping[str, float], operators: int) -> None:
-        self._suspects = suspects
-        self._raised: dict[_Key, float] = {}
+    def __init__(
+        self, suspects: Mapping[str, float], count: int, guess: float = _GUESS
+    ) -> None:
+        self._suspects, self._guess = suspects, guess
+        self._raised: dict[Key, float] = {}
         self._least = 0.0  # at least one of all that is left is needed
-        self.begin(operators)
+        self.begin(count)
 
-    def begin(self, operators: int) -> None:
-        """Start a round in a program of so many operators: forget the last one's luck,
-        and what its rejected bundles had in common."""
-        self._fresh = min(_MOST, _GUESS / max(1, operators))
-        self._rejected: list[list[_Key]] = []
+    @abstractmethod
+    def about(self, item: Item) -> Iterable[Key]:
+        """List what an item is about, in an order of its own."""
 
-    def bundle(self, edits: Sequence[Edit]) -> list[Edit]:
+    def begin(self, count: int) -> None:
+        """Start a round with so many: forget the last one's luck, and what its rejected
+        bundles had in common."""
+        self._fresh = min(_MOST, self._guess / max(1, count))
+        self._rejected: list[list[Key]] = []
+
+    def bundle(self, items: Sequence[Item]) -> list[Item]:
         """Choose what to ask about next; nothing if there is nothing."""
-        self._least = 1 / max(1, len(_keys(edits)))
-        believed = [[self._p(key) for key in _keys([edit])] for edit in edits]
-        order = sorted(range(len(edits)), key=lambda i: max(believed[i]))
-        chosen: list[Edit] = []
+        self._least = 1 / max(1, len(self._keys(items)))
+        believed = [[self._p(key) for key in self._keys([item])] for item in items]
+        order = sorted(range(len(items)), key=lambda i: max(believed[i]))
+        chosen: list[Item] = []
         doubt = 0.0
         for i in order:
             doubt += self._doubt(believed[i])
             if chosen and doubt > _DOUBT:
                 break
-            chosen.append(edits[i])
+            chosen.append(items[i])
         return chosen
 
-    def accepted(self, bundle: Sequence[Edit]) -> None:
+    def accepted(self, bundle: Sequence[Item]) -> None:
         """Lower p of what was never rejected; raise it of what was with the bundle."""
         self._fresh *= _LUCK
-        gone = set(_keys(bundle))
+        gone = set(self._keys(bundle))
         rest = [[k for k in keys if k not in gone] for keys in self._rejected]
         for keys, before in zip(rest, self._rejected, strict=True):
             if len(keys) < len(before):
                 self._blame(keys)
         self._rejected = [keys for keys in rest if len(keys) > 1]
 
-    def rejected(self, bundle: Sequence[Edit]) -> None:
-        """Raise p of each operator that the bundle is about."""
-        keys = _keys(bundle)
+    def rejected(self, bundle: Sequence[Item]) -> None:
+        """Raise p of each key that the bundle is about."""
+        keys = self._keys(bundle)
         believed = {key: max(self._p(key), self._least) for key in keys}
         hope = math.exp(-max(_DOUBT, self._doubt(believed.values())))
         self._raised.update({key: p / (1 - hope) for key, p in believed.items()})
         self._rejected.append(keys)
+
+    def _blame(self, keys: list[Key]) -> None:
+        """Raise p of these until their doubt is that of a bundle."""
+        doubt = self._doubt(map(self._p, keys))
+        if keys and doubt < _DOUBT:
+            for key in keys:
+                share = self._doubt([self._p(key)]) * _DOUBT / doubt
+                self._raised[key] = -math.expm1(-share)
+
+    def _p(self, key: Key) -> float:
+        blame = _BLAME * self._suspects.get(key[1], 0.0)
+        return max(self._raised.get(key, self._fresh), blame)
+
+    def _doubt(self, believed: Iterable[float]) -> float:
+        """Add up -ln of the probabilities that each is not needed."""
+        return -sum(math.log1p(-min(max(p, self._least), _SURE)) for p in believed)
+
+    def _keys(self, items: Iterable[Item]) -> list[Key]:
+        return list(dict.fromkeys(key for item in items for key in self.about(item)))
+
+
+class Odds(Beliefs[Edit]):
+    """p of operators, inputs and sizes, for each kind of edit apart.
+
+    What cannot be dropped may still be bypassed.
+    """
+
+    def __init__(self, suspects: Mapping[str, float], operators: int) -> None:
+        super().__init__(suspects, operators)
+
+    def about(self, item: Edit) -> Iterable[Key]:
+        """Name what an edit changes."""
+        return ((type(item), name) for name in sorted(names_of(item)))
 
     def outlook(self, names: Iterable[str]) -> float:
         """Estimate how many questions it takes to find which operators are needed.
@@ -110,24 +157,3 @@ class Odds:
         believed = [min(self._p((Drop, name)), _SURE) for name in names]
         bits = sum(-p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in believed)
         return 2.5 * bits + 3.5 * sum(believed)
-
-    def _blame(self, keys: list[_Key]) -> None:
-        """Raise p of these until their doubt is that of a bundle."""
-        doubt = self._doubt(map(self._p, keys))
-        if keys and doubt < _DOUBT:
-            for key in keys:
-                share = self._doubt([self._p(key)]) * _DOUBT / doubt
-                self._raised[key] = -math.expm1(-share)
-
-    def _p(self, key: _Key) -> float:
-        blame = _BLAME * self._suspects.get(key[1], 0.0)
-        return max(self._raised.get(key, self._fresh), blame)
-
-    def _doubt(self, believed: Iterable[float]) -> float:
-        """Add up -ln of the probabilities that each is not needed."""
-        return -sum(math.log1p(-min(max(p, self._least), _SURE)) for p in believed)
-
-
-def _keys(edits: Iterable[Edit]) -> list[_Key]:
-    keys = ((type(edit), name) for edit in edits for name in sorted(names_of(edit)))
-    return list(dict.fromkeys(keys))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.events import Checked, Listener, Stepped, ignore
@@ -23,6 +24,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.asker import Asker
+from shrinkfx.search.bundles import in_bundles
 from shrinkfx.search.odds import Odds
 from shrinkfx.search.rejections import Rejections
 from shrinkfx.search.strategy import Strategy, proposals
@@ -125,16 +127,13 @@ class Reducer:
         """
         edits = list(dict.fromkeys(proposals(strategy, self.best, self._suspects)))
         self._odds.begin(self.best.cost[0])
-        stuck: set[Edit] = set()  # rejected alone; for another round
-        while bundle := self._odds.bundle([e for e in edits if e not in stuck]):
-            if self._accepts(strategy, policy, bundle):
-                yield self.best
-                self._odds.accepted(bundle)
-                edits = [e for edit in edits if (e := left_of(edit, self.best))]
-            else:
-                self._odds.rejected(bundle)
-                if len(bundle) == 1:
-                    stuck.update(bundle)
+        accepts = partial(self._accepts, strategy, policy)
+        for _ in in_bundles(edits, self._odds, accepts, self._left):
+            yield self.best
+
+    def _left(self, edits: Sequence[Edit]) -> list[Edit]:
+        """Keep what of edits can still be done to the best candidate."""
+        return [e for edit in edits if (e := left_of(edit, self.best))]
 
     def _accepts(
         self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]

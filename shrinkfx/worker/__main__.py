@@ -11,15 +11,13 @@ import contextlib
 import gc
 import os
 import platform
-import resource
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.answers import Answer, NotSanitized, Ready
@@ -29,13 +27,22 @@ from shrinkfx.protocol.tasks import RunCommand, RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.cpu_memory import asan, guard_pages
 from shrinkfx.worker.forkserver import last_words
-from shrinkfx.worker.forkserver.serve import ParentGone, serve, take_line
+from shrinkfx.worker.forkserver.serve import (
+    Line,
+    ParentGone,
+    serve,
+    take_line,
+    used_cpu_s,
+)
 from shrinkfx.worker.forkserver.supervise import (
     Note,
     Work,
     wait_for_children,
     write_answer,
 )
+
+if TYPE_CHECKING:  # it imports torch
+    from shrinkfx.worker.model import Program
 
 CUDA_ENVIRONMENT = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
@@ -50,6 +57,7 @@ class _Worker(Protocol):
     """Whoever does what is asked: ``tasks.Worker``, which imports torch."""
 
     setup: Setup
+    program: Program | None
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
@@ -74,9 +82,22 @@ def main() -> None:
         # those pages: 0.24 of the 0.37 CPU-seconds that a small check took.
         gc.freeze()
         line.write(ready)
-        serve(line, lambda request: _work(worker, request), directory)
+        _serve(line, worker, directory)
     except ParentGone:
         return
+
+
+def _serve(line: Line, worker: _Worker, directory: Path) -> None:
+    from shrinkfx.worker.aoti.first_lowering import FirstLowering
+
+    stock = worker.setup.backend == Backend.AOTI
+    first = FirstLowering(worker.program if stock else None, directory)
+
+    def work(request: Request) -> Work:
+        first.make_for(request)
+        return _work(worker, request)
+
+    serve(line, work, directory, first.heard)
 
 
 @contextlib.contextmanager
@@ -84,6 +105,7 @@ def _collecting_once() -> Iterator[None]:
     """Look for garbage at the end, not over and over while torch is imported.
 
     That makes 400,000 objects, which stay: a start took one CPU-second in five more.
+    Whoever freezes them before the end spares half a CPU-second of looking at them.
     """
     gc.disable()
     try:
@@ -139,6 +161,7 @@ def _start(setup: Setup) -> tuple[_Worker, Ready]:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no context before children fork
         interpreter.warm_up()
         ignored = interpreter.overridden(setup.inductor)
+    gc.freeze()
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
         with limited_to(setup.reading_cpu_s):
@@ -160,14 +183,8 @@ def _start(setup: Setup) -> tuple[_Worker, Ready]:
         for_cuda=for_cuda,
         ignored_options=tuple(ignored),
         no_guard_pages=guard_pages.why_not(),
-        cpu_seconds=_cpu_seconds(),
+        cpu_seconds=used_cpu_s(),
     )
-
-
-def _cpu_seconds() -> float:
-    """Count what this process has used, and the compilers that probed for it."""
-    own = (resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in own)
 
 
 def _version(package: str) -> str:
@@ -277,6 +294,7 @@ def _once(folder: Path) -> None:
         aoti.warm_up()  # before a cache of its own, where all probes are asked again
         if not request.options.sanitize:  # that has a compiler of its own
             last_words.keep()
+        gc.freeze()
     try:
         preload(setup.preloads)
         wait_for_children()  # compilers are such

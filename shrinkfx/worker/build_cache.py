@@ -40,7 +40,7 @@ def forget_old() -> None:
 
 
 def identity(compiler: str) -> str:
-    """Tell a compiler from another one at the same path.
+    """Tell a compiler, or a library, from another one at the same path.
 
     Args:
         compiler: its path.

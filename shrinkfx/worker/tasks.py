@@ -37,6 +37,7 @@ from shrinkfx.protocol.tasks import (
     Describe,
     Examine,
     FindSpace,
+    ReadSettings,
     RunPreload,
     RunScript,
     SaveCandidate,
@@ -50,6 +51,8 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.explaining.leaving import leaving
+from shrinkfx.worker.explaining.settings import read_settings
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
@@ -107,6 +110,7 @@ class Worker:
             last_words.one_thread()
         guard_pages.switch(request.options.guard_pages)
         options = request.options
+        _set(options.environment)
         match request.task:
             case Describe():
                 return self._describe(options, note, folder)
@@ -128,6 +132,9 @@ class Worker:
                 return self._at_sizes(task, options, note, folder)
             case SaveInputs() as task:
                 return self._save_inputs(task, note)
+            case ReadSettings() as task:
+                note(Stage.DONE)
+                return read_settings(self.setup, task.wanted)
             case RunPreload() as task:
                 return self._register(task, note, folder)
             case RunScript() as task:
@@ -204,8 +211,9 @@ class Worker:
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
         if not built.outputs:  # exported anew, its nodes have other names
-            options = replace(options, evidence=None)
-        return check(self.setup, built, options, note, folder)
+            options = replace(options, evidence=None, anatomy=None, values=None)
+        with leaving(self.setup, options, note, folder) as (setup, noted):
+            return check(setup, built, options, noted, folder)
 
     def _built(self, task: _Cut, options: CheckOptions) -> Rebuilt:
         """Make a candidate, in the form that was asked for.
@@ -341,3 +349,12 @@ class Worker:
             return Unresolved(str(error))
         note(Stage.DONE)
         return Done()
+
+
+def _set(environment: Mapping[str, str]) -> None:
+    """Set variables of this process; an empty one is taken away."""
+    for name, value in environment.items():
+        if value:
+            os.environ[name] = value
+        else:
+            os.environ.pop(name, None)

@@ -36,6 +36,7 @@ PASSES = Ending("exit", stage="done", answer=Checked())
 SKIPS = Ending("exit", stage="done", answer=Checked(values_skipped=4))
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
 DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
+IS_NAN = Ending("exit", stage="done", answer=Checked(Difference("nan", "wrong")))
 REFUSES = Ending(
     "exit",
     stage="run",
@@ -221,13 +222,26 @@ def test_program_that_passes_is_compiled_once_more() -> None:
     assert len(set(others)) == 1
 
 
-def test_other_causes_are_looked_for_in_a_build_of_its_own() -> None:
-    server = FakeServer(CRASHES)
+def test_inputs_are_checked_by_the_package_that_has_failed() -> None:
+    server = FakeServer(PASSES, CRASHES)
     baseline(compiler(server), None, "", 100, lambda _: None, build=Build.FAST)
+    *_, last_run, asked = (request.options for request in server.asked)
+    assert asked.sanity
+    assert asked.package == last_run.package
+    assert "nan_asserts" not in asked.inductor
+
+
+def test_values_are_watched_for_a_nan_in_a_build_of_its_own() -> None:
+    server = FakeServer(IS_NAN)
+    client = compiler(server).with_options(inductor={"max_autotune": True})
+    base = baseline(client, None, "", 100, lambda _: None, build=Build.FAST)
+    assert base.target.kind is Kind.NAN
     asked = server.asked[-1].options
     assert asked.sanity
     assert asked.build is Build.FAST
     assert asked.package is None
+    assert asked.inductor == {"max_autotune": True, "nan_asserts": True}
+    assert not any("nan_asserts" in r.options.inductor for r in server.asked[:-1])
 
 
 def test_failure_in_nine_runs_of_ten_is_no_steady_one() -> None:

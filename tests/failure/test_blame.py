@@ -77,6 +77,26 @@ def test_assertion_is_blamed_on_what_indexes_in_the_kernel_that_it_names() -> No
     assert "linear_1" not in weights
 
 
+def test_of_operators_that_share_a_kernel_it_is_the_one_whose_launch_strays() -> None:
+    program = skeleton(
+        {
+            "x": "",
+            **{"clip": operator("x", target="mylib.clip.default")},
+            **{"clip_1": operator("clip", target="mylib.clip.default")},
+            **{"clip_2": operator("clip_1", target="mylib.clip.default")},
+            "tanh": "clip_2",
+        }
+    )
+    names = ("clip", "clip_1", "clip_2")
+    launches = tuple(Launch("clip_kernel_0", (name,)) for name in names)
+    text = "out-of-bounds load of 4 bytes in clip_kernel_0 (user kernel clip_kernel)"
+    told = Evidence(launches, text, launch=3)
+    assert surest(blamed(told, FAULT, program)) == {"clip_2"}
+    # Where it is not told, none is surer than another.
+    assert surest(blamed(Evidence(launches, text), FAULT, program)) == set(names)
+    assert surest(blamed(replace(told, launch=9), FAULT, program)) == set(names)
+
+
 def test_source_line_of_the_model_is_shown() -> None:
     node = Node("", Role.OPERATOR, "aten.index.Tensor", ("x",), source="model.py:41")
     program = skeleton({"x": "", "index": node})

@@ -61,6 +61,7 @@ RECORD = RunRecord(
     search=Search("", True, "passed", (CAUGHT,)),
     spent=Spent(["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, BUILDS),
     verified=Verified(REPRO, 3, 3),
+    cause=("my.mix.default, a.py:1: it fails alone.",),
 )
 
 WRITTEN: Mapping[str, Any] = {
@@ -134,6 +135,7 @@ WRITTEN: Mapping[str, Any] = {
             "source": "a.py:1",
         }
     ],
+    "cause": ["my.mix.default, a.py:1: it fails alone."],
     "verified": {"runs": 3, "failed": 3},
     "repro": "repro.py",
     "repro_form": "source, exact",

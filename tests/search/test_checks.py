@@ -34,6 +34,18 @@ def test_search_takes_so_many_checks_for_two_hundred_operators(
     assert not any(run.repeated for run in runs)
 
 
+@pytest.mark.parametrize(("needed", "checks"), [(1, 19), (3, 38), (8, 94)])
+def test_strategies_that_change_operators_cost_little_where_they_help_nothing(
+    needed: int, checks: int
+) -> None:
+    """All of them, on programs in which no more than the needed ones can go."""
+    cases = [make_case(n, 100, needed, Needles.NEAR, Blame.NONE) for n in range(8)]
+    runs = [search(case, strategies=None) for case in cases]
+    assert median(run.checks for run in runs) <= checks
+    assert all(run.minimal for run in runs)
+    assert not any(run.repeated for run in runs)
+
+
 def test_search_of_five_thousand_operators_takes_little_time_of_its_own() -> None:
     run = search(make_case(1, 5000, 8, Needles.NEAR, Blame.GOOD))
     assert run.checks <= 60

@@ -327,7 +327,11 @@ def rank(where: Space) -> Callable[[Sizes], tuple[int, Sizes]]:
     )
 
 
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+FEW = settings().max_examples * 2 // 5
+"""Each of these is a whole sweep."""
+
+
+@settings(max_examples=FEW, suppress_health_check=list(HealthCheck))
 @given(predicates(), st.integers(0, 1000))
 def test_shrunk_sizes_are_locally_minimal(
     drawn: tuple[Space, Callable[..., bool]], seed: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import json
 import os
 import resource
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shrinkfx import processes
 from shrinkfx.processes import descendants
 from shrinkfx.protocol.answers import Description, Ending, Ready, Unresolved
 from shrinkfx.protocol.requests import Request, Setup
@@ -164,6 +166,11 @@ def fork(request: Request, folder: Path) -> Answer:
             os.fork()
             time.sleep(1000)
     return {"forked": True}
+
+
+def fork_and_hang(request: Request, folder: Path) -> Answer:
+    fork(request, folder)
+    return hang(request, folder)
 
 
 def twin(request: Request, folder: Path) -> Answer:
@@ -462,16 +469,38 @@ def _greet(line: Line, manner: str) -> None:
 
 def _once(request: Request, folder: Path) -> None:
     become_subreaper()
+    told, looked_at = _told(request), set[str]()
 
     def cancelled() -> bool:
-        if _told(request).get("lost"):
+        if told.get("lost"):
             for pid in descendants(os.getpid()):
                 os.kill(pid, signal.SIGKILL)
             os.wait()  # the child is nobody else's to wait for
         return False
 
+    def notice(event: str, arguments: tuple[object, ...]) -> None:
+        match event, arguments:
+            case "open" | "os.listdir", [str(path), *_] if path.startswith("/proc/"):
+                looked_at.add(path.split("/")[2])
+
+    if told.get("old_kernel"):
+        _take_back_a_kernel()
+    if "looked_at" in told:
+        sys.addaudithook(notice)
     ending = supervise(work(request), request, folder, cancelled)
+    if "looked_at" in told:
+        Path(told["looked_at"]).write_text(" ".join(sorted(looked_at)))
     print(ending.to_line(), end="", flush=True)
+
+
+def _take_back_a_kernel() -> None:
+    """Have this process's be one without descriptors of processes, or their lists."""
+
+    def refuse(pid: int, flags: int = 0) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    os.pidfd_open = refuse
+    processes.kernel_tells = functools.cache(lambda: False)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ A child per case, because interpretation cannot be switched off again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 import torch
 
+from shrinkfx.protocol.files import KernelRun, Left
+from shrinkfx.worker.explaining.kernel_alone import keeping_launches
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import Code, Probe, Report, Unsupported
 
@@ -49,6 +52,8 @@ def _answer(words: list[str]) -> dict[str, Any]:
             return {"findings": getattr(cuda_kernels, words[1])()}
         if words[0] == "healthy":
             return _healthy(*words[1:])
+        if words[0] == "alone":
+            return _alone(*words[1:])
         return _probe(*words)
     except Exception:  # noqa: BLE001 - told in the answer
         return {"error": traceback.format_exc()}
@@ -70,6 +75,23 @@ def _probe(name: str, probe: str, arch: str) -> dict[str, Any]:
         )
         assert str(exported) == before
         return _run(code, Probe(probe), case.run or case.args)
+
+
+def _alone(name: str, arch: str) -> dict[str, Any]:
+    """Tell how the kernel that fails in a program ends alone."""
+    from cuda_programs import CASES
+
+    torch.manual_seed(0)
+    case = CASES[name]()
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        exported = torch.export.export(case.module.eval(), case.args)
+        code = interpreter.generate(exported, {Probe.REAL}, folder=home, arch=arch)
+        compiled = interpreter.load(code)
+        with contextlib.suppress(Report), keeping_launches(home, (), arch):
+            compiled(*(case.run or case.args))
+        told = KernelRun.from_line((home / Left.KERNEL_RUN).read_text())
+    return asdict(told)
 
 
 def _run(code: Code, probe: Probe, args: tuple[Any, ...]) -> dict[str, Any]:

@@ -15,10 +15,18 @@ from torch._inductor.exc import InductorError
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking import evidence
-from shrinkfx.worker.checking.evidence import PROVENANCE, gathered, raised_at
+from shrinkfx.worker.checking.evidence import (
+    PROVENANCE,
+    gathered,
+    launch_of,
+    raised_at,
+)
 from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.graph.rebuild import rebuild
+from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe, Report
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks.launched import Launched
 
 
 class Stops(Exception):
@@ -152,8 +160,20 @@ def test_node_of_a_later_graph_goes_back_to_the_programs() -> None:
     later = fx.Graph()
     copied = later.call_function(torch.ops.aten.tanh.default, (), name="tanh_9")
     copied.meta["from_node"] = [fx.traceback.NodeSource(node, "export")]
-    assert evidence.origins(copied) == ["tanh_9"]
+    assert origins(copied) == ["tanh_9"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(debug, "_pre_grad_graph_id", id(module.graph))
-        assert evidence.origins(copied) == ["last"]
-        assert evidence.origins(node) == ["last"]
+        assert origins(copied) == ["last"]
+        assert origins(node) == ["last"]
+
+
+def test_launch_that_strayed_is_numbered_among_those_of_its_kernel() -> None:
+    kernels = ("edge_kernel_0", "triton_poi_fused_mul_0", "edge_kernel_0")
+    finding = KernelFinding(Probe.REAL, Fault.LOAD, kernel="edge_kernel_0")
+    with pytest.MonkeyPatch.context() as patched:
+        launched = [Launched(kernel, (1, 1, 1), {}) for kernel in kernels]
+        patched.setattr(CHECKER, "launched", launched)
+        assert launch_of(Report([finding])) == 2
+        assert launch_of(ValueError("no finding")) == 0
+        timed = replace(finding, probe=Probe.HINTS)
+        assert launch_of(Report([timed])) == 0

@@ -123,6 +123,13 @@ def test_bad_index_is_an_assertion_and_an_overrun_of_the_right_input(ask: Ask) -
     assert classified(seen["message"], "run").kind is Kind.ASSERT
 
 
+def test_kernel_of_a_program_fails_alone_as_in_it(ask: Ask) -> None:
+    told = ask("alone", "bad_index")
+    assert told["kernel"].startswith("triton_poi_fused_add_index")
+    assert told["alike"]
+    assert "device-side assert: index out of bounds: 0 <= tmp" in told["said"]
+
+
 def test_lying_operator_breaks_its_contract(ask: Ask) -> None:
     (finding,) = ask("lying_operator", "contract")["findings"]
     assert (finding["probe"], finding["fault"]) == ("contract", "layout")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,12 @@ import pytest
 from support.doubles import request_of, told
 
 from shrinkfx.failure.classify import observe
-from shrinkfx.processes import descendants
+from shrinkfx.processes import (
+    descendants,
+    kernel_tells,
+    scanned_children,
+    told_children,
+)
 from shrinkfx.protocol.answers import Answer, Ending, Unresolved
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.forkserver.supervise import describe_error, write_answer
@@ -127,12 +133,57 @@ def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:
     assert told(ending) == {"limit": 0}
 
 
+@pytest.mark.parametrize("old_kernel", [False, True])
 @pytest.mark.parametrize("vice", ["daemonise", "storm", "runaways"])
 def test_supervise_leaves_no_process(
-    once: Once, survivors: Callable[[], list[str]], vice: str
+    once: Once, survivors: Callable[[], list[str]], vice: str, old_kernel: bool
 ) -> None:
-    assert once(request_of(vice)).how == "exit"
+    assert once(request_of(vice, old_kernel=old_kernel)).how == "exit"
     assert survivors() == []
+
+
+@pytest.mark.parametrize(
+    ("vice", "timeout_s", "how"),
+    [
+        ("segfault", 60.0, "signal"),
+        ("hang", 0.7, "timeout"),
+        ("allocate_in_children", 60.0, "memory"),
+    ],
+)
+def test_supervise_needs_no_new_kernel(
+    once: Once, vice: str, timeout_s: float, how: str
+) -> None:
+    asked = request_of(vice, old_kernel=True, timeout_s=timeout_s)
+    assert once(replace(asked, max_rss_bytes=200 << 20)).how == how
+
+
+IDLE = """
+import os, signal
+for _ in range(300):
+    if os.fork() == 0:
+        break
+else:
+    print("all", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(not kernel_tells(), reason="this kernel lists no children")
+def test_supervise_looks_at_no_process_of_others(once: Once, tmp_path: Path) -> None:
+    """Else its own CPU-seconds would grow with what the machine runs."""
+    told = str(tmp_path / "looked_at")
+    command = [sys.executable, "-S", "-c", IDLE]
+    others = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert others.stdout is not None
+        assert others.stdout.readline() == b"all\n"
+        ending = once(request_of("fork_and_hang", timeout_s=1.2, looked_at=told))
+    finally:
+        os.killpg(others.pid, signal.SIGKILL)
+        others.communicate()
+    assert ending.how == "timeout"
+    numbers = [name for name in Path(told).read_text().split() if name.isdigit()]
+    assert 3 < len(numbers) <= 2 + 12  # the server, its child, what that has forked
 
 
 def test_supervise_has_no_answer_where_the_folder_is_missing(
@@ -144,29 +195,56 @@ def test_supervise_has_no_answer_where_the_folder_is_missing(
     assert "was removed, and all answers with it" in capfd.readouterr().err
 
 
+Below = Callable[[int], list[int]]
+
+
+@pytest.fixture(name="below", params=["told", "scanned"])
+def _below(request: pytest.FixtureRequest) -> Below:
+    """List what runs below a process, as a kernel tells it and as one finds out."""
+    if request.param == "scanned":
+        return lambda pid: [*descendants(pid, scanned_children())]
+    if not kernel_tells():
+        pytest.skip("this kernel lists no children")
+    return lambda pid: [*descendants(pid, told_children)]
+
+
 def test_descendants_reach_every_generation(
-    wait_for: Callable[[Callable[[], object]], None],
+    wait_for: Callable[[Callable[[], object]], None], below: Below
 ) -> None:
     shell = subprocess.Popen(
         ["sh", "-c", "sh -c 'sleep 1000; true'; true"], start_new_session=True
     )
     try:
-        wait_for(lambda: len(list(descendants(shell.pid))) == 2)
+        wait_for(lambda: len(below(shell.pid)) == 2)
     finally:
-        for pid in [*descendants(shell.pid), shell.pid]:
+        for pid in [*below(shell.pid), shell.pid]:
             subprocess.run(["kill", "-9", str(pid)], check=False)
         shell.wait()
 
 
+def test_descendants_of_every_thread_are_met(
+    wait_for: Callable[[Callable[[], object]], None], below: Below
+) -> None:
+    start = "subprocess.run(['sleep', '1000'])"
+    code = f"import subprocess, threading; run = lambda: {start}\n"
+    code += "threading.Thread(target=run).start(); run()"
+    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        wait_for(lambda: len(below(parent.pid)) == 2)
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+
+
 def test_descendants_name_the_dead_that_nobody_waited_for(
-    wait_for: Callable[[Callable[[], object]], None],
+    wait_for: Callable[[Callable[[], object]], None], below: Below
 ) -> None:
     code = "import os, time; os.fork() or os._exit(0); time.sleep(1000)"
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:
-        wait_for(lambda: len(list(descendants(parent.pid))) == 1)
+        wait_for(lambda: len(below(parent.pid)) == 1)
         time.sleep(0.1)
-        assert len(list(descendants(parent.pid))) == 1
+        assert len(below(parent.pid)) == 1
     finally:
         parent.kill()
         parent.wait()

@@ -11,7 +11,10 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 def other_cause(
     client: CheckClient, target: Signature, is_known: Callable[[Signature], bool]
 ) -> str:
-    """Run the program with its guards checked and each kernel's values watched.
+    """Run the program with its guards checked and, for a NaN, each kernel's values.
+
+    The guards are in every package, and checked where a variable says so when it runs:
+    one that is kept is run once more. To watch values takes a build of its own.
 
     Args:
         is_known: tells whether it fails so without that, too.
@@ -21,7 +24,12 @@ def other_cause(
     """
     if not may_be_the_inputs(target):
         return ""
-    seen = client.with_options(sanity=True).original()[0]
+    client, under = client.with_options(sanity=True), _GUARDS
+    if target.kind is Kind.NAN:
+        inductor = {**client.options.inductor, "nan_asserts": True}
+        client = client.with_options(package=None, inductor=inductor)
+        under = f"{_GUARDS} and nan_asserts"
+    seen = client.original()[0]
     shown = seen.signature
     if seen.unresolved or shown is None or is_known(shown):
         return ""
@@ -29,14 +37,14 @@ def other_cause(
         return ""
     if shown.kind is Kind.CHECK_INPUTS:
         return (
-            "with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs "
+            f"with {under} the program refuses its inputs "
             f"({shown.text}); the failure may be theirs. Other inputs: "
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
-    return (
-        "with AOTI_RUNTIME_CHECK_INPUTS=1 and nan_asserts it fails otherwise: "
-        f"{shown}; that may be the cause"
-    )
+    return f"with {under} it fails otherwise: {shown}; that may be the cause"
+
+
+_GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"
 
 
 def may_be_the_inputs(target: Signature) -> bool:

@@ -69,7 +69,7 @@ def baseline(
         max_runs: how often it may run before it is said not to fail; None means
             ``MAX_RUNS`` times, and no longer than it took to compile.
         max_calls: how often it may be called in one run.
-        build: of the run that looks for other causes.
+        build: of the run that looks for other causes, if it takes one of its own.
         budget: where it is short, what need not be known is not asked.
 
     Raises:
@@ -100,9 +100,8 @@ def baseline(
                 continue
             runs = Runs(wanted, match, [begun])
             tried.append((runs, bounds))
-            calls = _run_often(way, runs, bounds, max_calls, note)
+            way = _run_often(way, runs, bounds, max_calls, note)
             if runs.target:
-                way = way.with_options(package=None, calls=calls)
                 return _concluded(way, runs, bounds, build, note)
     raise _not_seen(wanted, tried)
 
@@ -128,8 +127,8 @@ def _run_often(
     bounds: Bounds,
     max_calls: int,
     note: Callable[[str], None],
-) -> int:
-    """Add runs to the first one until they are enough; return the calls in each.
+) -> CheckClient:
+    """Add runs to the first one until they are enough; return what has made them.
 
     Compiled again, it may fail where it did not, and must fail where it did not
     compile.
@@ -142,8 +141,9 @@ def _run_often(
     max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first one is made
     if max_calls > 1 and all(_passes(s) for s in runs.seen):
         calls = _calls_needed(kept, runs, bounds, max_calls, note)
-    _go_on(kept.with_options(calls=calls), runs, bounds, note)
-    return calls
+    kept = kept.with_options(calls=calls)
+    _go_on(kept, runs, bounds, note)
+    return kept
 
 
 def _leaves_out_weights(kept: CheckClient) -> bool:

@@ -22,15 +22,16 @@ from shrinkfx.protocol.choices import Build, InductorOptions, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.aoti.instruction_sets import asked_once
 from shrinkfx.worker.disk_space import require_space_for_weights
 
 
 def warm_up() -> None:
     """Pay once in the server for what every child would pay: 0.3 to 0.8 s.
 
-    Probing the vector instruction set compiles a few lines per set; the answer
-    stays in this process. No operator may run here: the OpenMP pool of a parent
-    makes the first parallel operator of a forked child hang.
+    Which vector instructions there are is known to this process from then on. No
+    operator may run here: the OpenMP pool of a parent makes the first parallel operator
+    of a forked child hang.
 
     Raises:
         LoadError: there is no C++ compiler, or another process keeps us from asking.
@@ -43,7 +44,8 @@ def warm_up() -> None:
     from torch._inductor.exc import InvalidCxxCompiler
 
     try:
-        torch._inductor.cpu_vec_isa.pick_vec_isa()
+        with asked_once():
+            torch._inductor.cpu_vec_isa.pick_vec_isa()
     except TimeoutError as error:  # of a lock in Inductor's cache, after ten minutes
         advice = (
             "another process holds that lock: if it was stopped, have it go on or end "

@@ -23,6 +23,7 @@ from torch._inductor.cpp_builder import CppBuilder
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker.aoti.headers import remembered
+from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.aoti.runtime_object import (
     AS_WRITTEN,
     NO_TEMPLATES,
@@ -67,8 +68,8 @@ def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
 
     with (
         contextlib.closing(session),
-        _instead(CppBuilder, "__init__", remember),
-        _instead(CppBuilder, "build", build_fast),
+        instead(CppBuilder, "__init__", remember),
+        instead(CppBuilder, "build", build_fast),
         _with_headers_remembered(folder.parent),
     ):
         yield
@@ -79,18 +80,7 @@ def _with_headers_remembered(home: Path) -> contextlib.AbstractContextManager[No
     stock = getattr(codecache, name, None)
     if stock is None:
         return contextlib.nullcontext()
-    return _instead(codecache, name, remembered(stock, home))
-
-
-@contextlib.contextmanager
-def _instead(owner: object, name: str, value: Callable[..., Any]) -> Iterator[None]:
-    """Put something in the place of an attribute for a while."""
-    usual = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, usual)
+    return instead(codecache, name, remembered(stock, home))
 
 
 def with_plain_wrapper(options: InductorOptions) -> InductorOptions:

@@ -5,6 +5,7 @@ Each stage is noted before it begins, so that its death tells where it was.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import os
@@ -28,9 +29,15 @@ from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.checking import evidence
+from shrinkfx.worker.checking.compare import Closeness
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.eager.intermediates import call
+from shrinkfx.worker.explaining import anatomy, values
+from shrinkfx.worker.explaining.leaving_out import left_out
+from shrinkfx.worker.explaining.lowered import Ran
+from shrinkfx.worker.explaining.origins import origins
+from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
@@ -49,17 +56,59 @@ def check(
 ) -> Answer:
     """Check a program as a request's options say.
 
-    With a file for evidence, it leaves there what the failure may come from.
+    With a file for evidence, it leaves there what the failure may come from; with a
+    folder for its anatomy, what it is made of.
 
     Returns:
         ``Checked``, or what there is instead.
     """
-    check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
-    if options.evidence is None:
-        return check(setup, run, options, note, folder)
+    if options.leave_out is not None:
+        with left_out(options.leave_out):
+            rest = replace(options, leave_out=None)
+            return check(setup, run, rest, note, folder)
+    if not (options.evidence or options.anatomy or options.values):
+        return _checked(setup, run, options, note, folder)
     setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
-    with evidence.gathered(Path(options.evidence), note) as noted:
-        return check(setup, run, options, noted, folder)
+    with contextlib.ExitStack() as stack:
+        if options.evidence is not None:
+            gathered = evidence.gathered(Path(options.evidence), note)
+            note = stack.enter_context(gathered)
+        if options.anatomy is not None:
+            left = Path(options.anatomy)
+            gathering = anatomy.gathered(left, run, note, folder, options)
+            note = stack.enter_context(gathering)
+        if options.values is None:
+            return _checked(setup, run, options, note, folder)
+        recording = Recording(folder / "values")
+        with recording.generating():
+            answer = _checked(setup, run, options, note, folder, recording)
+            if isinstance(answer, Checked) and answer.difference:
+                told = values.judge(recording, _ran(run, options, answer.difference))
+                Path(options.values).write_text(told.to_line())
+        return answer
+
+
+def _ran(run: Rebuilt, options: CheckOptions, found: Difference) -> Ran:
+    return Ran(
+        run.exported,
+        run.failing,
+        options.calls,
+        Closeness.of(options).tolerance,
+        origins,
+        metadata=found.what == "metadata",
+    )
+
+
+def _checked(
+    setup: Setup,
+    run: Rebuilt,
+    options: CheckOptions,
+    note: Note,
+    folder: Path,
+    recording: Recording | None = None,
+) -> Answer:
+    check = _on_interpreter if setup.backend == Backend.INTERPRETER else _with_aoti
+    return check(setup, run, options, note, folder, recording)
 
 
 def _with_aoti(
@@ -68,6 +117,7 @@ def _with_aoti(
     options: CheckOptions,
     note: Note,
     folder: Path,
+    recording: Recording | None = None,
 ) -> Answer:
     if options.guard_pages is not Guard.OFF:
         # What was loaded before lies elsewhere.
@@ -88,12 +138,15 @@ def _with_aoti(
         compiled = aoti.load(package)
     except aoti.CannotHandOver as error:
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
-        return _with_aoti(setup, run, _with_weights_inside(options), note, folder)
+        inside = _with_weights_inside(options)
+        return _with_aoti(setup, run, inside, note, folder, recording)
     if failure := before.fails(compiled, note):
         return failure
     if run.passing and mutates(run.exported):
         compiled = aoti.load(package)  # with the buffers that it had at first
     runs = 1 if mutates(run.exported) else options.runs
+    if recording is not None:
+        compiled = recording.keeping(compiled)
     answer = _run_until_it_fails(reference, compiled, runs, note)
     # A corrupt heap may only show when what was allocated is freed.
     del compiled
@@ -111,7 +164,6 @@ def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
     inductor = {**setup.inductor, **options.inductor}
     if options.sanity:
         os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
-        inductor["nan_asserts"] = True
     if options.fallback_random:
         inductor["fallback_random"] = True
     if options.sanitize:
@@ -198,6 +250,7 @@ def _on_interpreter(
     options: CheckOptions,
     note: Note,
     folder: Path,
+    recording: Recording | None,
 ) -> Answer:
     """Generate first: eager of a user's kernel takes what code generation excludes."""
     probe = options.probe or Probe.REAL
@@ -210,7 +263,7 @@ def _on_interpreter(
             {probe},
             folder=folder,
             arch=setup.arch,
-            options=setup.inductor,
+            options={**setup.inductor, **options.inductor},
         )
     except Exception as error:  # noqa: BLE001 - told as soon as eager has run
         failure = error
@@ -223,7 +276,7 @@ def _on_interpreter(
         if failure:
             raise failure
         assert code is not None
-        answer = _ask(probe, code, (before, reference), note)
+        answer = _ask(probe, code, (before, reference), note, recording)
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
     note(Stage.DONE)
@@ -235,6 +288,7 @@ def _ask(
     code: interpreter.Code,
     runs: tuple[_Before, Reference],
     note: Note,
+    recording: Recording | None,
 ) -> Answer:
     if probe is Probe.COMPILE:
         return Checked()  # else it would have raised
@@ -244,4 +298,7 @@ def _ask(
     note(Stage.LOAD)
     before, reference = runs
     compiled = interpreter.load(code, probe)
-    return before.fails(compiled, note) or reference.judge(compiled, note)
+    if failure := before.fails(compiled, note):
+        return failure
+    kept = recording.keeping(compiled) if recording else compiled
+    return reference.judge(kept, note)

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.protocol.answers import Difference
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.eager.widening import own_error, to_float64, wide, widen_dtype
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
 from shrinkfx.worker.weights import shared_weights
 
@@ -158,7 +159,7 @@ def _differs(
 ) -> torch.Tensor:
     """Mark the wrong elements."""
     rtol, atol = close.tolerance(expected.dtype)
-    a, e = _wide(actual), _wide(expected)
+    a, e = wide(actual), wide(expected)
     wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
     if isinstance(exact, torch.Tensor) and exact.shape == e.shape:
         far = (a - e).abs().nan_to_num(torch.inf) > 10 * own_error(expected, exact)
@@ -166,16 +167,11 @@ def _differs(
     return wrong
 
 
-def own_error(expected: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Measure how far eager itself is from a float64 run; infinite overflows too."""
-    return (_wide(expected) - _wide(exact)).abs().nan_to_num(0.0, posinf=torch.inf)
-
-
 def _stable(expected: torch.Tensor, again: torch.Tensor) -> bool:
     """Tell whether two eager runs agree on all of an output."""
     if expected.shape != again.shape:
         return False
-    first, second = _wide(expected), _wide(again)
+    first, second = wide(expected), wide(again)
     return bool(torch.isclose(first, second, equal_nan=True).all())
 
 
@@ -188,15 +184,6 @@ def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
     )
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Widen what has rounding errors; integers are compared as they are."""
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    if tensor.is_floating_point():
-        return tensor.to(torch.float64)
-    return tensor.to(torch.int64)
-
-
 def tolerance(dtype: torch.dtype) -> tuple[float, float]:
     """Take torch.testing's tolerances for a dtype."""
     rtol, atol = torch.testing._comparison.default_tolerances(dtype)
@@ -206,8 +193,8 @@ def tolerance(dtype: torch.dtype) -> tuple[float, float]:
 def _describe_values(
     position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
 ) -> Difference:
-    finite = _wide(expected).isfinite()
-    born = (~_wide(actual).isfinite() & finite & wrong).any()
+    finite = wide(expected).isfinite()
+    born = (~wide(actual).isfinite() & finite & wrong).any()
     first = tuple(int(i) for i in wrong.nonzero()[0])
     text = (
         f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
@@ -231,11 +218,11 @@ class InFloat64(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        return value if n.name in self._held else pytree.tree_map(_to_float64, value)
+        return value if n.name in self._held else pytree.tree_map(to_float64, value)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = pytree.tree_map(_widen_dtype, (args, kwargs))
-        args, kwargs = pytree.tree_map(_to_float64, (args, kwargs))
+        args, kwargs = pytree.tree_map(widen_dtype, (args, kwargs))
+        args, kwargs = pytree.tree_map(to_float64, (args, kwargs))
         return super().call_function(target, args, kwargs)
 
 
@@ -255,12 +242,12 @@ def in_float64(
     held = shared_weights(exported)
     placed = [getattr(s.arg, "name", "") for s in signature.input_specs]
     pairs = zip(placed, flat, strict=True)
-    wide = [v if name in held else _to_float64(copy_of(v)) for name, v in pairs]
+    wide = [v if name in held else to_float64(copy_of(v)) for name, v in pairs]
     try:
         for _ in range(calls):
             for position, value in enumerate(flat):
                 if given[position]:
-                    wide[position] = _to_float64(copy_of(value))
+                    wide[position] = to_float64(copy_of(value))
             torch.manual_seed(SEED)
             with torch.no_grad():
                 outputs = InFloat64(exported.graph_module, held).run(*wide)
@@ -269,16 +256,3 @@ def in_float64(
     except Exception:  # noqa: BLE001 - an operator without a float64 kernel
         return None
     return pytree.tree_leaves(outputs[len(mutated) :])
-
-
-def _to_float64(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.to(torch.float64)
-    return value
-
-
-def _widen_dtype(value: Any) -> Any:
-    narrow = (torch.float32, torch.float16, torch.bfloat16)
-    return (
-        torch.float64 if value in narrow and isinstance(value, torch.dtype) else value
-    )

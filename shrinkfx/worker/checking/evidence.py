@@ -19,7 +19,11 @@ from torch._inductor import debug
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Launch, Traces
+from shrinkfx.worker.explaining import generated
+from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.interpreter.findings import Report
+from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
 
 PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
 """The option by which Inductor keeps track of what is in a kernel. It changes
@@ -48,6 +52,8 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
                 message=str(error),
                 raised_at=tuple(map(tuple, raised_at(error))),
                 kernel=kernel_of(error),
+                launch=launch_of(error),
+                excerpt=generated.excerpt(str(error)),
             )
             _leave(path, told)
             raise
@@ -101,6 +107,11 @@ def kernel_of(error: BaseException) -> str:
     return ""
 
 
+def launch_of(error: BaseException) -> int:
+    """Number the launch that strayed among those of its kernel; 0 if none has."""
+    return place_of_launch(error.findings[0]) if isinstance(error, Report) else 0
+
+
 def _frames(error: BaseException) -> Iterator[FrameType]:
     """Walk frames from the inside out, those of the first cause before all others."""
     cause = error.__cause__ or error.__context__
@@ -139,21 +150,3 @@ def _origins_of(value: Any) -> list[Any]:
     fused = getattr(value, "snodes", None)
     members = fused if isinstance(fused, list) else []
     return [origin for member in members for origin in _origins_of(member)]
-
-
-def origins(node: fx.Node) -> list[str]:
-    """Name the nodes of the program that one of Inductor's graphs comes from."""
-    graph = debug._pre_grad_graph_id
-    if id(node.graph) == graph:
-        return [node.name]
-    before = debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
-    if node.name in before:
-        return list(before[node.name])
-    found: list[str] = []
-    sources = list(node.meta.get("from_node", ()))
-    while sources:
-        source = sources.pop()
-        if source.graph_id == graph:
-            found.append(source.name)
-        sources += source.from_node
-    return found or [node.name]

@@ -16,10 +16,10 @@ from shrinkfx.worker.checking.compare import (
     Closeness,
     compare,
     in_float64,
-    own_error,
     unstable,
 )
 from shrinkfx.worker.eager.intermediates import SEED, call_often, run_eager
+from shrinkfx.worker.eager.widening import own_error
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import Rebuilt
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 
-from shrinkfx.protocol.answers import Answer
+from shrinkfx.protocol.answers import Answer, Ending
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import MARK, Request
 from shrinkfx.worker.forkserver.supervise import (
@@ -31,7 +34,10 @@ from shrinkfx.worker.forkserver.supervise import (
 CANCEL = "cancel"
 
 Answerer = Callable[[Request], Work]
-"""Choose what a child does for a request."""
+"""Choose what a child does for a request, and have ready what it finds when born."""
+
+Heard = Callable[[Request, Ending], None]
+"""Learn how a child ended."""
 
 
 class ParentGone(Exception):
@@ -100,7 +106,12 @@ def take_line(log: Path) -> Line:
     return line
 
 
-def serve(line: Line, answerer: Answerer, directory: Path) -> None:
+def serve(
+    line: Line,
+    answerer: Answerer,
+    directory: Path,
+    heard: Heard = lambda request, ending: None,
+) -> None:
     """Answer requests until the parent closes the line."""
     die_with_parent(0)
     number = 0
@@ -118,14 +129,24 @@ def serve(line: Line, answerer: Answerer, directory: Path) -> None:
             number += 1
             folder = directory / f"child-{number}"
             folder.mkdir()
+            used = used_cpu_s()
             work = _off_the_line(line, answerer(request))
-            line.write(supervise(work, request, folder, cancelled))
+            used = used_cpu_s() - used
+            ending = supervise(work, request, folder, cancelled)
+            heard(request, ending)
+            line.write(replace(ending, cpu_seconds=ending.cpu_seconds + used))
             shutil.rmtree(folder, ignore_errors=True)
     except ParentGone:
         pass
     finally:
         kill_descendants()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def used_cpu_s() -> float:
+    """Count the CPU-seconds of this process, and of children that it waited for."""
+    own = (resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in own)
 
 
 def _off_the_line(line: Line, work: Work) -> Work:

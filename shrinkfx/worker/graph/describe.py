@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
+from shrinkfx.worker.graph.origin import scope_of, source_of
 from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
 from shrinkfx.worker.sizes.bindings import bind, nbytes, sizes_of
 from shrinkfx.worker.weights import calls_mutable
@@ -151,8 +151,8 @@ def _describe(
         value=None if tensor is None else tensor_type(tensor),
         operators=_weight(node, role, exported),
         nbytes=0 if tensor is None else nbytes(tensor),
-        scope=_scope(node),
-        source=_source(node),
+        scope=scope_of(node),
+        source=source_of(node),
         storage=storages.get(node.name),
         impure=role is Role.OPERATOR and node.is_impure(),
         pointwise=torch.Tag.pointwise in getattr(node.target, "tags", ()),
@@ -289,19 +289,3 @@ def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:
         if isinstance(source, fx.Node):
             number = storages.setdefault(source.name, len(storages))
             storages[node.name] = number
-
-
-def _scope(node: fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack") or {}
-    path = str(next(reversed(stack.values()))[0]) if stack else ""
-    return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
-
-
-def _source(node: fx.Node) -> str:
-    """Find the innermost line of the user's code: ``nn.Linear`` is not theirs."""
-    frames = re.findall(
-        r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
-    )
-    written = [f for f in frames if not f[0].startswith("<")]
-    own = [f for f in written if "/site-packages/torch/" not in f[0]] or written
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""

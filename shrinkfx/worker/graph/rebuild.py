@@ -28,6 +28,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Values, restride
 from shrinkfx.worker.graph.describe import tensor_type
+from shrinkfx.worker.graph.origin import hand_on_origins
 from shrinkfx.worker.graph.outputs import GraphOutputs, graph_outputs
 from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
 from shrinkfx.worker.graph.specialise import Specialised
@@ -70,6 +71,7 @@ class Rebuilt:
 
     def exported_again(self, exported: ExportedProgram) -> Rebuilt:
         """Take another program of the same inputs, which has other names inside."""
+        hand_on_origins(self.exported.graph, exported.graph)
         return Rebuilt(exported, self.example, self.failing, passing=self.passing)
 
 

@@ -51,6 +51,7 @@ class KernelFinding:
         program: its place in the grid.
         lanes: how many of the program's lanes are concerned.
         source: the line of generated code.
+        values: whole numbers that the kernel held in the first lane concerned.
     """
 
     probe: Probe
@@ -68,6 +69,7 @@ class KernelFinding:
     line: int = 0
     source: str = ""
     message: str = ""
+    values: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         benchmark = self.probe is Probe.HINTS

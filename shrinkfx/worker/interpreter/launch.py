@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,12 +17,36 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import (
     Launch,
     tag,
 )
+from shrinkfx.worker.interpreter.memory_checks.launched import Launched, Layout
 from shrinkfx.worker.interpreter.memory_checks.partial import unsupported
 from shrinkfx.worker.model import Keywords
 
 _INTEGERS = {
     f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
 }
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generated kernel that is about to be launched.
+
+    Attributes:
+        tuner: Inductor's ``CachingAutotuner`` around it.
+        passed: what its ``run`` is given, in order.
+        arguments: all that it takes, constants too, by name.
+        aligned: the parameters that are declared to be divisible by 16.
+    """
+
+    tuner: Any
+    name: str
+    passed: Sequence[Any]
+    arguments: Keywords
+    grid: Any
+    aligned: Sequence[str]
+
+
+WATCHING: list[Callable[[Generated], None]] = []
+"""Who is shown a generated kernel before each launch."""
 
 
 def launch(
@@ -65,12 +90,17 @@ def launch(
     running = Launch(name, operators, tuple(pointers.values()))
     CHECKER.launch = running
     try:
+        size = _size(grid, known)
+        if CHECKER.probe:
+            layouts = {
+                k: Layout(tuple(v.shape), tuple(v.stride())) for k, v in tensors.items()
+            }
+            CHECKER.launched.append(Launched(name, size, layouts))
         _check_alignment(known, aligned)
         converted = {
             k: v if k in constants else _converted(k, v, signature or {}, pointers)
             for k, v in known.items()
         }
-        size = _size(grid, known)
         interpreter.interpreter_builder.set_grid_dim(*size)
         blocks = [v for k, v in known.items() if k in constants and _steps(v)]
         takes_partial = tensors in CHECKER.partial

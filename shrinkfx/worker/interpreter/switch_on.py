@@ -16,12 +16,13 @@ from types import ModuleType
 from typing import Any
 
 from shrinkfx.protocol.choices import Probe
+from shrinkfx.worker.interpreter.emulation.constants import mix_constants
 from shrinkfx.worker.interpreter.emulation.floats import round_to_nearest
 from shrinkfx.worker.interpreter.emulation.libdevice import give_bodies
 from shrinkfx.worker.interpreter.emulation.logic import compile_logic
 from shrinkfx.worker.interpreter.emulation.reductions import combine_blocks
 from shrinkfx.worker.interpreter.findings import Unsupported
-from shrinkfx.worker.interpreter.launch import launch
+from shrinkfx.worker.interpreter.launch import WATCHING, Generated, launch
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, hook
 from shrinkfx.worker.model import Keywords
 
@@ -70,7 +71,7 @@ def _patch_triton() -> None:
     round_to_nearest()
     hook()
     _speak_once()
-    _mix_constants()
+    mix_constants()
     _launch_here()
     _launch_for_inductor()
 
@@ -87,29 +88,6 @@ def _speak_once() -> None:
     interpreter._patch_lang = lambda _: _NothingToRestore()
     # Triton 3.6 takes the array as it is, and NumPy 2.4 wants none of one element.
     tl.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
-
-
-def _mix_constants() -> None:
-    """Let a global ``tl.constexpr`` times a tensor be a tensor, as when compiled."""
-    import triton.language as tl
-
-    def mixing(operation: Any) -> Any:
-        def called(self: Any, other: Any) -> Any:
-            made = operation(self, other)
-            value = getattr(made, "value", None)
-            return value if isinstance(value, tl.tensor) else made
-
-        return called
-
-    for name in _BINARY:
-        if operation := vars(tl.constexpr).get(f"__{name}__"):
-            setattr(tl.constexpr, f"__{name}__", mixing(operation))
-
-
-_BINARY = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor"),
-    *("lshift", "rshift", "gt", "ge", "lt", "le", "eq", "ne"),
-)
 
 
 class _NothingToRestore:
@@ -194,14 +172,12 @@ def _run_configured(
     grid = GridExpr.from_meta(self.inductor_meta, config).eval_slow(
         {**constants, **_named(passed + extra, args)}
     )
-    launch(
-        self.fn,
-        grid,
-        {**constants, **config.kwargs, **given, **more},
-        name=str(self.inductor_meta.get("kernel_name") or self.fn.__name__),
-        signature=signature,
-        aligned=_aligned(meta, names),
-    )
+    name = str(self.inductor_meta.get("kernel_name") or self.fn.__name__)
+    arguments = {**constants, **config.kwargs, **given, **more}
+    aligned = _aligned(meta, names)
+    for watch in WATCHING:
+        watch(Generated(self, name, args, arguments, grid, aligned))
+    launch(self.fn, grid, arguments, name=name, signature=signature, aligned=aligned)
     _name_results(self, given)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from shrinkfx.errors import ShrinkfxError
+from shrinkfx.worker.graph.origin import origin_of
 
 
 class Unprintable(ShrinkfxError):
@@ -54,7 +55,9 @@ class GraphPrinter:
             elif node.target is operator.getitem and not node.users:
                 continue  # an export lists them all
             elif node.op == "call_function":
-                lines.append(f"{node.name} = {self._call(node)}")
+                origin = origin_of(node)
+                where = f"  # {origin}" if origin else ""
+                lines.append(f"{node.name} = {self._call(node)}{where}")
             elif node.op == "output":
                 lines += self._output(node.args[0], written_back)
             elif node.op != "placeholder":

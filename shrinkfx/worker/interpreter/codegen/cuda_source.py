@@ -31,7 +31,6 @@ T = TypeVar("T")
 _OPTIONS: InductorOptions = {
     "size_asserts": True,  # they become the contract probe
     "alignment_asserts": False,
-    "nan_asserts": False,
     "allow_buffer_reuse": False,  # a buffer in another's place hides an overrun
 }
 _AOTI_OPTIONS: InductorOptions = {
@@ -229,7 +228,7 @@ def _run_aoti(
 
 def _settings(options: InductorOptions) -> InductorOptions:
     """Put what generation needs above what the user has chosen."""
-    return {**options, **known_settings(), **_OPTIONS}
+    return {"nan_asserts": False, **options, **known_settings(), **_OPTIONS}
 
 
 def overridden(options: InductorOptions) -> list[str]:

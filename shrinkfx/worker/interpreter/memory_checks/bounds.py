@@ -20,7 +20,9 @@ import torch
 from shrinkfx.worker.interpreter.emulation.atomics import add_bfloat16, is_bfloat16_sum
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import Roles
+from shrinkfx.worker.interpreter.memory_checks.launched import Launched
 from shrinkfx.worker.interpreter.memory_checks.partial import Partial
+from shrinkfx.worker.interpreter.memory_checks.values import values
 
 _ROOT = "shrinkfx_root"
 _INTERPRETER = os.path.dirname(os.path.dirname(__file__))
@@ -88,6 +90,7 @@ class Checker:
         sampled: the launches of which only some programs were run.
         partial: the memory that those have not written in full.
         accesses: how many vector accesses were checked.
+        launched: the launches so far.
     """
 
     probe: Probe | None = None
@@ -98,13 +101,14 @@ class Checker:
     partial: Partial = field(default_factory=Partial)
     accesses: int = 0
     findings: list[KernelFinding] = field(default_factory=list)
+    launched: list[Launched] = field(default_factory=list)
 
     def start(
         self, probe: Probe, operators: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         """Report from now on; what was seen before is forgotten."""
         self.probe, self.launch, self.operators = probe, None, operators or {}
-        self.accesses, self.findings, self.sampled = 0, [], []
+        self.accesses, self.findings, self.sampled, self.launched = 0, [], [], []
         self.roles.clear()
         self.partial.clear()
 
@@ -155,6 +159,7 @@ class Checker:
             elements=(near.high - near.base) // size,
             item_bytes=size,
             lanes=int(bad.sum()),
+            values=values(_kernel_frame(), bad),
         )
 
     def require(self, condition: Any, message: str) -> None:
@@ -163,7 +168,8 @@ class Checker:
 
         fails = ~np.asarray(condition.data, dtype=bool)
         if fails.any():
-            self.report(Fault.ASSERT, message=message, lanes=int(fails.sum()))
+            facts = {"message": message, "lanes": int(fails.sum())}
+            self.report(Fault.ASSERT, **facts, values=values(_kernel_frame(), fails))
 
     def report(self, fault: Fault, **facts: Any) -> None:
         """Note a fault of the launch that runs."""
@@ -183,6 +189,16 @@ CHECKER = Checker()
 """The process's own: Triton has one interpreter for all launches, too."""
 
 
+def place_of_launch(finding: KernelFinding) -> int:
+    """Number a finding's launch among those of its kernel, from 1; 0: not known.
+
+    Where kernels are timed, each is launched once for each of its configurations.
+    """
+    if finding.probe is Probe.HINTS:
+        return 0
+    return sum(launched.kernel == finding.kernel for launched in CHECKER.launched)
+
+
 def _program() -> tuple[int, int, int]:
     from triton.runtime.interpreter import interpreter_builder
 
@@ -193,19 +209,24 @@ def _program() -> tuple[int, int, int]:
 
 def _site() -> tuple[str, int]:
     """Find the line of the kernel, or of its helper, that runs."""
+    frame = _kernel_frame()
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+
+
+def _kernel_frame() -> Any:
+    """Find the innermost frame of a kernel, or None."""
     import triton
 
     ours = (os.path.dirname(triton.__file__), _INTERPRETER, "<")
     frame = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(ours):
+        if not frame.f_code.co_filename.startswith(ours):
             # Outside of a launch, the innermost such frame is the runtime's.
-            return (file, frame.f_lineno) if _is_kernel(frame) else ("", 0)
+            return frame if _is_kernel(frame) else None
         if frame.f_back is None:
             break
         frame = frame.f_back
-    return "", 0
+    return None
 
 
 def _is_kernel(frame: Any) -> bool:

@@ -1,0 +1,102 @@
+"""What explanations of the cases are worth: each statement right, missing or wrong.
+
+    python benchmarks/causes.py CASE=FOLDER ...
+
+A case of ``repros/``, and the output folder of a run of it (with ``--explain`` for its
+decision). What is right was written down before anything was explained: ``[cause]`` in
+its ``expected.toml``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.causes import Cause, Judged, Stated, judge  # noqa: E402 - found there
+
+MARKS = {Judged.RIGHT: "right", Judged.MISSING: "-", Judged.WRONG: "WRONG"}
+COLUMNS = (
+    *("operator", "kernel", "line", "decision"),
+    *("value", "size", "symbol", "input", "dim"),
+)
+
+
+def main(*named: str) -> None:
+    print(f"| case | {' | '.join(COLUMNS)} |")
+    print("|---" * (len(COLUMNS) + 1) + "|")
+    for case, folder in (name.split("=", 1) for name in named):
+        table = tomllib.loads((ROOT / "repros" / case / "expected.toml").read_text())
+        cause = Cause.read(table["cause"])
+        told = json.loads((Path(folder) / "explain.json").read_text())
+        found = Explanation.from_json(told)
+        judged = judge(cause, stated_by(found, cause, ROOT / "repros" / case))
+        cells = [MARKS[judged[name]] if name in judged else "" for name in COLUMNS]
+        if len(found.guilty) > 1:
+            cells[0] += f", one of {len(found.guilty)}"
+        print(f"| {case} | {' | '.join(cells)} |", flush=True)
+
+
+def stated_by(found: Explanation, cause: Cause, case: Path) -> Stated:
+    """Take from an explanation what the examiner has written about.
+
+    Where it names several operators, none surer than another, the right one is taken.
+    """
+    right = [one for one in found.guilty if one.operator in cause.operators]
+    guilty = next(iter([*right, *found.guilty]), None)
+    chain = found.chain
+    symbol = next(iter(chain.limit.symbols if chain and chain.limit else ()), None)
+    return Stated(
+        operator=guilty.operator if guilty else "",
+        kernel=[operator.operator for operator in kernel_of(found)],
+        line=line_of(guilty, case) if guilty else "",
+        decision=decision_of(found),
+        value=chain.value if chain else None,
+        size=chain.limit.value if chain and chain.limit else None,
+        symbol=symbol.name if symbol else "",
+        input=symbol.input if symbol else "",
+        dim=symbol.dim if symbol else None,
+    )
+
+
+def kernel_of(found: Explanation) -> tuple[Operator, ...]:
+    """List what the explanation says the guilty kernel computes."""
+    if found.chain is not None:
+        return found.chain.fused
+    if found.values is not None and found.values.kernel:
+        return found.values.guilty
+    return found.halted.guilty if found.halted and found.halted.kernel else ()
+
+
+def line_of(operator: Operator, case: Path) -> str:
+    """Read the line of the model that an explanation names."""
+    name, _, number = operator.line.partition(":")
+    for folder in (case, case.parent):
+        if (path := folder / name).is_file():
+            return path.read_text().splitlines()[int(number) - 1]
+    return operator.line
+
+
+def decision_of(found: Explanation) -> str:
+    """Name the decision as the examiner does."""
+    if found.decisions is None:
+        return ""
+    for one in found.decisions.left_out:
+        lowers = one.subsystem == "lowerings"
+        return f"lowering {one.origin or one.name}" if lowers else f"pass {one.name}"
+    switching = found.decisions.switching
+    if switching is None or switching.unknown:
+        return ""
+    names = [setting.option for setting in switching.passes_with]
+    return f"switch {names[0]}" if names else "none"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,174 @@
+"""An access out of its memory: which argument, how far, and who declared it so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.death import death_chain, elements_of
+from shrinkfx.explain.lines import marked, with_views, written_for
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.generated import Code
+from shrinkfx.protocol.anatomy import KernelText, StrayAccess
+from shrinkfx.report.explanation.chain import Access, Chain, Layout
+from shrinkfx.report.explanation.operators import Operator
+
+_TIMED = "While AOTInductor times kernels, on arguments that it makes up, "
+
+
+def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -> Chain:
+    """Follow an access out of its memory, or a kernel's death.
+
+    Args:
+        memory: what AddressSanitizer has said, if it was asked.
+    """
+    if known.anatomy.stray is not None:
+        chain = _of_finding(known, known.anatomy.stray)
+    else:
+        chain = death_chain(known, memory)
+    chain = replace(chain, eager_fails=eager_fails)
+    return _with_liar(known, chain)
+
+
+def assertion_chain(known: Known, eager_fails: bool) -> Chain:
+    """Say who lies where an assertion outside of kernels does not hold."""
+    chain = _with_liar(known, Chain(eager_fails=eager_fails))
+    if chain.guilty:
+        return chain
+    return replace(chain, unknown=("the kernel: the assertion is in none",))
+
+
+def _of_finding(known: Known, stray: StrayAccess) -> Chain:
+    """Say what the interpreter has seen."""
+    code = Code(stray.text)
+    place, launch = known.launch_of(stray.kernel) or (-1, None)
+    written = known.anatomy.kernel(stray.kernel)
+    passed = known.passed(launch, Code(written.text)) if launch and written else {}
+    name = passed.get(stray.argument, "")
+    argument = known.layout(known.read(name) if stray.fault != "store" else name)
+    if argument is not None and stray.shape:
+        argument = replace(
+            argument,
+            real_shape=stray.shape,
+            real_stride=stray.stride,
+            made_by=known.made(stray.role) or argument.made_by,
+        )
+    access = Access(
+        does=stray.fault if stray.fault in ("load", "store", "atomic") else "",
+        parameter=stray.argument,
+        argument=argument,
+        offset=stray.offset if stray.item_bytes else None,
+        elements=stray.elements if stray.item_bytes else None,
+        item_bytes=stray.item_bytes,
+        lanes=stray.lanes,
+        program=stray.program,
+    )
+    chain = Chain(
+        kernel=stray.kernel,
+        launch=place + 1,
+        launches=len(known.anatomy.launches),
+        grid=stray.grid,
+        fused=known.operators(launch.nodes if launch else ()),
+        code=marked(code, stray.line) if stray.line >= 0 else (),
+        access=access,
+        inputs=(argument,) if argument and argument.role != "buffer" else (),
+    )
+    by = _by(known, stray, written, code)
+    argument = _made_before(argument, by) if argument and stray.user else argument
+    made = known.made(stray.role) if stray.fault == "misaligned" else ()
+    by_address = not stray.user and stray.fault != "assert"
+    guilty = made or (with_views(known, chain.fused, by) if by_address else by)
+    guilty = guilty or chain.fused
+    said = _said_of(stray, guilty, argument)
+    if stray.made_up:
+        said = f"{_TIMED}{said[0].lower()}{said[1:]}"
+    # Inductor names the neighbours of a user's kernel with its operator.
+    fused = by if stray.user else chain.fused
+    return replace(chain, fused=fused, guilty=guilty, cause=(said,))
+
+
+def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:
+    """Leave out of an argument's makers the operator that hands it to its kernel."""
+    others = tuple(maker for maker in argument.made_by if maker not in by)
+    return replace(argument, made_by=others or argument.made_by)
+
+
+def _by(
+    known: Known, stray: StrayAccess, written: KernelText | None, code: Code
+) -> tuple[Operator, ...]:
+    """Name the operator whose line strays: a user's kernel is its own operator's."""
+    if stray.user:
+        _, launch = known.launch_of(stray.kernel) or (-1, None)
+        own = [o for o in known.operators(known.left) if not _is_pytorchs(o)]
+        return tuple([o for o in own if launch and o.name in launch.nodes] or own)
+    if written is None or stray.line < 0:
+        return ()
+    return written_for(known, written, code.lines[stray.line])
+
+
+def _is_pytorchs(operator: Operator) -> bool:
+    return operator.operator.startswith("aten.")
+
+
+def _said_of(
+    stray: StrayAccess, by: tuple[Operator, ...], argument: Layout | None
+) -> str:
+    names = ", ".join(map(str, by[:3])) or "an operator"
+    whose = "the kernel of" if stray.user else "the kernel for"
+    if stray.fault == "misaligned":
+        given = f"{stray.argument} of kernel {stray.kernel}"
+        made = argument or stray.role
+        return f"What {given} points at is {stray.message}: {made}."
+    if stray.fault == "assert":
+        return (
+            f"In {whose} {names}, {stray.kernel}, an assertion fails: {stray.message}."
+        )
+    where = f"{stray.argument} ({argument or stray.role})"
+    return (
+        f"In {whose} {names}, {stray.kernel}, a {stray.fault} through {where} goes "
+        f"to element {stray.offset} of {stray.elements}, in {stray.lanes} lanes of "
+        f"program {stray.program} of grid {stray.grid}."
+    )
+
+
+def _with_liar(known: Known, chain: Chain) -> Chain:
+    """Blame an operator that has made something else than it declares."""
+    argument = chain.access.argument if chain.access else None
+    given = _makers(known, chain, argument)
+    for lie in known.anatomy.untrue:
+        liar = known.operators([lie.node])
+        if liar and (not chain.kernel or lie.node in given):
+            said = f"{liar[0]} does not make what it declares: {lie.text}."
+            return replace(chain, guilty=liar, cause=(said, *chain.cause)[:3])
+    if argument is not None and argument.made_by and _is_smaller(known, chain):
+        said = (
+            f"{argument.role} {argument.name} is declared "
+            f"[{', '.join(argument.shape)}] and is {list(argument.real_shape)}."
+        )
+        return replace(chain, guilty=argument.made_by, cause=(said, *chain.cause))
+    return chain
+
+
+def _makers(known: Known, chain: Chain, argument: Layout | None) -> set[str]:
+    """Name who has made the argument at fault; all of the kernel's if it is unknown."""
+    if argument is not None:
+        return {operator.name for operator in argument.made_by}
+    _, launch = known.launch_of(chain.kernel) or (-1, None)
+    names = launch.arguments if launch else ()
+    return {operator.name for name in names for operator in known.computed(name)}
+
+
+def _is_smaller(known: Known, chain: Chain) -> bool:
+    """Tell whether a tensor holds less than its declared shape.
+
+    What a kernel writes in place bears the shape of what it writes.
+    """
+    access = chain.access
+    if access is None or access.argument is None or "in_out" in access.parameter:
+        return False
+    argument = access.argument
+    sizes = {symbol.name: symbol.value for symbol in known.anatomy.symbols}
+    declared = elements_of(replace(argument, real_shape=()), sizes)
+    real = math.prod(argument.real_shape)
+    return declared is not None and bool(argument.real_shape) and real < declared

@@ -1,0 +1,261 @@
+"""What a minimum is made of, in the names of its program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shrinkfx.failure.readers.generated import Code
+from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch, KernelText
+from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
+from shrinkfx.report.explanation.operators import Operator
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What kernels in C++ have told as they ran.
+
+    Attributes:
+        given: each launch: its kernel, and what that was given, by parameter.
+        running: the launch that has not ended, by its place; None if none was.
+        refused: kernel, line and values of the first index that was refused.
+        fault: the address at which it died, or ''.
+        cut: there were too many launches to tell them all.
+        at: kernel and line of the statement at work then; None where it was not told.
+    """
+
+    given: tuple[tuple[str, dict[str, str]], ...] = ()
+    running: int | None = None
+    refused: tuple[str, int, dict[str, int]] | None = None
+    fault: str = ""
+    at: tuple[str, int] | None = None
+    cut: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> Told:
+        """Read the file; its last line may be cut off."""
+        given: list[tuple[str, dict[str, str]]] = []
+        running, refused, fault, at = None, None, "", None
+        lines = text.split("\n")
+        for line in lines:
+            word, *rest = line.split()[:2] or [""]
+            pairs = dict(p.split("=", 1) for p in line.split()[2:] if "=" in p)
+            if word == "launch" and rest:
+                running = len(given)
+                given.append((rest[0], pairs))
+            elif word == "done":
+                running = None
+            elif word == "fault" and rest and not fault:
+                fault = rest[0]
+                kernel, number = ([*line.split()[2:4], "", ""])[:2]
+                at = (kernel, int(number)) if number.isdigit() else None
+            elif word == "refused" and rest and refused is None:
+                place = line.split()[2:3]
+                if place and place[0].isdigit():
+                    refused = (rest[0], int(place[0]), _numbers(pairs))
+            if fault:
+                break
+        return cls(tuple(given), running, refused, fault, at, "cut" in lines)
+
+
+def _numbers(pairs: dict[str, str]) -> dict[str, int]:
+    return {n: int(v) for n, v in pairs.items() if re.fullmatch(r"-?\d+", v)}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A minimum's anatomy, asked in the names of its program.
+
+    Attributes:
+        left: its operators.
+    """
+
+    anatomy: Anatomy
+    skeleton: Skeleton
+    left: tuple[str, ...]
+    told: Told = field(default_factory=Told)
+
+    def operators(self, nodes: Iterable[str]) -> tuple[Operator, ...]:
+        """Describe those of the nodes that are operators of the program."""
+        return operators_of(self.skeleton, nodes)
+
+    def written_for(
+        self, kernel: KernelText, nodes: Iterable[str]
+    ) -> tuple[Operator, ...]:
+        """Describe the operators that a kernel, or a line of it, was written for.
+
+        Of a graph within the program, that is the operator which runs it, if but one
+        operator that is left runs any.
+        """
+        if not kernel.inside:
+            return self.operators(nodes)
+        running = [name for name in self.left if name in self.skeleton.subgraphs]
+        return self.operators(running) if len(running) == 1 else ()
+
+    def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
+        """Find the launch of a kernel that failed, with its place in the program.
+
+        A run on inputs that pass comes before it, and another in one thread may come
+        after: each launches a kernel as often as the others.
+        """
+        places = [n for n, x in enumerate(self.anatomy.launches) if x.kernel == kernel]
+        if not places:
+            return None
+        if self.told.cut and len(places) > 1:
+            return None
+        stray = self.anatomy.stray
+        until = [name for name, _ in self.told.given]
+        if self.told.running is not None:
+            until = until[: self.told.running + 1]
+        times = stray.launch if stray else until.count(kernel)
+        if not times and len(places) > 1:
+            return None
+        place = places[(times - 1) % len(places)]
+        return place, self.anatomy.launches[place]
+
+    def passed(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
+        """Say what the wrapper passes for each of a kernel's parameters."""
+        return dict(zip(code.parameters(), launch.arguments, strict=False))
+
+    def input(self, code_name: str) -> GivenInput | None:
+        """Find an input by what generated code calls it."""
+        inputs = self.anatomy.inputs
+        return next((i for i in inputs if i.code == code_name), None)
+
+    def read(self, name: str) -> str:
+        """Name what is there before a kernel writes over it."""
+        buffers = {buffer.name: buffer for buffer in self.anatomy.buffers}
+        known = buffers.get(name)
+        return known.instead_of or name if known else name
+
+    def made(self, role: str) -> tuple[Operator, ...]:
+        """Find the operators left that have made what an argument is said to be.
+
+        None where two that are left go by the same name.
+        """
+        named = role.removeprefix("result of ").split(", ")
+        found = {
+            name: [o for o in self.operators(self.left) if _is_called(o, name)]
+            for name in named
+        }
+        if any(len(operators) > 1 for operators in found.values()):
+            return ()
+        return tuple(o for operators in found.values() for o in operators)
+
+    def layout(self, name: str) -> Layout | None:
+        """Describe what a wrapper calls so: an input, or a buffer."""
+        if (given := self.input(name)) is not None:
+            return self.layout_of(given)
+        buffer = next((b for b in self.anatomy.buffers if b.name == name), None)
+        if buffer is None:
+            return None
+        return Layout(
+            name=name,
+            role="buffer",
+            shape=buffer.shape,
+            stride=buffer.stride,
+            dtype=buffer.dtype,
+            made_by=self.result(name) or self.computed(name),
+            made_in=self.writer(name),
+        )
+
+    def layout_of(self, given: GivenInput) -> Layout:
+        """Describe an input. What stands for a part of the program is no input."""
+        made_by = self.operators([given.name])
+        return Layout(
+            name=given.target or given.name,
+            role="value" if made_by else given.role,
+            shape=given.shape,
+            stride=given.stride,
+            dtype=given.dtype,
+            device=given.device,
+            real_shape=given.real_shape,
+            real_stride=given.real_stride,
+            made_by=made_by,
+        )
+
+    def result(self, buffer: str) -> tuple[Operator, ...]:
+        """Name the operator of which a buffer is the result, and no part on the way."""
+        found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
+        return self.operators([found.result]) if found and found.result else ()
+
+    def computed(self, buffer: str) -> tuple[Operator, ...]:
+        """Name all operators that a buffer is computed by."""
+        found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
+        return self.operators(found.nodes) if found else ()
+
+    def writer(self, buffer: str) -> str:
+        """Name the kernel that writes a buffer, or ''."""
+        for launch in self.anatomy.launches:
+            kernel = self.anatomy.kernel(launch.kernel)
+            if kernel is None:
+                continue
+            passed = self.passed(launch, Code(kernel.text))
+            if any(n == buffer and "out_ptr" in p for p, n in passed.items()):
+                return launch.kernel
+        return ""
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """What whole numbers of a node lie between in eager."""
+        return {r.node: (r.least, r.most) for r in self.anatomy.eager}
+
+    def limit(self, code: str, passed: dict[str, str], value: int | None) -> Limit:
+        """Follow a size back to the dims of inputs that carry it."""
+        words = [word for word in _WORD.findall(code) if word in passed]
+        expression = ", ".join(passed[word] for word in words)
+        names = [*_WORD.findall(expression), *_WORD.findall(code)]
+        return Limit(
+            code=re.sub(r"(?<=\d)L\b", "", code),
+            passed=expression,
+            value=value if value is not None else _number(code),
+            symbols=tuple(self.symbols(dict.fromkeys(names))),
+        )
+
+    def symbols(self, names: Iterable[str]) -> list[SizeSymbol]:
+        """Say which input and dim carries each symbol, the plainest one."""
+        known = {symbol.name: symbol for symbol in self.anatomy.symbols}
+        found = []
+        for name in names:
+            if (symbol := known.get(name)) is None:
+                continue
+            in_order = sorted(symbol.carriers, key=lambda c: c.size != name)
+            carrier = in_order[0] if in_order else None
+            found.append(
+                SizeSymbol(
+                    name=name,
+                    value=symbol.value,
+                    least=symbol.least,
+                    most=symbol.most,
+                    input=carrier.input if carrier else "",
+                    dim=carrier.dim if carrier else None,
+                    size=carrier.size if carrier else "",
+                    guards=symbol.guards,
+                )
+            )
+        return found
+
+
+def _is_called(operator: Operator, name: str) -> bool:
+    return name in (operator.operator, operator.operator.rpartition(".")[0])
+
+
+def operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ...]:
+    """Describe operators, by their own names or by those of their values."""
+    producers = [skeleton.producer(name) for name in nodes if name in skeleton]
+    found = (skeleton.node(name) for name in dict.fromkeys(producers))
+    return tuple(
+        Operator(node.name, node.target, node.source, node.scope)
+        for node in found
+        if node.role is Role.OPERATOR
+    )
+
+
+def _number(code: str) -> int | None:
+    found = re.fullmatch(r"(-?\d+)L?", code.strip())
+    return int(found[1]) if found else None

@@ -1,0 +1,152 @@
+"""``DIR/explain/``: what checks have left for whoever reads on; all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from shrinkfx.protocol.files import KernelRun, Left
+from shrinkfx.report.atomic_files import draft_of
+from shrinkfx.report.explanation.guide import Guide, KernelAlone, LeftFile, Value
+
+MOST_BYTES = 64 << 20
+"""What all files may take together; the smallest come first."""
+
+_MARK = ".shrinkfx"
+"""A file by which a folder is known that may be replaced."""
+
+_TLPARSE, _TLPARSE_S = "tlparse", 120.0
+_WHAT = {
+    Left.SOURCES: "generated code of the minimum",
+    Left.LOG: "its compilation's log under TORCH_LOGS=+inductor,output_code",
+    Left.TRACE: "its compilation's TORCH_TRACE",
+    Left.INPUTS: "what a kernel was given before it was launched",
+    Left.KERNEL: "the kernel alone, as it was launched or compiled",
+    Left.KERNEL_DATA: "what that reads",
+    _TLPARSE: "tlparse's report of the trace: open index.html",
+}
+_NO_ORIGINAL = "the original's kernel: of it, only names of kernels are kept"
+_NO_TLPARSE = (
+    "tlparse's report: tlparse is not installed (pip install 'shrinkfx[trace]'), then "
+    f"tlparse explain/{Left.TRACE}/*.log"
+)
+
+
+def publish(guide: Guide, home: Path, folder: Path) -> Guide:
+    """Put what children have left below ``home`` into ``folder``, in one step.
+
+    Returns:
+        The guide, with a list of it.
+    """
+    left = home / "left"
+    left.mkdir(exist_ok=True)
+    left_out = [*guide.left_out, _NO_ORIGINAL]
+    left_out += _inputs(guide.values, home / "printed", left)
+    left_out += _report_of_trace(left)
+    if folder.exists() and not (folder / _MARK).exists():
+        why = f"{folder.name}/: there is one already that shrinkfx has not made"
+        return replace(guide, left_out=(why,))
+    draft = draft_of(folder)
+    shutil.rmtree(draft, ignore_errors=True)
+    files: list[LeftFile] = []
+    try:
+        draft.mkdir(parents=True)
+        (draft / _MARK).touch()
+        left_out += _copy(left, draft, files)
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        return replace(guide, left_out=(f"{folder.name}/: {error}",))
+    alone = _alone(left / Left.KERNEL_RUN)
+    if alone is not None and not alone.kernel:
+        left_out.append(f"{Left.KERNEL}: {alone.said}")
+        alone = None
+    return replace(
+        guide, files=tuple(files), left_out=tuple(left_out), kernel_alone=alone
+    )
+
+
+def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
+    """Put what kernels were given beside the rest; memory for results is none of it."""
+    found = list(saved.rglob("*.pt"))
+    moved = 0
+    for value in values:
+        named = f"before_launch_{value.kernel}_{value.argument}_"
+        for path in [path for path in found if named in path.name]:
+            (left / Left.INPUTS).mkdir(exist_ok=True)
+            shutil.move(
+                path, left / Left.INPUTS / f"{value.kernel}-{value.argument}.pt"
+            )
+            found.remove(path)
+            moved += 1
+    if not moved and not (left / Left.KERNEL).exists():
+        yield "the guilty kernel's inputs: no run has come to saving any"
+
+
+def _report_of_trace(left: Path) -> Iterator[str]:
+    """Have tlparse read the trace, where it is installed."""
+    traces = sorted((left / Left.TRACE).glob("*.log"))
+    if not traces:
+        yield "TORCH_TRACE: nothing was traced"
+        return
+    beside = str(Path(sys.executable).parent)
+    places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    command = shutil.which(_TLPARSE, path=places)
+    if command is None:
+        yield _NO_TLPARSE
+    elif failed := _run_tlparse(command, traces[0], left / _TLPARSE):
+        shutil.rmtree(left / _TLPARSE, ignore_errors=True)
+        yield f"tlparse's report: {failed}"
+
+
+def _run_tlparse(command: str, trace: Path, out: Path) -> str:
+    """Write a report; '' if that is done, else why not."""
+    words = [command, str(trace), "-o", str(out), "--overwrite", "--no-browser"]
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TLPARSE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    return f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"
+
+
+def _copy(left: Path, draft: Path, files: list[LeftFile]) -> Iterator[str]:
+    """Copy what fits, and say of the rest why it is left out."""
+    room = MOST_BYTES
+    found = [path for path in left.rglob("*") if path.is_file()]
+    for path in sorted(found, key=lambda path: (path.stat().st_size, path)):
+        name, size = path.relative_to(left), path.stat().st_size
+        what = _WHAT.get(name.parts[0], "")
+        if not what:
+            continue
+        if size > room:
+            yield f"{name}: {size} bytes, and all files may have {MOST_BYTES}"
+            continue
+        room -= size
+        (draft / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, draft / name)
+        files.append(LeftFile(str(name), size, what))
+
+
+def _alone(path: Path) -> KernelAlone | None:
+    """Read how ``kernel.py`` has ended."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        told = KernelRun.from_line(path.read_text())
+        return KernelAlone(told.kernel, told.command, told.alike, told.said)
+    return None

@@ -1,0 +1,178 @@
+"""Without which pass or lowering the minimum passes, found by its number.
+
+As PyTorch's ``CompilerBisector`` does it; its runs are ours.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.explain.variants import Variants
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.files import Application
+from shrinkfx.protocol.requests import LeaveOut
+from shrinkfx.report.explanation.decisions import LeftOut
+
+_PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
+
+_FEW = 8
+"""Applications that are left out one by one: where to leave out all is another failure,
+and before the last one that is needed."""
+
+
+def needed_applications(
+    variants: Variants,
+) -> tuple[tuple[LeftOut, ...], tuple[str, ...]]:
+    """Find the passes and lowerings without which it passes.
+
+    Returns:
+        Them, and what could not be told.
+    """
+    found: list[LeftOut] = []
+    with scratch.folder("applications") as folder:
+        numbers = _Numbers(variants, Path(folder) / "applications.jsonl")
+        try:
+            for one in _all(numbers):
+                found.append(one)  # counts, whatever comes then
+        except BudgetExhausted as short:
+            numbers.unknown.append(str(short))
+    return tuple(found), tuple(numbers.unknown)
+
+
+def _all(numbers: _Numbers) -> Iterator[LeftOut]:
+    if numbers.ask(()) is not Outcome.REPRODUCED:
+        numbers.unknown.append("what its repro compiles does not fail each time")
+        return
+    applications = numbers.applications()
+    for subsystem in numbers.that_may_matter(applications):
+        yield from _in(numbers, subsystem, applications[subsystem])
+
+
+@dataclass
+class _Numbers:
+    """Asks what the minimum does without some applications; twice where told to.
+
+    Attributes:
+        path: of the file that lists them.
+        unknown: what could not be told.
+    """
+
+    variants: Variants
+    path: Path
+    unknown: list[str] = field(default_factory=list)
+    _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
+
+    def ask(
+        self,
+        subsystems: tuple[Subsystem, ...],
+        first: int = 0,
+        last: int | None = None,
+        *,
+        times: int = 1,
+    ) -> Outcome:
+        """Ask so many times in all; UNRESOLVED where the answers differ."""
+        asked = LeaveOut(str(self.path), subsystems, first, last)
+        answers = self._known.setdefault(asked, [])
+        while len(answers) < times:
+            variants = self.variants.built_stock() if answers else self.variants
+            answers.append(variants.ask(leave_out=asked))
+        return answers[0] if len(set(answers)) == 1 else Outcome.UNRESOLVED
+
+    def known_to(
+        self, outcome: Outcome, subsystems: tuple[Subsystem, ...], first: int
+    ) -> bool:
+        """Tell whether it was asked about, with this outcome."""
+        asked = LeaveOut(str(self.path), subsystems, first)
+        return self._known.get(asked, [])[:1] == [outcome]
+
+    def applications(self) -> dict[Subsystem, list[Application]]:
+        """List what there was to apply in the last compilation."""
+        found: dict[Subsystem, list[Application]] = defaultdict(list)
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                told = Application.from_line(line)
+                found[told.subsystem].append(told)
+        return found
+
+    def that_may_matter(
+        self, applications: dict[Subsystem, list[Application]]
+    ) -> list[Subsystem]:
+        """Leave out what was not applied, and all passes if it fails without any."""
+        there = [part for part in Subsystem if applications[part]]
+        passes = tuple(part for part in there if part in _PASSES)
+        if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
+            return [part for part in there if part not in passes]
+        return there
+
+
+def _in(
+    numbers: _Numbers, subsystem: Subsystem, applications: Sequence[Application]
+) -> Iterator[LeftOut]:
+    """Find the applications of a part of the compiler that the failure needs."""
+    match numbers.ask((subsystem,)):
+        case Outcome.REPRODUCED:
+            return
+        case Outcome.PASSED:
+            last = _last_needed(numbers, subsystem, len(applications))
+            # It fails without those that come after; some before may be needed, too.
+            to_try = range(last, max(-1, last - _FEW), -1)
+        case _:
+            to_try = range(min(len(applications), _FEW))
+    told = [_told(numbers, applications, number) for number in to_try]
+    yield from filter(None, told)
+    if not any(told):
+        numbers.unknown.append(
+            f"it does not fail so without all {len(applications)} of {subsystem}, but "
+            "there is no single one of those tried without which it passes each time"
+        )
+
+
+def _last_needed(numbers: _Numbers, subsystem: Subsystem, count: int) -> int:
+    """Find a number up to which it fails, and without which it does not."""
+    passes, fails = -1, count - 1
+    while fails - passes > 1:
+        middle = (passes + fails) // 2
+        if numbers.ask((subsystem,), middle + 1) is Outcome.REPRODUCED:
+            fails = middle
+        else:
+            passes = middle
+    return fails
+
+
+def _told(
+    numbers: _Numbers, applications: Sequence[Application], number: int
+) -> LeftOut | None:
+    """Say what holds of an application, each asked twice; None if nothing does."""
+    one = applications[number]
+    subsystem = (one.subsystem,)
+    alone = numbers.ask(subsystem, number, number) is Outcome.PASSED
+    alone = alone and numbers.ask(subsystem, number, number, times=2) is Outcome.PASSED
+    onwards = _differ(numbers, subsystem, number, len(applications))
+    if not alone and not onwards:
+        return None
+    about = one.name, one.node, one.origin
+    return LeftOut(
+        *(one.subsystem, number, len(applications), *about),
+        alone=alone,
+        onwards=onwards,
+    )
+
+
+def _differ(
+    numbers: _Numbers, subsystem: tuple[Subsystem, ...], number: int, count: int
+) -> bool:
+    """Tell whether it is this number up to which it fails, and not without."""
+    is_last = number == count - 1  # after it there is nothing to leave out
+    after = ((), 0) if is_last else (subsystem, number + 1)
+    return (
+        numbers.known_to(Outcome.REPRODUCED, *after)
+        and numbers.known_to(Outcome.PASSED, subsystem, number)
+        and numbers.ask(subsystem, number, times=2) is Outcome.PASSED
+        and numbers.ask(*after, times=2) is Outcome.REPRODUCED
+    )

@@ -1,0 +1,173 @@
+"""All that is asked of a minimum about its failure's cause, in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import networkx as nx
+
+from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.explain.chain import chain
+from shrinkfx.explain.compiling import compiling
+from shrinkfx.explain.decisions import decisions
+from shrinkfx.explain.guide import guide
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_left
+from shrinkfx.explain.values import values
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.decisions import lines
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.values import WrongValue
+
+logger = logging.getLogger(__name__)
+
+Part = TypeVar("Part")
+
+Finding = Chain | WrongValue | Halted
+"""What points at operators; of one failure there is one at the most."""
+
+SENTENCES = 3
+"""Of a cause, at most."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a run has shown of a minimum before it is asked.
+
+    Attributes:
+        fails: its repro has failed in every run.
+        minimal: no single operator of it can be left out.
+        memory: what AddressSanitizer has said of it, or None.
+        lies: operators whose results are not what their fake kernels say, with what
+            is otherwise, by the names of their nodes.
+    """
+
+    fails: bool = True
+    minimal: bool = False
+    memory: MemoryReport | None = None
+    lies: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Asking:
+    """Asks part by part; one that goes wrong ends no other."""
+
+    unknown: list[str] = field(default_factory=list)
+
+    def __call__(self, what: str, ask: Callable[[], Part]) -> Part | None:
+        try:
+            return ask()
+        except (BudgetExhausted, WorkerError) as reason:
+            self.unknown.append(f"{what}: {reason}")
+        except Exception as error:
+            logger.exception("%s", what)
+            self.unknown.append(f"{what}: the asking failed: {error!r}")
+        return None
+
+
+def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Explanation:
+    """Find out what the failure of a minimum comes from.
+
+    Args:
+        folder: set to ask for the compiler's decisions and the guide's flags as well;
+            what these leave for a reader goes there.
+    """
+    asking = _Asking()
+    found = Explanation(
+        operators=operators_left(minimum.candidate),
+        chain=asking("its kernel", lambda: chain(minimum, shown.memory)),
+        values=asking("its values", lambda: values(minimum)),
+    )
+    if found.chain is None or not found.chain.cause:
+        halted = asking("where it stops", lambda: compiling(minimum))
+        found = replace(found, halted=halted)
+    parts = [p for p in (found.chain, found.values, found.halted) if p is not None]
+    part = next((part for part in parts if part.cause), None)
+    found = _of_a_liar(_told(found, part, shown), minimum, shown)
+    if not minimum.client.options.reference:
+        found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
+    if folder is not None:
+        found = _with_more(minimum, found, asking, folder)
+    unknown = [*asking.unknown, *(text for part in parts for text in part.unknown)]
+    if found.decisions is not None:
+        unknown += found.decisions.unknown
+    return replace(found, unknown=tuple(dict.fromkeys(unknown)))
+
+
+def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation:
+    """State the cause as the part does that knows one, or else what the search says."""
+    if part is not None:
+        return replace(found, cause=tuple(part.cause), guilty=tuple(part.guilty))
+    cause, guilty = _without_knowing(found.operators, shown)
+    return replace(found, cause=cause, guilty=guilty)
+
+
+_EAGER_FAILS = "Eager fails on the original, too."
+
+
+def _of_a_liar(found: Explanation, minimum: Minimum, shown: Shown) -> Explanation:
+    """Blame an operator that lies about its result for what is made of that.
+
+    Compiled code reads a result as it is declared; what it gives is wrong for what it
+    was given as well, and still none of its fault.
+    """
+    if found.values is None or not found.guilty:
+        return found
+    graph, kept = minimum.candidate.skeleton.graph, minimum.candidate.keep
+    for liar in found.operators:
+        below = nx.descendants(graph, liar.name) if liar.name in shown.lies else ()
+        if liar.name in kept and any(one.name in below for one in found.guilty):
+            shown_by = ", ".join(map(str, found.guilty))
+            said = f"{liar} lies about its result: {shown.lies[liar.name]}."
+            return replace(found, cause=(said, _READ.format(shown_by)), guilty=(liar,))
+    return found
+
+
+_READ = (
+    "Compiled code reads it as it is declared; the first wrong values are those of {}."
+)
+
+
+def _without_knowing(
+    left: tuple[Operator, ...], shown: Shown
+) -> tuple[tuple[str, ...], tuple[Operator, ...]]:
+    """Say what the search alone has shown, and who is guilty by that."""
+    if not shown.fails:
+        return (), ()
+    if len(left) == 1:
+        return (f"{left[0]}: it fails alone.",), left
+    if not shown.minimal:
+        return (), ()
+    named = ", ".join(dict.fromkeys(operator.operator for operator in left))
+    return (f"It takes all {len(left)} operators that are left: {named}.",), ()
+
+
+def _with_more(
+    minimum: Minimum, found: Explanation, asking: _Asking, folder: Path
+) -> Explanation:
+    """Ask for the compiler's decisions, and what the flags of the guide say.
+
+    What is known already stays known where that is interrupted.
+    """
+    parts = found.chain, found.values, found.halted
+    kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
+    try:
+        decided = asking("decisions", lambda: decisions(minimum, rate=minimum.rate))
+        found = replace(found, decisions=decided)
+        guided = asking("the guide", lambda: guide(minimum, kernels, folder))
+        found = replace(found, guide=guided)
+    except KeyboardInterrupt:
+        asking.unknown.append("what was asked last: interrupted")
+    told = lines(found.decisions, minimum.target) if found.decisions else []
+    if not told or not minimum.client.options.reference:
+        return found
+    first, *others = found.cause or told
+    cause = (first, *others[-(SENTENCES - 2) :], *(told[:1] if found.cause else ()))
+    return replace(found, cause=cause)

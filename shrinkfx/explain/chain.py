@@ -1,0 +1,93 @@
+"""The chain from a kernel's failure to its cause: one check of the minimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.explain.access import access_chain, assertion_chain
+from shrinkfx.explain.anatomy import Known, Told
+from shrinkfx.explain.index import index_chain
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.refusal import refusal_chain
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.protocol.anatomy import Anatomy
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.report.explanation.chain import Chain
+
+_KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
+
+
+def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
+    """Follow a failure of a kernel to its cause; None for failures of other kinds.
+
+    Args:
+        memory: what AddressSanitizer has said of the minimum, if it was asked.
+    """
+    if not _is_of_a_kernel(minimum.target):
+        return None
+    with scratch.folder("anatomy") as folder:
+        ending = _asked(minimum, folder)
+        if ending is None:
+            return Chain(unknown=("what it is made of: minutes were short",))
+        if not minimum.fails(ending):
+            why = "what it is made of: it did not fail so when it was to tell"
+            return Chain(unknown=(why,))
+        known = _read(minimum, Path(folder))
+    if known is None:
+        return Chain(unknown=("what it is made of: it left nothing that tells",))
+    return _followed(minimum, known, ending, memory)
+
+
+def _asked(minimum: Minimum, folder: str) -> Ending | None:
+    """Ask it with the fast build, and where the failure does not show so, without."""
+    build, form = minimum.client.options.build, CandidateForm.PROGRAM
+    ending = minimum.ask(anatomy=folder, form=form, build=Build.FAST)
+    if build is Build.FAST or ending is None or minimum.fails(ending):
+        return ending
+    for left in Path(folder).iterdir():
+        left.unlink()
+    return minimum.ask(anatomy=folder, form=form)
+
+
+def _is_of_a_kernel(target: Signature) -> bool:
+    if target.kind in (Kind.IMA, Kind.ASSERT):
+        return True  # while it is compiled too, where kernels are timed
+    return target.stage is Stage.RUN and target.kind in _KINDS
+
+
+def _read(minimum: Minimum, folder: Path) -> Known | None:
+    """Read what the worker has left."""
+    left, telling = folder / "anatomy.json", folder / "telling"
+    if not left.exists():
+        return None
+    anatomy = Anatomy.from_line(left.read_text())
+    if minimum.client.options.calls > 1:  # eager's values are those of the first
+        anatomy = replace(anatomy, eager=())
+    said = telling.read_text(errors="replace") if telling.exists() else ""
+    candidate = minimum.candidate
+    operators = tuple(candidate.operators)
+    return Known(anatomy, candidate.skeleton, operators, Told.read(said))
+
+
+def _followed(
+    minimum: Minimum, known: Known, ending: Ending, memory: MemoryReport | None
+) -> Chain:
+    target, text = minimum.target, ending.log
+    if ending.raised is not None:
+        text = f"{ending.raised.message}\n{text}"
+    eager_fails = not minimum.client.options.reference
+    if target.kind is Kind.CHECK_INPUTS:
+        return refusal_chain(known, text, eager_fails)
+    if target.kind is Kind.ASSERT and "index out of bounds" in target.detail:
+        found = index_chain(known, text, eager_fails)
+        if found.kernel or known.anatomy.stray is None:
+            return found
+    if target.kind is Kind.ASSERT and known.anatomy.stray is None:
+        return assertion_chain(known, eager_fails)
+    if target.kind is Kind.ASSERT or target.detail == MEMORY or known.anatomy.stray:
+        return access_chain(known, memory, eager_fails)
+    return Chain(eager_fails=eager_fails, unknown=("which kernel it was: no trace",))

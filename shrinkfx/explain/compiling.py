@@ -1,0 +1,274 @@
+"""What the compiler was at when it failed; or a compiled program that stopped.
+
+Read off the frames of the exception, the compiler's words and what the child has left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_among
+from shrinkfx.failure.blame import Evidence, reached, suspects, ties
+from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.readers.compilers import Complaint, gcc, triton
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.files import Excerpt, Traces
+from shrinkfx.report.explanation.compiling import CodeLine, Halted
+from shrinkfx.report.explanation.operators import Operator
+
+_PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
+"""Prints each launch before and after, and no value."""
+
+_ELSEWHERE = frozenset({Kind.IMA, Kind.ASSERT, Kind.CHECK_INPUTS, Kind.CHECK})
+"""Kinds of failures at run time whose chain is another part's."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What Inductor does in a frame: its file and function, and what that is."""
+
+    frame: str
+    doing: str
+
+
+PHASES = (
+    Phase(r"torch/_functorch/.*", "tracing (AOTAutograd)"),
+    Phase(
+        r"torch/(_decomp|_refs|_prims)/.*|torch/_inductor/decomposition.*",
+        "a decomposition",
+    ),
+    Phase(r".*:(_recursive_)?pre_grad_passes", "a pre-grad pass"),
+    Phase(r".*:(_recursive_)?joint_graph_passes", "a joint-graph pass"),
+    Phase(r".*:(_recursive_)?post_grad_passes", "a post-grad pass"),
+    Phase(r"torch/_inductor/graph\.py:(run_node|call_function)", "lowering"),
+    Phase(
+        r"torch/_inductor/graph\.py:(codegen|_update_scheduler)|torch/_inductor/scheduler\.py:.*",
+        "scheduling",
+    ),
+    Phase(
+        r"torch/_inductor/codegen/(cpp_)?wrapper.*", "code generation for the wrapper"
+    ),
+    Phase(r"torch/_inductor/codegen/cpp(?!_wrapper).*", "C++ code generation"),
+    Phase(r"torch/_inductor/codegen/(triton|simd).*", "Triton code generation"),
+    Phase(
+        r"torch/_inductor/(cpp_builder|codecache)\.py:(run|_run)_compile_cmd",
+        "C++ compilation",
+    ),
+    Phase(
+        r"torch/_inductor/runtime/triton_heuristics.*|triton/(compiler|backends)/.*",
+        "Triton's compilation",
+    ),
+)
+"""From the outside in; the last one that a stack has is what was done."""
+
+
+def compiling(minimum: Minimum) -> Halted | None:
+    """Find what was being compiled, or run, when the minimum failed.
+
+    Compiles it once; each launch is printed where it stops in the run.
+
+    Returns:
+        None where it is another kind of failure, or no time is left.
+    """
+    target = minimum.target
+    if target.stage is Stage.COMPARE or target.kind in _ELSEWHERE:
+        return None
+    minimum.note("explain: looking where it fails")
+    asked = _ask(minimum)
+    if asked is None:
+        return None
+    ending, traces = asked
+    if target.stage is Stage.COMPILE:
+        told = _of_compiler(minimum, ending, traces)
+    else:
+        told = _of_run(minimum, ending, traces)
+    return replace(told, eager_fails=not minimum.client.options.reference)
+
+
+def _ask(minimum: Minimum) -> tuple[Ending, Traces] | None:
+    options = minimum.client.options
+    printing = minimum.target.stage is Stage.RUN and options.probe is None
+    inductor = {**options.inductor, **_PRINTER} if printing else options.inductor
+    with scratch.folder("evidence") as folder:
+        path = Path(folder) / "evidence.json"
+        form = CandidateForm.PROGRAM
+        ending = minimum.ask(evidence=str(path), form=form, inductor=inductor)
+        if ending is None or not minimum.fails(ending):
+            return None
+        left = Traces.from_line(path.read_text()) if path.exists() else Traces()
+        return ending, left
+
+
+def _of_compiler(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
+    raised = ending.raised
+    if raised is None:
+        how = f"it ended with {ending.how} {ending.code}"
+        guilty = _blamed(minimum, ending, traces)
+        return Halted(guilty, "compilation", said=how, kernel=traces.kernel)
+    text = raised.message
+    complaint = (triton(text) or gcc(text)) if _is_of_compiler(text) else None
+    kernel = _kernel(complaint, traces)
+    guilty = _of_kernel(minimum.candidate, kernel, traces) if kernel else ()
+    doing = phase(raised.frames)
+    if complaint is not None:
+        doing = (
+            "Triton's compilation" if triton(text) else _compiler_or_linker(complaint)
+        )
+    return Halted(
+        guilty=guilty or _blamed(minimum, ending, traces),
+        doing=doing or "compilation",
+        place="" if complaint else innermost(raised.frames),
+        said=complaint.text if complaint else _said(raised.type, text),
+        kernel=kernel,
+        code=code_of(complaint, traces.excerpt) if complaint else (),
+        file=Path(complaint.file).name if complaint else "",
+    )
+
+
+_COMPILERS_OWN = re.compile(r"CppCompileError|C\+\+ compile error|\bat \d+:\d+:\n")
+
+
+def _is_of_compiler(text: str) -> bool:
+    return bool(_COMPILERS_OWN.search(text))
+
+
+def _compiler_or_linker(complaint: Complaint) -> str:
+    return (
+        "linking"
+        if complaint.text.startswith(("undefined", "cannot find"))
+        else ("C++ compilation")
+    )
+
+
+def _said(kind: str, text: str) -> str:
+    """Take the error's first line; the kind alone where it says nothing."""
+    said = first_line(text).removeprefix("LoweringException: ")
+    return said if said.strip(": ") not in ("", kind) else f"{kind} without a message"
+
+
+def phase(frames: Sequence[str]) -> str:
+    """Say what was being done, by the frames of an exception from the outside in."""
+    for frame in reversed(frames):
+        for known in reversed(PHASES):
+            if re.fullmatch(known.frame, frame):
+                return known.doing
+    return ""
+
+
+_HELPERS = re.compile(
+    r"(?:contextlib|functools)\.py:|/python:|torch/_ops\.py:|torch/_inductor/graph\.py:"
+    r"|torch/_inductor/lowering\.py:wrapped|torch/utils/|torch/_compile\.py:"
+)
+
+
+def innermost(frames: Sequence[str]) -> str:
+    """Name the function that raised: Inductor's, or the user's, not a helper of all."""
+    for frame in reversed(frames):
+        if not _HELPERS.match(frame):
+            return frame.rpartition("/")[2] if frame.startswith("/") else frame
+    return ""
+
+
+def _kernel(complaint: Complaint | None, traces: Traces) -> str:
+    """Name the kernel that a compiler was at."""
+    names = [traces.kernel]
+    if complaint is not None:
+        names.append(complaint.function)
+    if traces.excerpt is not None:
+        names.append(traces.excerpt.function)
+    kernels = {launch.kernel for launch in traces.launches}
+    known = [name for name in names if name in kernels]
+    return next((name for name in [*known, *names] if name), "")
+
+
+def _of_kernel(
+    candidate: Candidate, kernel: str, traces: Traces
+) -> tuple[Operator, ...]:
+    nodes = [
+        n for launch in traces.launches if launch.kernel == kernel for n in launch.nodes
+    ]
+    return operators_among(candidate, nodes)
+
+
+_SURE = 0.8
+"""The weight from which on a suspect is worth a statement; a hint is none."""
+
+
+def _blamed(minimum: Minimum, ending: Ending, traces: Traces) -> tuple[Operator, ...]:
+    """List the surest suspects that are left; what is left if that is one."""
+    candidate = minimum.candidate
+    if len(candidate.keep) == 1:
+        return operators_among(candidate, candidate.keep)
+    known = Evidence.of(traces)
+    known = replace(known, text=known.text or ending.log)
+    found = suspects(known, candidate.skeleton, minimum.target)
+    left = [suspect for suspect in found if suspect.node in candidate.keep]
+    if not left or left[0].weight < _SURE:
+        return ()
+    return operators_among(
+        candidate, [suspect.node for suspect in ties(left)[0].members]
+    )
+
+
+def code_of(complaint: Complaint, excerpt: Excerpt | None) -> tuple[CodeLine, ...]:
+    """Put the compiler's mark below the line at fault, among those around it."""
+    if excerpt is not None:
+        numbered = enumerate(excerpt.lines, excerpt.first)
+        at, mark = excerpt.line, complaint.caret or _mark(complaint.column)
+    else:
+        first = complaint.line - len(complaint.code) + 1
+        numbered = enumerate(complaint.code, first)
+        at, mark = complaint.line, complaint.caret
+    lines = [CodeLine(n, text, mark if n == at else "") for n, text in numbered]
+    return tuple(_around(lines, at))
+
+
+def _mark(column: int) -> str:
+    return " " * (column - 1) + "^" if column else ""
+
+
+def _around(lines: Iterable[CodeLine], at: int, by: int = 3) -> Iterable[CodeLine]:
+    return (line for line in lines if at - by <= line.number <= at + by)
+
+
+_DOING = {
+    Kind.HANG: "the run",
+    Kind.OOM: "asking for memory in the run",
+    Kind.LOAD_ERROR: "loading",
+}
+_PRINTED = re.compile(r"\[ (before|after)_launch: ")
+
+
+def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
+    """Say what was running, by the last launch that was printed."""
+    found = reached(Evidence(traces.launches, printed=ending.log))
+    launch = traces.launches[found[0]] if found else None
+    inside = launch is not None and _PRINTED.findall(ending.log)[-1] == "before"
+    guilty = (
+        operators_among(minimum.candidate, launch.nodes) if launch and inside else ()
+    )
+    return Halted(
+        guilty=guilty or _blamed(minimum, ending, traces),
+        doing=_DOING.get(minimum.target.kind, "the run"),
+        said=_ended(minimum, ending),
+        kernel=launch.kernel if launch else "",
+        launch=found[0] + 1 if found else 0,
+        launches=len(traces.launches),
+        before=launch is not None and not inside,
+    )
+
+
+def _ended(minimum: Minimum, ending: Ending) -> str:
+    if minimum.target.kind is Kind.HANG:
+        return f"it did not end within {minimum.client.limits.timeout_s:.0f} s"
+    raised = ending.raised
+    said = _said(raised.type, raised.message) if raised else ""
+    return minimum.target.text or said or f"{ending.how} {ending.code}"

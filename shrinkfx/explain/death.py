@@ -1,0 +1,157 @@
+"""A kernel in C++ that a process dies in: the line, the address, the argument."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.lines import marked, with_views, written_for
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.generated import Code, pointers_in
+from shrinkfx.protocol.anatomy import KernelText
+from shrinkfx.report.explanation.chain import Access, Chain, Layout
+
+_NEAR_BYTES = 1 << 24
+"""How far from an argument an address may be that was meant to be in it."""
+
+_PAGE_BYTES = 1 << 12
+
+_BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
+
+
+def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
+    """Say what the kernel was given that was running when the process died."""
+    if known.told.cut:
+        return Chain(unknown=("which kernel: it has too many launches to tell",))
+    running = known.told.running
+    if running is None:
+        return _outside(known, memory)
+    name, given = known.told.given[running]
+    kernel = known.anatomy.kernel(name)
+    place, launch = known.launch_of(name) or (-1, None)
+    if kernel is None or launch is None:
+        return Chain(kernel=name, unknown=("the kernel's text: it was not kept",))
+    code = Code(kernel.text)
+    passed = known.passed(launch, code)
+    at = known.told.at
+    is_told = at is not None and at[0] == name and at[1] < len(code.lines)
+    among = pointers_in(code.lines[at[1]]) if at and is_told else ()
+    access = _nearest(known, given, passed, among)
+    chain = Chain(
+        kernel=name,
+        launch=place + 1,
+        launches=len(known.anatomy.launches),
+        fused=known.written_for(kernel, launch.nodes),
+        access=access,
+    )
+    line = at[1] if at and is_told else _line(kernel, code, access, memory)
+    is_exact = False
+    if line is None:
+        why = "which line it was: AddressSanitizer tells, where it is asked"
+        chain = replace(chain, guilty=chain.fused, unknown=(why,))
+    else:
+        by = written_for(known, kernel, code.lines[line])
+        guilty = with_views(known, chain.fused, by) or chain.fused
+        chain = replace(chain, code=marked(code, line), guilty=guilty)
+        is_exact = bool(by)
+    return replace(chain, cause=(_said(chain, known.told.fault, is_exact),))
+
+
+def _outside(known: Known, memory: MemoryReport | None) -> Chain:
+    """Say how far the run came that died in no kernel of Inductor's."""
+    done = len(known.told.given)
+    last = known.told.given[-1][0] if done else ""
+    how_far = f"after {last}" if last else "before the first kernel"
+    where = f"; AddressSanitizer: {memory}" if memory else ""
+    why = f"the line: it died in no generated kernel, {how_far}{where}"
+    return Chain(launches=len(known.anatomy.launches), unknown=(why,))
+
+
+def _nearest(
+    known: Known,
+    given: dict[str, str],
+    passed: dict[str, str],
+    among: tuple[str, ...],
+) -> Access | None:
+    """Find the argument that the address was meant to be in.
+
+    Args:
+        among: the parameters that the line at work reads or writes through; where it
+            is not known, an address just beyond an argument is taken for that one's.
+    """
+    address = known.told.fault
+    if not address.startswith("0x"):
+        return None
+    at, sizes = int(address, 16), {s.name: s.value for s in known.anatomy.symbols}
+    found: list[tuple[int, Access]] = []
+    for parameter, value in given.items():
+        layout = known.layout(passed.get(parameter, ""))
+        if not value.startswith("0x") or layout is None:
+            continue
+        if among and parameter not in among:
+            continue
+        item = _item_bytes(layout.dtype)
+        elements = elements_of(layout, sizes)
+        offset = at - int(value, 16)
+        far = max(-offset, offset - (elements or 0) * item, 0)
+        access = Access(
+            does="",
+            parameter=parameter,
+            argument=layout,
+            offset=offset // item,
+            elements=elements,
+            item_bytes=item,
+            address=address,
+        )
+        found.append((far, access))
+    near = min(found, key=lambda entry: entry[0], default=None)
+    if near is None or near[0] > (_NEAR_BYTES if among else _PAGE_BYTES):
+        return Access("", "", None, None, None, address=address)
+    return near[1]
+
+
+def _item_bytes(dtype: str) -> int:
+    bits = re.search(r"(\d+)$", dtype)
+    return _BYTES.get(dtype) or max(1, int(bits[1]) // 8 if bits else 1)
+
+
+def elements_of(layout: Layout, sizes: dict[str, int | None]) -> int | None:
+    """Count what a dense tensor of its shape holds, where its sizes are plain."""
+    if layout.real_shape:
+        return math.prod(layout.real_shape)
+    found = [int(s) if s.isdigit() else sizes.get(s) for s in layout.shape]
+    known = [size for size in found if size is not None]
+    return math.prod(known) if len(known) == len(found) else None
+
+
+def _line(
+    kernel: KernelText, code: Code, access: Access | None, memory: MemoryReport | None
+) -> int | None:
+    """Find the line: AddressSanitizer has said it, or only one can be meant."""
+    if memory and memory.kernel == kernel.name and memory.line and kernel.first_line:
+        line = memory.line - kernel.first_line
+        return line if 0 <= line < len(code.lines) else None
+    if access is None or not access.parameter:
+        return None
+    word = re.compile(rf"\b{access.parameter}\b(?! *[,)])")
+    first = next((n for n, text in enumerate(code.lines) if text.startswith("{")), 0)
+    lines = [n for n in range(first, len(code.lines)) if word.search(code.lines[n])]
+    return lines[0] if len(lines) == 1 else None
+
+
+def _said(chain: Chain, address: str, is_exact: bool) -> str:
+    names = ", ".join(map(str, chain.guilty[:3])) or "no operator that is known"
+    where = f"In kernel {chain.kernel}, which computes {names}"
+    if is_exact:
+        where = f"In kernel {chain.kernel}, at a line for {names}"
+    access = chain.access
+    if access is None or not address:
+        return f"{where}, the process dies."
+    if access.argument is None:
+        return f"{where}, address {address} is touched, which is near no argument."
+    return (
+        f"{where}, the process dies at element {access.offset} of {access.parameter}, "
+        f"{access.argument}, {access.elements} elements as declared."
+    )

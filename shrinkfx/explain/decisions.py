@@ -1,0 +1,55 @@
+"""The compiler, reduced after the program: which of its decisions the failure needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.explain.bisecting import needed_applications
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.switching import needed_switches
+from shrinkfx.explain.variants import Variants
+from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.report.explanation.decisions import Decisions
+
+_SHORT = "the decisions that it needs: {}"
+
+
+def decisions(minimum: Minimum, *, rate: float = 1.0) -> Decisions:
+    """Find the decisions of the compiler without which the minimum passes.
+
+    Args:
+        rate: the part of its runs that fail.
+    """
+    try:
+        variants = Variants(minimum, rate).built_fast()
+    except BudgetExhausted as short:
+        return Decisions(unknown=(_SHORT.format(short),))
+    found = _by_switches(variants, _by_number(variants, Decisions()))
+    return replace(found, compilations=len(variants.answers))
+
+
+def _by_number(variants: Variants, found: Decisions) -> Decisions:
+    variants.minimum.note("leaving out passes and lowerings by their number")
+    # What its repro compiles: there a user's own commands have the same numbers.
+    source = variants.with_options(form=CandidateForm.SOURCE)
+    left_out, unknown = needed_applications(source)
+    told = (f"passes and lowerings by their number: {why}" for why in unknown)
+    return replace(
+        found,
+        left_out=left_out,
+        interpreted=variants.interpreted,
+        unknown=(*found.unknown, *told),
+    )
+
+
+def _by_switches(variants: Variants, found: Decisions) -> Decisions:
+    variants.minimum.note("setting options of Inductor to careful values")
+    why = ""
+    try:
+        switching = needed_switches(variants)
+        found, why = replace(found, switching=switching), switching.unknown
+    except BudgetExhausted as short:
+        why = str(short)
+    told = [f"options of Inductor: {why}"] if why else []
+    return replace(found, unknown=(*found.unknown, *told))

@@ -1,0 +1,56 @@
+"""Which kernels make what another one takes, read off the code that launches them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+_CALL = re.compile(
+    r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\(|call_|\w+ = )?([\w.]+)\((.*)$"
+)
+_BUFFER = re.compile(r"\b(buf\d+)(?:_handle)?\b")
+_RUN, _EXTERN = ".run", "extern_kernels."
+
+
+def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, ...]:
+    """Name the kernels that made a buffer of ``guilty``: the first that have it.
+
+    Inductor writes to none again, but gives memory that it reuses another name.
+
+    Args:
+        wrapper: AOTInductor's C++ code, or Inductor's Python code.
+        kernels: those that it launches, as far as they are known.
+    """
+    *before, (_, wanted) = _until(wrapper, kernels, guilty) or [("", frozenset())]
+    found: list[str] = []
+    for kernel, buffers in before:
+        if buffers & wanted:
+            wanted = wanted - buffers
+            found.append(kernel)
+    return tuple(kernel for kernel in dict.fromkeys(found) if kernel != guilty)
+
+
+def taken(wrapper: str, kernels: Collection[str], kernel: str) -> frozenset[str]:
+    """Name the buffers of a kernel that another one had before: they are no results."""
+    *before, (_, own) = _until(wrapper, kernels, kernel) or [("", frozenset())]
+    return own & frozenset().union(*(buffers for _, buffers in before))
+
+
+def _until(
+    wrapper: str, kernels: Collection[str], kernel: str
+) -> list[tuple[str, frozenset[str]]]:
+    """List launches with their buffers up to the last one of a kernel."""
+    launches = list(_launches(wrapper, kernels))
+    places = [n for n, (name, _) in enumerate(launches) if name == kernel]
+    return launches[: places[-1] + 1] if places else []
+
+
+def _launches(
+    wrapper: str, kernels: Collection[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    for line in wrapper.splitlines():
+        if called := _CALL.match(line):
+            name = called[1].removesuffix(_RUN)
+            known = name in kernels or name.startswith(_EXTERN)
+            if known or called[1].endswith(_RUN):
+                yield name, frozenset(_BUFFER.findall(line))

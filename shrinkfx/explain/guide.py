@@ -1,0 +1,253 @@
+"""The flags of PyTorch's debugging guide, each tried on the minimum in its own child.
+
+What only acts when a program runs is asked of one package, compiled once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from shrinkfx import scratch
+from shrinkfx.check.oracle import CheckClient
+from shrinkfx.explain.artifacts import publish
+from shrinkfx.explain.feeding import feeding, taken
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.printed_values import given, launched
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Backend, InductorOptions, Probe
+from shrinkfx.protocol.files import Left, Traces
+from shrinkfx.report.explanation.guide import Guide, Outcome, Row, Value
+
+T = TypeVar("T")
+
+CHECK_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
+STACK_TRACES = "TORCH_SHOW_CPP_STACKTRACES"
+NAN_ASSERTS = "TORCHINDUCTOR_NAN_ASSERTS"
+PRINTER = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
+FILTER = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+NO_CACHING, BLOCKING = "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_LAUNCH_BLOCKING"
+
+_NAMES = "aot_inductor.debug_intermediate_value_printer"
+_FILTERED = "aot_inductor.filtered_kernel_names"
+
+_NO_MEANING = "has no meaning on the interpreter: {}"
+_ON_INTERPRETER: Mapping[str, str] = {
+    CHECK_INPUTS: "AOTInductor's own code reads it, and Python code runs there; probe "
+    f"{Probe.CONTRACT} looks at sizes and strides of inputs",
+    STACK_TRACES: "no C++ code of the program runs",
+    NO_CACHING: "each tensor lies in memory of its own, which ends where it does",
+    BLOCKING: "a launch is over before the next line runs",
+    f"{PRINTER}=3": "Python code prints no names; each finding names its kernel",
+}
+_ON_CPU: Mapping[str, str] = {
+    NO_CACHING: "it is about CUDA's allocator, and the program is for the CPU",
+    BLOCKING: "it is about CUDA's launches, and the program is for the CPU",
+}
+_FRAME = re.compile(r"^frame #\d+: (?!c10::|torch::|AOTI|<unknown|_)(\S+) \+")
+_RAISED = re.compile(r"^Exception raised from .*? at \S*?([^/\s]+:\d+)")
+_ASSERTED = re.compile(r"^\s*(assert not .*)$")
+_INPUTS = re.compile(r"\w*put_handles\[\d+\]: .*|At least one (?:NaN|INF) in.*")
+_SHOWN = 4
+_NO_KERNEL = f"{Left.KERNEL}: it is made on the interpreter: --backend interpreter"
+_BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
+
+
+def guide(
+    minimum: Minimum, guilty_kernels: tuple[str, ...], folder: Path | None = None
+) -> Guide:
+    """Try each flag of the guide on the minimum, and say what it says.
+
+    Args:
+        guilty_kernels: the surest first; empty where none is known: then it is the one
+            that was launched last.
+        folder: where files for whoever reads on are left, whole or not at all.
+    """
+    with scratch.folder("guide") as home:
+        asking = _Asking(minimum, Path(home), guilty_kernels)
+        found = asking.guide()
+        if folder is not None:
+            found = publish(found, Path(home), folder)
+    return found
+
+
+@dataclass
+class _Asking:
+    """The questions of one guide.
+
+    Attributes:
+        home: a folder for the package, and for what children leave.
+        rows: those that were answered.
+    """
+
+    minimum: Minimum
+    home: Path
+    guilty: tuple[str, ...]
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def _client(self) -> CheckClient:
+        return self.minimum.client
+
+    @property
+    def _ready(self) -> Ready:
+        ready = getattr(self._client.server, "ready", None)
+        return ready if isinstance(ready, Ready) else Ready()
+
+    @property
+    def _on_interpreter(self) -> bool:
+        return self._ready.backend == Backend.INTERPRETER
+
+    @property
+    def _package(self) -> str | None:
+        """Where the minimum lies as it was compiled; nothing that is interpreted."""
+        return None if self._on_interpreter else str(self.home / "model.pt2")
+
+    def guide(self) -> Guide:
+        self.minimum.note("explain: the minimum under each flag of the debugging guide")
+        plain = self._ask(
+            "",
+            self._client.with_options(
+                package=self._package,
+                evidence=str(self.home / "evidence.json"),
+                leave=str(self.home / "left"),
+                kernels=self.guilty,
+            ),
+        )
+        stops = plain is not None and Stage(plain.stage) in _BEFORE_IT_RUNS
+        why = "it does not get as far as running" if stops else ""
+        for flag in (CHECK_INPUTS, STACK_TRACES, NO_CACHING, BLOCKING):
+            self._at_run_time(flag, why)
+        self._compiled(f"{NAN_ASSERTS}=1", {"nan_asserts": True}, why)
+        names = self._compiled(f"{PRINTER}=3", {_NAMES: "3"}, why)
+        order = _launches(names.log) if names else []
+        last = order[-1] if order else ""
+        if last:
+            self._say(f"launch {len(order)}, the last one: {last}")
+        values = self._values((*self.guilty, last)[0], {*order, *self._tracked()}, why)
+        left_out = (_NO_KERNEL,) * (self._ready.for_cuda and not self._on_interpreter)
+        return Guide(tuple(self.rows), last, values, left_out=left_out)
+
+    def _values(self, guilty: str, launches: Set[str], why: str) -> tuple[Value, ...]:
+        """Read what the guilty kernel is given, and what those that feed it are."""
+        feeding_it = self._first(lambda code: feeding(code, launches, guilty)) or ()
+        printed = self._filtered((*feeding_it, guilty) if guilty else (), why)
+        if printed is None:
+            return ()
+
+        def known(kernel: str) -> Set[str]:
+            found = self._first(lambda code: taken(code, launches, kernel))
+            return found or frozenset()
+
+        return tuple(given(printed.log, known))
+
+    def _at_run_time(self, flag: str, why: str) -> None:
+        # Every check of a CUDA program has both of those: here it is one of them.
+        cuda = {NO_CACHING: "", BLOCKING: ""} if flag in _ON_CPU else {}
+        if cuda and not self._ready.for_cuda:
+            why = why or _ON_CPU[flag]
+        if self._on_interpreter:
+            why = _NO_MEANING.format(_ON_INTERPRETER[flag])
+        environment = {**self._client.options.environment, **cuda, flag: "1"}
+        client = self._client.with_options(
+            package=self._package, environment=environment
+        )
+        self._ask(f"{flag}=1", client, why)
+
+    def _compiled(self, flag: str, more: InductorOptions, why: str) -> Ending | None:
+        if self._on_interpreter and flag in _ON_INTERPRETER:
+            why = _NO_MEANING.format(_ON_INTERPRETER[flag])
+        return self._ask(flag, self._with_inductor(more), why)
+
+    def _with_inductor(self, more: InductorOptions) -> CheckClient:
+        return self._client.with_options(
+            inductor={**self._client.options.inductor, **more}
+        )
+
+    def _filtered(self, kernels: tuple[str, ...], why: str) -> Ending | None:
+        """Print what some kernels are given."""
+        flag = f"{PRINTER}=2"
+        if kernels:
+            flag += f' {FILTER}="{",".join(kernels)}"'
+        else:
+            why = why or "no kernel is known to be guilty"
+        client = self._with_inductor({_NAMES: "2", _FILTERED: ",".join(kernels)})
+        left = str(self.home / "printed")
+        return self._ask(flag, client.with_options(leave=left, kernels=kernels), why)
+
+    def _tracked(self) -> list[str]:
+        """Name the kernels that Inductor itself has kept track of."""
+        path = self.home / "evidence.json"
+        told = Traces.from_line(path.read_text()) if path.exists() else Traces()
+        return [launch.kernel for launch in told.launches]
+
+    def _first(self, read: Callable[[str], T]) -> T | None:
+        """Read code that launches kernels, until something is found there."""
+        sources = sorted((self.home / "left" / Left.SOURCES).glob("*wrapper.*"))
+        codes = (path.read_text(errors="replace") for path in sources)
+        return next(filter(None, map(read, codes)), None)
+
+    def _ask(self, flag: str, client: CheckClient, why: str = "") -> Ending | None:
+        """Ask, and write down a row."""
+        command = " ".join(filter(None, [flag, "python repro.py"]))
+        row, ending = Row(flag, command, Outcome.NOT_ASKED, why=why), None
+        if not why:
+            # One flag at a time: sanity has two of them, and so may the user's shell.
+            alone = {CHECK_INPUTS: "", STACK_TRACES: "", **client.options.environment}
+            asked = self.minimum.with_client(client)
+            ending = asked.ask(sanity=False, environment=alone)
+            row = self._row(row, ending)
+        self.rows.append(row)
+        return ending
+
+    def _row(self, row: Row, ending: Ending | None) -> Row:
+        if ending is None:
+            return replace(row, why="minutes are short")
+        seen = observe(ending)
+        if why := seen.unresolved or seen.invalid:
+            return replace(row, outcome=Outcome.OPEN, why=why)
+        if seen.signature is None and self.minimum.rate < 1.0:
+            return replace(row, outcome=Outcome.OPEN, why="only some of its runs fail")
+        if seen.signature is None:
+            return replace(row, outcome=Outcome.PASSES)
+        outcome = Outcome.SAME if self.minimum.fails(ending) else Outcome.OTHER
+        said = tuple(_telling(row.flag, ending))[:_SHOWN]
+        return replace(row, outcome=outcome, failure=str(seen.signature), said=said)
+
+    def _say(self, line: str) -> None:
+        self.rows[-1] = replace(self.rows[-1], said=(line,))
+
+
+def _launches(text: str) -> list[str]:
+    """Name the kernels that were launched, in order."""
+    return [kernel for when, kernel in launched(text) if when == "before"]
+
+
+def _telling(flag: str, ending: Ending) -> Iterator[str]:
+    """Pick the lines of an output that a flag has brought about."""
+    raised = ending.raised
+    text = f"{raised.message}\n{ending.log}" if raised else ending.log
+    wanted = {
+        CHECK_INPUTS: (_INPUTS,),
+        STACK_TRACES: (_RAISED, _FRAME),
+        NAN_ASSERTS: (_INPUTS, _ASSERTED),
+    }.get(flag.partition("=")[0], ())
+    lines: dict[str, None] = {}
+    for line in text.splitlines():
+        for pattern in wanted:
+            if found := pattern.search(line):
+                lines[_in_words(pattern, found)] = None
+    yield from lines
+
+
+def _in_words(pattern: re.Pattern[str], found: re.Match[str]) -> str:
+    if pattern is _FRAME:
+        return f"in {found[1]}"
+    if pattern is _RAISED:
+        return f"raised at {found[1]}"
+    return found[0].strip()

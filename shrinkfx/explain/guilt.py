@@ -1,0 +1,153 @@
+"""Who made an index wrong: told by where eager's values lie."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from shrinkfx.explain.anatomy import Known
+from shrinkfx.failure.readers.generated import COPY
+from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.operators import Operator
+
+
+def guilty(
+    known: Known, chain: Chain, checked_by: tuple[Operator, ...]
+) -> tuple[tuple[Operator, ...], str]:
+    """Say who made the index wrong, and what tells that.
+
+    In eager each index is in range, so a value that eager's lie all below or above
+    was computed wrong, whoever uses it. What of it can be cut off has been: the
+    operators before it are left only where the failure needs them as well.
+    """
+    if chain.eager_fails:
+        return checked_by, _given(chain)
+    by = checked_by[0] if len(checked_by) == 1 else None
+    wrong = _first_out_of_range(known, chain, by)
+    if wrong is not None:
+        operator, value, (least, most) = wrong
+        before = _left_before(known, operator)
+        so = "it, or what it is computed from, is wrong" if before else "it is wrong"
+        return (*before, operator), (
+            f"In eager all values of {operator} lie within {least}..{most}, and here "
+            f"one is {value}: {so}."
+        )
+    loads = [step for step in chain.steps if step.reads is not None]
+    if not loads and by:
+        return (by, *_readers(known, chain, by)), (
+            f"The index is {_formula(chain)}: no data, only places and sizes, in the "
+            f"code that {by.operator} was lowered to."
+        )
+    if loads and by and _all_as_in_eager(known, chain, by):
+        return checked_by, (
+            "All that it is made of lies where eager's values do: it is "
+            f"{by.operator}'s own arithmetic or limit that is wrong."
+        )
+    read = [step.reads for step in loads if step.reads is not None]
+    makers = [o for r in read for o in (*known.computed(r.name), *r.made_by)]
+    makers += [o for step in chain.steps for o in step.operators]
+    return tuple(dict.fromkeys([*makers, *checked_by])), ""
+
+
+def _left_before(known: Known, operator: Operator) -> tuple[Operator, ...]:
+    """List the operators left that another is computed from."""
+    before = nx.ancestors(known.skeleton.graph, operator.name)
+    return known.operators([name for name in known.left if name in before])
+
+
+def _readers(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
+    """List what reads an operator's elements in its kernel, other than one by one.
+
+    The place at which such a one reads is what the operator's own index is made of.
+    """
+    after = nx.descendants(known.skeleton.graph, by.name)
+    return tuple(
+        operator
+        for operator in chain.fused
+        if operator.name in after and not known.skeleton.node(operator.name).pointwise
+    )
+
+
+def _formula(chain: Chain) -> str:
+    """Quote how an index is computed: its last line that is no copy."""
+    codes = (step.code.partition(" = ")[2] for step in reversed(chain.steps))
+    return next((f"`{code}`" for code in codes if not COPY.search(code)), "a constant")
+
+
+def _given(chain: Chain) -> str:
+    """Say which input eager may refuse it for: where the index is that very value."""
+    loads = [step for step in chain.steps if step.reads is not None]
+    if len(loads) == 1 and loads[0].reads and loads[0].reads.role == "input":
+        value = "" if loads[0].value is None else f" {loads[0].value}"
+        made = f"made of value{value} of input {loads[0].reads.name}"
+        return f"The index is {made}."
+    return ""
+
+
+def _first_out_of_range(
+    known: Known, chain: Chain, by: Operator | None
+) -> tuple[Operator, int, tuple[int, int]] | None:
+    """Find the first value, in the program's order, that eager does not have."""
+    seen: list[tuple[int, Operator, int]] = []
+    for operator, value in _values(known, chain, by).items():
+        span = known.ranges.get(operator.name)
+        if span and not span[0] <= value <= span[1]:
+            seen.append((known.skeleton.order(operator.name), operator, value))
+    if not seen:
+        return None
+    _, operator, value = min(seen, key=lambda entry: entry[0])
+    return operator, value, known.ranges[operator.name]
+
+
+def _values(known: Known, chain: Chain, by: Operator | None) -> dict[Operator, int]:
+    """Say what operators have given: what was loaded of them, and computed there.
+
+    Args:
+        by: the one that the index is for: its lines compute no result of its own.
+    """
+    found: dict[Operator, int] = {}
+    outputs = _last_lines(known, chain.kernel)
+    for step in chain.steps:
+        if step.value is None:
+            continue
+        if step.reads is not None:
+            found |= dict.fromkeys(known.result(step.reads.name), step.value)
+        elif len(step.operators) == 1 and step.operators[0] != by:
+            (operator,) = step.operators
+            if step.code.startswith(f"{outputs.get(operator.name)} = "):
+                found[operator] = step.value
+    return found
+
+
+def _last_lines(known: Known, kernel: str) -> dict[str, str]:
+    """Say what each node's last line assigns: its result. Others may be shared.
+
+    Where a later kernel has a line for it too, it may be finished there.
+    """
+    kernels = known.anatomy.kernels
+    place = next((n for n, text in enumerate(kernels) if text.name == kernel), None)
+    if place is None:
+        return {}
+    later = {n for text in kernels[place + 1 :] for o in text.origins for n in o.nodes}
+    return {
+        node: origin.variable
+        for origin in kernels[place].origins
+        if origin.variable
+        for node in origin.nodes
+        if node not in later
+    }
+
+
+def _all_as_in_eager(known: Known, chain: Chain, by: Operator) -> bool:
+    """Tell whether all that an index is made of is known to be what eager may have."""
+    values = _values(known, chain, by)
+    for step in chain.steps:
+        if step.reads is not None:
+            needed = known.result(step.reads.name)
+            if not needed and step.reads.role == "buffer":
+                return False
+        else:
+            needed = tuple(o for o in step.operators if o != by)
+        for operator in needed:
+            if operator not in values or operator.name not in known.ranges:
+                return False
+    return True  # and none is out of eager's range

@@ -1,0 +1,204 @@
+"""An index that a kernel refuses: back to the value, the size, and who made them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.guilt import guilty
+from shrinkfx.explain.lines import marked
+from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
+from shrinkfx.protocol.anatomy import KernelText
+from shrinkfx.report.explanation.chain import (
+    Chain,
+    Layout,
+    Limit,
+    SizeSymbol,
+    Step,
+)
+from shrinkfx.report.explanation.operators import Operator
+
+_SAID = re.compile(r"index out of bounds: ([^\n\"\[]+)")
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A check that has refused an index, and what the kernel held there."""
+
+    kernel: KernelText
+    code: Code
+    check: IndexCheck
+    values: dict[str, int]
+
+
+def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
+    """Follow the index that was refused.
+
+    Args:
+        text: what the run has said.
+    """
+    refused = _refused(known, text)
+    if refused is None:
+        why = ("which line refused it: the run did not tell",)
+        return Chain(eager_fails=eager_fails, unknown=why)
+    place, launch = known.launch_of(refused.kernel.name) or (-1, None)
+    passed = known.passed(launch, refused.code) if launch else {}
+    check, code = refused.check, refused.code
+    history = code.history(check.index, check.line)
+    steps = tuple(_step(known, refused, step, passed) for step in history)
+    bound = check.upper or check.lower
+    limit_value = refused.values.get(bound.replace(" ", ""))
+    limit = known.limit(bound, passed, limit_value)
+    checked_by = _operators_of(known, refused.kernel, "", check.said)
+    chain = Chain(
+        eager_fails=eager_fails,
+        kernel=refused.kernel.name,
+        launch=place + 1,
+        launches=len(known.anatomy.launches),
+        grid=known.anatomy.stray.grid if known.anatomy.stray else (),
+        fused=known.written_for(refused.kernel, launch.nodes if launch else ()),
+        code=marked(code, check.line),
+        index=check.index,
+        value=refused.values.get(check.index),
+        limit=limit,
+        steps=steps,
+        sizes=_sizes(known, steps, passed, limit),
+        inputs=_inputs(known, steps, limit),
+    )
+    by, evidence = guilty(known, chain, checked_by)
+    said = _said(chain, checked_by, _indexed(known, refused, history, passed))
+    unknown = () if chain.value is not None else ("the index: the run did not tell",)
+    return replace(
+        chain,
+        guilty=by,
+        cause=(*said, evidence) if evidence else said,
+        unknown=unknown,
+    )
+
+
+def _refused(known: Known, text: str) -> _Refused | None:
+    """Find the line: it was told, or only one of all says what the failure does."""
+    stray = known.anatomy.stray
+    if stray is not None and stray.text and stray.line >= 0:
+        origin = known.anatomy.kernel(stray.kernel)
+        origin = origin or KernelText(stray.kernel, "")
+        kernel = replace(origin, text=stray.text)
+        pairs = (pair.split("=", 1) for pair in stray.values)
+        values = {name: int(value) for name, value in pairs}
+        return _at(kernel, stray.line, values)
+    if known.told.refused is not None:
+        name, line, values = known.told.refused
+        found = known.anatomy.kernel(name)
+        return _at(found, line, values) if found else None
+    said = _SAID.search(text)
+    alike = [
+        _Refused(kernel, code, check, {})
+        for kernel in known.anatomy.kernels
+        for code in [Code(kernel.text)]
+        for check in code.checks()
+        if said and check.said == said[1].strip() and kernel.name in text
+    ]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _at(kernel: KernelText, line: int, values: dict[str, int]) -> _Refused | None:
+    code = Code(kernel.text)
+    check = next((c for c in code.checks() if c.line == line), None)
+    return _Refused(kernel, code, check, values) if check else None
+
+
+def _step(
+    known: Known, refused: _Refused, step: Assignment, passed: dict[str, str]
+) -> Step:
+    parameter = next((p for p in step.pointers if p in passed), "")
+    return Step(
+        code=f"{step.name} = {step.expression}",
+        value=refused.values.get(step.name),
+        operators=_operators_of(known, refused.kernel, step.name, step.expression),
+        parameter=parameter,
+        reads=known.layout(known.read(passed[parameter])) if parameter else None,
+    )
+
+
+def _operators_of(
+    known: Known, kernel: KernelText, variable: str, expression: str
+) -> tuple[Operator, ...]:
+    """Say which operators a line was written for; none where that was not tracked."""
+    for origin in kernel.origins:
+        same = origin.expression == expression
+        if not variable:
+            same = not origin.variable and f"bounds: {expression}" in origin.expression
+        if same and origin.variable == variable:
+            return known.written_for(kernel, origin.nodes)
+    return ()
+
+
+def _indexed(
+    known: Known,
+    refused: _Refused,
+    history: Sequence[Assignment],
+    passed: dict[str, str],
+) -> Layout | None:
+    """Find the tensor that the index was for: the next lines read or write there."""
+    names = {refused.check.index}
+    for step in reversed(history):
+        if step.name in names:  # a copy, or the same as another type
+            copied = COPY.findall(step.expression)
+            names |= {whole or lane for whole, lane in copied}
+    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
+    depth = 0
+    for line in refused.code.lines[refused.check.line + 1 :]:
+        depth += line.count("{") - line.count("}")
+        if depth < 0:
+            break  # names are others from here on
+        access = re.search(r"\b((?:in_out|in|out)_ptr\d+)\b(.*)", line)
+        if access and word.search(access[2]) and access[1] in passed:
+            return known.layout(passed[access[1]])
+    return None
+
+
+def _sizes(
+    known: Known, steps: Sequence[Step], passed: dict[str, str], limit: Limit
+) -> tuple[SizeSymbol, ...]:
+    """List the sizes that the index itself is computed from."""
+    words = [word for step in steps for word in re.findall(r"\bks\d+\b", step.code)]
+    names = " ".join(passed.get(word, "") for word in words)
+    found = known.symbols(dict.fromkeys(re.findall(r"\w+", names)))
+    return tuple(size for size in found if size not in limit.symbols)
+
+
+def _inputs(known: Known, steps: Sequence[Step], limit: Limit) -> tuple[Layout, ...]:
+    """List the inputs that index and limit come from."""
+    read = [step.reads for step in steps if step.reads and not step.reads.made_in]
+    carriers = {symbol.input for symbol in limit.symbols}
+    named = {layout.name: layout for layout in read if layout.role != "buffer"}
+    for given in known.anatomy.inputs:
+        if given.name in carriers:
+            named.setdefault(given.name, known.layout_of(given))
+    return tuple(named.values())
+
+
+def _said(
+    chain: Chain, checked_by: tuple[Operator, ...], indexed: Layout | None
+) -> tuple[str, ...]:
+    """Say what was refused, and what index and size are."""
+    value = chain.index if chain.value is None else str(chain.value)
+    limit = chain.limit
+    assert limit is not None
+    size = limit.code if limit.value is None else str(limit.value)
+    by = checked_by or chain.fused[:1]
+    where = f" in {', '.join(map(str, by))}" if checked_by else ""
+    of = f" of {indexed.role} {indexed.name}" if indexed else ""
+    first = f"Index {value} of size {size}{where}{of}, in kernel {chain.kernel}."
+    made = [
+        f"{step.reads}" + ("" if step.value is None else f", which holds {step.value}")
+        for step in chain.steps
+        if step.reads is not None
+    ]
+    parts = [f"The index comes from {'; '.join(dict.fromkeys(made))}"] if made else []
+    if limit.symbols:
+        parts.append(f"the size is {'; '.join(map(str, limit.symbols))}")
+    second = "; ".join(parts)
+    return (first, f"{second[0].upper()}{second[1:]}.") if second else (first,)

@@ -1,0 +1,36 @@
+"""What is left of a program, and where that comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role
+from shrinkfx.report.explanation.operators import Operator
+
+
+def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
+    """List the operators of a candidate, in its order.
+
+    One that stands in for another comes from no line of the model.
+    """
+    found = []
+    for name in candidate.operators:
+        node = candidate.skeleton.node(name)
+        own = name not in candidate.replace
+        place = (node.source, node.scope) if own else ("", "")
+        found.append(Operator(name, candidate.target(name), *place))
+    return tuple(found)
+
+
+def operators_among(
+    candidate: Candidate, names: Collection[str]
+) -> tuple[Operator, ...]:
+    """List the operators of a candidate that nodes belong to, in its order."""
+    skeleton = candidate.skeleton
+    among = {skeleton.producer(name) for name in names if name in skeleton}
+    return tuple(
+        operator
+        for operator in operators_left(candidate)
+        if operator.name in among and skeleton.node(operator.name).role is Role.OPERATOR
+    )

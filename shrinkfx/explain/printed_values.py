@@ -1,0 +1,119 @@
+"""What Inductor's intermediate value printer has written.
+
+From AOTInductor's code a header in brackets, from Inductor's Python wrapper one that
+begins with ``inductor:``; then a line for each fact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+
+from shrinkfx.report.explanation.guide import Value
+
+_LAUNCH = re.compile(r"\[ (before|after)_launch: (\S+) \]")
+_HEADER = re.compile(
+    r"^(?:\[ {1,2}|inductor: )"
+    r"(?:(?P<when>before|after)_launch - (?P<kernel>\S+)|aoti_model_inputs)"
+    r" - (?P<argument>.+?)(?:: (?P<number>\S+))?(?: {1,2}\]:?)?$",
+    re.MULTILINE,
+)
+_FACT = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)*): +(.*?) *$", re.MULTILINE)
+_BUFFER = "buf"
+_DTYPES = {
+    "BFloat16": "bfloat16",
+    "Half": "float16",
+    "double": "float64",
+    "float": "float32",
+    "int": "int32",
+    "long int": "int64",
+    "short int": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+}
+"""What C++ calls some of them."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A value at a moment.
+
+    Attributes:
+        when: ``before`` or ``after`` a launch, or '' for an input of the program.
+    """
+
+    when: str
+    value: Value
+
+
+def printed(text: str) -> list[Printed]:
+    """Read values in the order in which they were printed."""
+    headers = list(_HEADER.finditer(text))
+    starts = [header.start() for header in headers]
+    return [
+        Printed(header["when"] or "", _value(header, text[header.end() : end]))
+        for header, end in zip(headers, [*starts, len(text)][1:], strict=True)
+    ]
+
+
+def _value(header: re.Match[str], text: str) -> Value:
+    facts: dict[str, str] = {}
+    for name, said in _FACT.findall(text):
+        facts.setdefault(name.removesuffix(" value"), said)
+    dtype = facts.get("Dtype", "").removeprefix("torch.").removeprefix("c10::")
+    size = re.findall(r"\d+", facts.get("Size", "").partition("[")[2])
+    return Value(
+        kernel=header["kernel"] or "",
+        argument=header["argument"],
+        dtype=_DTYPES.get(dtype, dtype),
+        shape=tuple(map(int, size)),
+        elements=int(facts.get("Number of elements", "0")),
+        minimum=facts.get("Min", ""),
+        maximum=facts.get("Max", ""),
+        mean=facts.get("Mean", ""),
+        number=header["number"] or facts.get("Value", ""),
+    )
+
+
+def given(
+    text: str, taken: Callable[[str], Set[str]] = lambda _: frozenset()
+) -> Iterator[Value]:
+    """List what kernels were given when they were launched for the last time.
+
+    Buffers that nobody has been seen to write are left out: they are for results, and
+    what is printed of them was in their memory before.
+
+    Args:
+        taken: names those of a kernel that are known to be no results.
+    """
+    last: dict[str, dict[str, Value]] = {}
+    written: set[str] = set()
+    launch, first = "", ""
+    for one in printed(text):
+        value, before = one.value, launch
+        launch = value.kernel if one.when == "before" else ""
+        if one.when == "after":
+            written.add(value.argument)
+        if not launch:
+            continue
+        first = first or launch
+        if launch != before:
+            last[launch] = {}
+            if launch == first:  # perhaps it is called once more, with new memory
+                written.clear()
+        if _is_given(value, written | taken(launch)):
+            last[launch][value.argument] = value
+    for values in last.values():
+        yield from values.values()
+
+
+def _is_given(value: Value, written: Set[str]) -> bool:
+    is_literal = value.argument == value.number
+    is_known = value.argument in written or not value.argument.startswith(_BUFFER)
+    return is_known and not is_literal
+
+
+def launched(text: str) -> list[tuple[str, str]]:
+    """List when it was at which kernel: ``("before", "cpp_fused_add_0")``."""
+    return [(found[1], found[2]) for found in _LAUNCH.finditer(text)]

@@ -1,0 +1,164 @@
+"""Options of Inductor that take a decision of its away, each with its careful value.
+
+Of PyTorch 2.11 to 2.13; one that a version does not have is passed over, and so is one
+that has this value already. Of two that do, the first is let go of: so one that takes
+much away comes before those that take a part of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class On(Enum):
+    """Whose code a decision is about."""
+
+    CPU = "CPU"
+    CUDA = "CUDA"
+    BOTH = "both"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A decision that can be taken away.
+
+    Attributes:
+        careful: the value of the option with which nothing is decided.
+        what: is done without it.
+    """
+
+    option: str
+    careful: bool | int | str
+    what: str
+    on: On = On.BOTH
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.careful}"
+
+
+SWITCHES = (
+    # Code for the CPU.
+    Switch("cpp.simdlen", 1, "vectorised code", On.CPU),
+    Switch("cpp.enable_loop_tail_vec", False, "vectorised loop tails", On.CPU),
+    Switch("cpp.threads", 1, "parallel loops", On.CPU),
+    Switch("cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", On.CPU),
+    Switch("cpp.enable_floating_point_contract_flag", "off", "fused a*b+c", On.CPU),
+    Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", On.CPU),
+    Switch("cpp.fallback_scatter_reduce_sum", True, "a scatter of its own", On.CPU),
+    Switch("cpp.weight_prepack", False, "weights packed ahead", On.CPU),
+    # Which operators share a kernel.
+    Switch("max_fusion_size", 1, "fusion of kernels"),
+    Switch("epilogue_fusion", False, "fused epilogues"),
+    Switch("prologue_fusion", False, "fused prologues"),
+    Switch("cpp.max_horizontal_fusion_size", 1, "horizontal fusion", On.CPU),
+    Switch("aggressive_fusion", False, "aggressive fusion"),
+    Switch("combo_kernels", False, "combined kernels"),
+    Switch("loop_ordering_after_fusion", False, "reordered loops of fused kernels"),
+    Switch("loop_reindexing_after_fusion", False, "reindexed loops of fused kernels"),
+    Switch("loop_index_inversion_in_fusion", False, "inverted indices in fusion"),
+    Switch("max_pointwise_cat_inputs", 0, "concatenation as a pointwise operator"),
+    Switch("force_pointwise_cat", False, "concatenation as a pointwise operator"),
+    # Which memory they share.
+    Switch("inplace_padding", False, "padding in place"),
+    Switch("inplace_buffers", False, "results in the place of operands"),
+    Switch("allow_buffer_reuse", False, "reuse of buffers"),
+    Switch("memory_planning", False, "planned memory"),
+    Switch(
+        "aot_inductor.allow_stack_allocation", False, "buffers on the stack", On.CPU
+    ),
+    Switch(
+        "aot_inductor.use_minimal_arrayref_interface",
+        False,
+        "the minimal arrayref interface",
+        On.CPU,
+    ),
+    # What becomes of the graph. Not here, since programs that are all right do not
+    # compile so: constant_and_index_propagation=False (2.11: "NotImplementedError:
+    # argument of type"), selective_decompose=True ("both a fallback and a decomp").
+    Switch("pattern_matcher", False, "replaced patterns"),
+    Switch("online_softmax", False, "online softmax"),
+    Switch("apply_gumbel_max_trick", False, "the Gumbel-max trick"),
+    Switch("optimize_scatter_upon_const_tensor", False, "scatter into constants"),
+    Switch("efficient_conv_bn_eval_fx_passes", False, "folded batch normalisation"),
+    Switch("permute_fusion", False, "fused permutations"),
+    Switch("b2b_gemm_pass", False, "back-to-back products of matrices"),
+    Switch("decompose_mem_bound_mm", False, "decomposed products of matrices"),
+    Switch("conv_1x1_as_mm", False, "convolutions as products of matrices"),
+    Switch("joint_graph_constant_folding", False, "folded constants"),
+    Switch("use_dce", False, "removal of dead code"),
+    Switch("reorder_for_locality", False, "reordering for locality"),
+    Switch("reorder_for_peak_memory", False, "reordering for memory"),
+    Switch("freezing", False, "freezing"),
+    Switch(
+        "aot_inductor.use_runtime_constant_folding", False, "folding as it is loaded"
+    ),
+    # How tensors lie.
+    Switch("layout_optimization", False, "layout optimisation"),
+    Switch("shape_padding", False, "padded shapes"),
+    Switch("force_shape_pad", False, "padded shapes"),
+    Switch("pad_dynamic_shapes", False, "padded dynamic shapes"),
+    Switch("pad_channels_last", False, "padded channels"),
+    Switch("pad_outputs", False, "padded outputs"),
+    Switch("comprehensive_padding", False, "padded strides"),
+    Switch("keep_output_stride", True, "strides of its own for outputs"),
+    Switch("assume_aligned_inputs", False, "inputs taken for aligned"),
+    Switch("assume_unaligned_fallback_output", True, "results taken for aligned"),
+    Switch("assume_32bit_indexing", False, "indices of 32 bits"),
+    # Reductions.
+    Switch("unroll_reductions_threshold", 1, "unrolled reductions"),
+    Switch("split_reductions", False, "split reductions"),
+    Switch(
+        "triton.persistent_reductions",
+        False,
+        "persistent reductions",
+        On.CUDA,
+    ),
+    Switch("triton.cooperative_reductions", False, "cooperative reductions", On.CUDA),
+    Switch(
+        "triton.force_cooperative_reductions",
+        False,
+        "cooperative reductions",
+        On.CUDA,
+    ),
+    Switch(
+        "triton.mix_order_reduction",
+        False,
+        "reductions of mixed order",
+        On.CUDA,
+    ),
+    Switch("triton.nested_reduction", False, "nested reductions", On.CUDA),
+    Switch("triton.tile_reductions", False, "tiled reductions", On.CUDA),
+    # Triton.
+    Switch(
+        "triton.divisible_by_16",
+        False,
+        "sizes known to divide by 16",
+        On.CUDA,
+    ),
+    Switch("triton.emit_pointer_range_32", False, "pointers of 32 bits", On.CUDA),
+    Switch("triton.coalesce_tiling_analysis", False, "tiling that coalesces", On.CUDA),
+    Switch("triton.prefer_nd_tiling", False, "tiling in several dimensions", On.CUDA),
+    Switch("triton.max_tiles", 1, "tiling", On.CUDA),
+    Switch("triton.use_block_ptr", False, "block pointers", On.CUDA),
+    Switch("triton.use_tensor_descriptor", False, "tensor descriptors", On.CUDA),
+    Switch("triton.multi_kernel", 0, "a choice of kernels as it runs", On.CUDA),
+    # What is chosen by timing it.
+    Switch("max_autotune", False, "autotuning"),
+    Switch("max_autotune_gemm", False, "autotuned products of matrices"),
+    Switch("max_autotune_pointwise", False, "autotuned pointwise kernels"),
+    Switch("coordinate_descent_tuning", False, "tuning by coordinate descent"),
+    # Numbers.
+    Switch("emulate_precision_casts", True, "roundings left out between operators"),
+    Switch("eager_numerics.division_rounding", True, "approximate division", On.CUDA),
+    Switch("use_fast_math", False, "fast math", On.CUDA),
+    Switch("fallback_random", True, "random numbers of its own"),
+    # The library.
+    Switch(
+        "aot_inductor.compile_wrapper_opt_level", "O0", "an optimised wrapper", On.CPU
+    ),
+    Switch("aot_inductor.enable_lto", False, "optimisation as it is linked", On.CPU),
+    Switch(
+        "aot_inductor.weight_use_caching_allocator", False, "cached weights", On.CUDA
+    ),
+)

@@ -1,0 +1,175 @@
+"""Which kernel has made a wrong value: the one that errs on what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx import scratch
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_among
+from shrinkfx.failure.signature import Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.kernel_values import Computed, KernelValues
+from shrinkfx.report.explanation.values import WrongValue
+
+
+def values(minimum: Minimum) -> WrongValue | None:
+    """Find the kernel, and the operators, that a wrong value comes from.
+
+    Compiles the minimum once, and where one kernel computes several operators once
+    more, with their values returned.
+
+    Returns:
+        None where it is no wrong value, or no time is left. Where it could not be told,
+        a record without operators says why.
+    """
+    if minimum.target.stage is not Stage.COMPARE:
+        return None
+    minimum.note("explain: holding what each kernel makes against eager")
+    told = _ask(minimum)
+    found = explained(minimum.candidate, told)
+    names = [operator.name for operator in found.guilty]
+    if not names and _is_right_throughout(told):
+        names = list(minimum.candidate.operators)
+    if len(names) < 2 or found.rewritten:
+        return found
+    minimum.note(f"explain: looking at the values of {len(names)} operators")
+    again = _ask(minimum, taps=_values(minimum, names))
+    return told_apart(found, minimum.candidate, again, names)
+
+
+def _is_right_throughout(told: KernelValues) -> bool:
+    """Tell whether all is known, and right: what is wrong is inside of a kernel."""
+    known = told.computed and not any(v.wrong or v.unknown for v in told.computed)
+    return bool(known) and not _is_rewritten(told)
+
+
+def _ask(minimum: Minimum, **changes: Any) -> KernelValues:  # noqa: ANN401
+    """Have the kernels' values, of a run that fails as the minimum does."""
+    with scratch.folder("values") as folder:
+        path = Path(folder) / "values.json"
+        asked = {"build": Build.FAST, "form": CandidateForm.PROGRAM, **changes}
+        ending = minimum.ask(values=str(path), **asked)
+        if ending is None:
+            return KernelValues(unknown="no minutes were left to ask")
+        if not minimum.fails(ending) or not path.exists():
+            return KernelValues(unknown=_OTHERWISE)
+        return KernelValues.from_line(path.read_text())
+
+
+_OTHERWISE = "with its values kept it does not fail as it does"
+
+
+def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
+    skeleton = minimum.candidate.skeleton
+    return tuple(value for name in operators for value in skeleton.values(name))
+
+
+def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
+    """Find the first value that is wrong for what it was computed from."""
+    if told.unknown:
+        return _unknown(told.unknown)
+    wrong = [value for value in told.computed if value.wrong is not None]
+    untold = any(value.unknown for value in told.computed)
+    # A tiny error is why only where there is no other reason that it could be.
+    if not wrong or (told.tiny and (untold or _is_rewritten(told))):
+        return _without_a_kernel(candidate, told)
+    first = wrong[0]
+    assert first.wrong is not None
+    guilty = operators_among(candidate, first.operators)
+    return WrongValue(
+        guilty=guilty,
+        wrong=first.wrong,
+        kernel=first.kernel,
+        launch=first.launch,
+        launches=len(told.launches),
+        value=first.value,
+        calls=first.calls,
+        agrees=not (first.given_wrong or first.given_random or _is_rewritten(told)),
+        tiny=told.tiny,
+        shown_by=_shown_by(told, first),
+        call=told.call,
+        unknown=_doubts(told, first),
+    )
+
+
+def _is_rewritten(told: KernelValues) -> bool:
+    return bool(told.rewritten) or told.graph_agrees is False
+
+
+def _doubts(told: KernelValues, first: Computed) -> tuple[str, ...]:
+    """Say what is not known of launches before the guilty one."""
+    before = told.computed[: told.computed.index(first)]
+    found = [
+        f"kernel {v.kernel}: {v.unknown}" for v in before if v.unknown and v.kernel
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _shown_by(told: KernelValues, first: Computed) -> tuple[str, ...]:
+    """Name kernels that make wrong values of what the guilty one has made."""
+    later = told.computed[told.computed.index(first) + 1 :]
+    kernels = (
+        v.kernel for v in later if v.given_wrong and not v.wrong and not v.unknown
+    )
+    return tuple(
+        dict.fromkeys(name for name in kernels if name and name != first.kernel)
+    )
+
+
+def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
+    if _is_rewritten(told) and told.rewritten_wrong is not None:
+        names = [name for name in (told.lost or told.rewritten,) if name]
+        unknown = () if names else ("which operator was rewritten",)
+        return WrongValue(
+            guilty=operators_among(candidate, names),
+            wrong=told.rewritten_wrong,
+            rewritten=True,
+            lost=bool(told.lost),
+            unknown=unknown,
+        )
+    untold = [v.unknown for v in told.computed if v.unknown]
+    if untold:
+        return _unknown("; ".join(dict.fromkeys(untold)))
+    if told.graph_agrees is None:
+        return _unknown(
+            "no value in memory differs from what eager makes of what it was made "
+            "from; whether the graph that Inductor lowers gives eager's results, in "
+            "this call, could not be compared"
+        )
+    return _unknown(
+        "no value in memory differs from what eager makes of what it was made from: "
+        "rounding that grows from one to the next may be why, or strides"
+    )
+
+
+def told_apart(
+    found: WrongValue,
+    candidate: Candidate,
+    told: KernelValues,
+    suspected: Collection[str],
+) -> WrongValue:
+    """Clear operators whose own value is right once it is seen."""
+    if told.unknown:
+        why = f"which of its operators: {told.unknown}, inner ones returned besides"
+        return replace(found, unknown=(*found.unknown, why))
+    if told.tiny and found.guilty and any(value.unknown for value in told.computed):
+        return found
+    for value in told.computed:
+        among = operators_among(candidate, value.operators)
+        if value.wrong is None or not {o.name for o in among} <= set(suspected):
+            continue
+        if not found.guilty:  # the kernel is that of another form of it
+            return replace(explained(candidate, told), told_apart=True)
+        if among and len(among) < len(suspected):
+            wrong, tiny = value.wrong, told.tiny
+            return replace(found, guilty=among, wrong=wrong, tiny=tiny, told_apart=True)
+    return found
+
+
+def _unknown(why: str) -> WrongValue:
+    return WrongValue(unknown=(f"which kernel is wrong: {why}",))

@@ -1,0 +1,101 @@
+"""What compilers of generated code say, as facts: g++, its linker, and Triton."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from shrinkfx.program.words import printable
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """The first error of a compiler.
+
+    Attributes:
+        text: what it says.
+        file: with the line at fault, ``line`` from 1 and ``column`` from 1; '' and 0
+            where it names none.
+        function: the generated function that holds it, or ''.
+        code: that line, and those before it that the compiler shows.
+        caret: the mark that the compiler puts below it, in its columns.
+    """
+
+    text: str
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    function: str = ""
+    code: tuple[str, ...] = ()
+    caret: str = ""
+
+
+_GCC = re.compile(
+    r"^(?P<file>[^\s:][^\n:]*):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: "
+    r"(?P<text>[^\n]+)(?:\n *\d+ \| ?(?P<code>[^\n]*)\n *\| ?(?P<caret>[ ^~]*))?",
+    re.MULTILINE,
+)
+_FUNCTION = re.compile(r"In (?:member )?function \W[^\n(]*?([\w:]+)\(")
+_FROM_HERE = re.compile(
+    r"^([^\s:][^\n:]*\.cpp):(\d+):(\d+):   +required from", re.MULTILINE
+)
+_LINKER = re.compile(
+    r"(?P<file>[^\s:]+\.cpp):(?P<line>\d+): (?P<text>undefined reference to [^\n]+)"
+    r"|(?P<alone>undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)"
+)
+_IN_FUNCTION = re.compile(r"in function [`'](\w+)'?")
+_TRITON = re.compile(r"\bat (\d+):(\d+):\n(.*?\n) *\^\n(.+)", re.DOTALL)
+_DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
+
+
+def gcc(text: str) -> Complaint | None:
+    """Read the first error of g++; of the linker if the compiler has none."""
+    found = _GCC.search(text)
+    if found is None:
+        return _linker(text)
+    before = text[: found.start()]
+    functions = _FUNCTION.findall(before)
+    file, line, column = found["file"], int(found["line"]), int(found["column"])
+    code, caret = found["code"], found["caret"]
+    here = _FROM_HERE.findall(before)
+    if not file.endswith(".cpp") and here:  # inside of a template: who asks for it
+        file, line, column = here[-1][0], int(here[-1][1]), int(here[-1][2])
+        code, caret = "", ""
+    return Complaint(
+        text=printable(found["text"]),
+        file=file,
+        line=line,
+        column=column,
+        function=functions[-1] if functions else "",
+        code=(code,) if code else (),
+        caret=(caret or "").rstrip(),
+    )
+
+
+def _linker(text: str) -> Complaint | None:
+    found = _LINKER.search(text)
+    if found is None:
+        return None
+    functions = _IN_FUNCTION.findall(text[: found.end()])
+    said = printable((found["text"] or found["alone"]).strip())
+    function = functions[-1] if functions else ""
+    file, line = found["file"] or "", int(found["line"] or 0)
+    return Complaint(said, file, line, function=function)
+
+
+def triton(text: str) -> Complaint | None:
+    """Read what Triton says of a kernel: it prints that up to the line at fault."""
+    found = _TRITON.search(text)
+    if found is None:
+        return None
+    code = found[3].rstrip("\n").split("\n")
+    defined = _DEFINED.findall(found[3])
+    said = found[4].strip().partition("\n")[0]
+    return Complaint(
+        text=printable(said),
+        line=int(found[1]),
+        column=int(found[2]) + 1,
+        function=defined[-1] if defined else "",
+        code=tuple(code),
+        caret=" " * int(found[2]) + "^",
+    )

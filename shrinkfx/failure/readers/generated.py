@@ -1,0 +1,167 @@
+"""Read generated kernels: which line checks an index, and what that is computed from.
+
+Inductor writes C++ and Triton alike in this: each value has a name, ``tmp4``, and is
+assigned once in its block. What is looked for is found by names, and not by what a
+line means: an expression that is not understood is quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_CHECK = re.compile(
+    r"(?:AOTI_TORCH_CHECK|TORCH_CHECK|tl\.device_assert)\((?P<holds>.*), "
+    r"\"index out of bounds: (?P<said>[^\"]*)\"\)"
+)
+_RANGE = re.compile(r"^(?:(?P<lower>.+?) <= )?(?P<index>.+?)(?: < (?P<upper>.+))?$")
+_VALUE = re.compile(r"\b_?tmp\d+(?:_\w+)?\b")
+_ASSIGNED = re.compile(
+    r"^\s*(?:(?:const )?[\w:<>, ]+ )?(?P<name>_?tmp\w*) = ?(?P<rest>.*)$"
+)
+COPY = re.compile(
+    r"^(?:c10::convert<\w+>\()?(tmp\d+)\)?$|"
+    r"(?:(?<=static_cast<int64_t>\())?\b(tmp\d+)(?:\[x\d+_inner\]\)|\.store\(tmpbuf)"
+)
+"""A line that gives the same value another name, or each lane of it."""
+
+_POINTER = re.compile(r"\b(?:in_out_ptr|in_ptr|out_ptr)\d+\b")
+_DEFINED = re.compile(r"\b(?:void|def)\s+(?P<kernel>\w+)\s*\((?P<parameters>[^)]*)\)")
+
+
+@dataclass(frozen=True)
+class IndexCheck:
+    """A line that refuses an index.
+
+    Attributes:
+        line: from 0.
+        holds: the condition, in the code's language.
+        index: what is checked: mostly a name.
+        lower: the limits, as the code has them; '' where there is none.
+    """
+
+    line: int
+    holds: str
+    said: str
+    index: str
+    lower: str
+    upper: str
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A statement that gives a name its value, maybe over several lines."""
+
+    line: int
+    last_line: int
+    name: str
+    expression: str
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """The parameters that it reads through."""
+        return pointers_in(self.expression)
+
+
+class Code:
+    """The text of one kernel."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+        self.text = text
+        self._braces = "{" in text and "def " not in text.partition("{")[0]
+
+    def parameters(self) -> tuple[str, ...]:
+        """Name what the kernel is given, in order; constants of Triton's are last."""
+        found = _DEFINED.search(self.text)
+        given = found["parameters"].split(",") if found else []
+        names = (re.findall(r"\w+", entry.partition(":")[0]) for entry in given)
+        return tuple(words[-1] for words in names if words)
+
+    def checks(self) -> tuple[IndexCheck, ...]:
+        """List the lines that refuse an index."""
+        return tuple(
+            _index_check(number, found)
+            for number, line in enumerate(self.lines)
+            if (found := _CHECK.search(line))
+        )
+
+    def definition(self, name: str, above: int) -> Assignment | None:
+        """Find where a name got the value that it has in a line."""
+        for number in self._in_scope(above):
+            found = _ASSIGNED.match(self.lines[number])
+            if found and found["name"] == name:
+                return self._whole(number, found)
+        return None
+
+    def history(self, expression: str, above: int) -> tuple[Assignment, ...]:
+        """List what an expression was computed from, the first step first."""
+        found: dict[int, Assignment] = {}
+        open_ = [(name, above) for name in _VALUE.findall(expression)]
+        while open_:
+            name, line = open_.pop()
+            step = self.definition(name, line)
+            if step is None or step.line in found:
+                continue
+            found[step.line] = step
+            for number in range(step.line, step.last_line + 1):
+                text = self.lines[number]
+                text = text.partition("=")[2] if number == step.line else text
+                open_ += [(word, number) for word in _VALUE.findall(text)]
+        return tuple(found[line] for line in sorted(found))
+
+    def stores(self, pointer: str) -> list[tuple[int, str]]:
+        """List the lines that write through a parameter, with what they write."""
+        name = re.escape(pointer)
+        forms = (
+            rf"^\s*{name}\[.*?\] = (?P<value>.*);",
+            rf"(?P<value>\b_?tmp\w*)\.store\({name}\b",
+            rf"tl\.(?:store|atomic_\w+)\({name}\b.*?, (?P<value>_?tmp\w*)",
+        )
+        return [
+            (number, found["value"])
+            for number, line in enumerate(self.lines)
+            for form in forms
+            if (found := re.search(form, line))
+        ]
+
+    def around(self, line: int, lines: int = 3) -> range:
+        """Number the lines around one."""
+        return range(max(0, line - lines), min(len(self.lines), line + lines + 1))
+
+    def _in_scope(self, above: int) -> Iterator[int]:
+        """Go up line by line, past blocks that have ended."""
+        ended = 0
+        for number in range(above - 1, -1, -1):
+            for mark in reversed(self.lines[number] if self._braces else ""):
+                if mark == "}":
+                    ended += 1
+                elif mark == "{":
+                    ended = max(0, ended - 1)
+            if not ended:
+                yield number
+
+    def _whole(self, line: int, found: re.Match[str]) -> Assignment:
+        """Take a statement to its end: one of C++ may be a function of its own."""
+        text, last = found["rest"].strip(), line
+        if self._braces:
+            while not (text.endswith(";") and text.count("{") == text.count("}")):
+                last += 1
+                if last >= len(self.lines):
+                    return Assignment(line, line, found["name"], found["rest"].strip())
+                text += " " + self.lines[last].strip()
+        return Assignment(line, last, found["name"], text.rstrip(";").strip())
+
+
+def _index_check(line: int, found: re.Match[str]) -> IndexCheck:
+    said = found["said"]
+    parts = _RANGE.match(said)
+    assert parts is not None  # any text is an index
+    lower, index, upper = (parts[n] or "" for n in ("lower", "index", "upper"))
+    return IndexCheck(line, found["holds"], said, index, lower, upper)
+
+
+def pointers_in(line: str) -> tuple[str, ...]:
+    """Name the parameters that a line reads or writes through."""
+    return tuple(dict.fromkeys(_POINTER.findall(line)))

@@ -1,0 +1,95 @@
+"""Where a program stops while it is compiled, or run: at what, and in which code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.values import named
+
+
+@dataclass(frozen=True)
+class CodeLine(Message):
+    """A line of generated code.
+
+    Attributes:
+        number: in its file; in the kernel's own text where that is Triton's.
+        mark: the compiler's caret below it, in its columns; '' where there is none.
+    """
+
+    number: int
+    text: str
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Halted(Message):
+    """What the compiler, or the compiled program, was at when it stopped.
+
+    Attributes:
+        guilty: the operators that it was at; several where nothing tells them apart.
+        doing: what was being done: ``lowering``, ``a post-grad pass``.
+        place: ``torch/_inductor/lowering.py:cumsum``, the function that raised, or ''.
+        said: the first line of the error.
+        kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
+        before: that launch was yet to come.
+        code: generated lines around the one at fault.
+        file: that these lines are of; '' where they are the kernel's own text.
+        eager_fails: eager fails on the original as well.
+    """
+
+    guilty: tuple[Operator, ...]
+    doing: str
+    place: str = ""
+    said: str = ""
+    kernel: str = ""
+    launch: int = 0
+    launches: int = 0
+    before: bool = False
+    code: tuple[CodeLine, ...] = ()
+    file: str = ""
+    eager_fails: bool = False
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """State it in at most three sentences."""
+        return tuple(filter(None, [self._what(), self._where()]))
+
+    def _what(self) -> str:
+        what = named(self.guilty)
+        one = "one of " if len(self.guilty) > 1 else ""
+        of = f" of {one}{what}" if what else ""
+        if self.kernel:
+            launch = (
+                f" (launch {self.launch} of {self.launches})" if self.launch else ""
+            )
+            kernel = f"kernel {self.kernel}{launch}"
+            computed = f", which computes {what}," if what else ""
+            of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
+        said = f": {self.said.rstrip('.')}." if self.said else "."
+        return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
+
+    def _where(self) -> str:
+        at = next((line for line in self.code if line.mark), None)
+        if at is not None:
+            text = "the generated code" if self.file else "its text"
+            return f"Line {at.number} of {text}: `{at.text.strip()}`."
+        return f"It is raised in {self.place}." if self.place else ""
+
+    def listing(self) -> list[str]:
+        """Show the lines of generated code, with the compiler's mark."""
+        return listed(self.code)
+
+
+def listed(code: Sequence[CodeLine]) -> list[str]:
+    """Number lines, and put a mark below the one at fault."""
+    width = max((len(str(line.number)) for line in code), default=0)
+    shown = []
+    for line in code:
+        shown.append(f"{line.number:>{width}} | {line.text}")
+        if line.mark:
+            shown.append(f"{'':>{width}} | {line.mark}")
+    return shown

@@ -1,0 +1,28 @@
+"""An operator that is left of the program, and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shrinkfx.protocol.record import Message
+
+
+@dataclass(frozen=True)
+class Operator(Message):
+    """An operator that is left, and where it comes from.
+
+    Attributes:
+        name: of its node, in the original too.
+        operator: what it calls: ``aten.roll.default``.
+        line: ``model.py:14`` of the user's code, or ''.
+        module: path of the ``nn.Module`` that called it, or ''.
+    """
+
+    name: str
+    operator: str
+    line: str = ""
+    module: str = ""
+
+    def __str__(self) -> str:
+        where = ", ".join(filter(None, (self.line, self.module)))
+        return f"{self.operator} ({where})" if where else self.operator

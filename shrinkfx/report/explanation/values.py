@@ -1,0 +1,144 @@
+"""A wrong value: which kernel has made it, from what, and how wrong it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.operators import Operator
+
+_SHOWN = 4
+"""Operators that a sentence names."""
+
+_GIVEN = "what it is given need not be eager's, but eager makes something else of that"
+
+_EXACT = {
+    "eager": "float64 agrees with eager",
+    "compiled": "float64 agrees with the compiled result",
+    "both": "float64 is near both",
+    "neither": "float64 agrees with neither",
+}
+
+
+@dataclass(frozen=True)
+class WrongValue(Message):
+    """A kernel that gives what eager does not, on the very values that it was given.
+
+    Attributes:
+        guilty: the operators that it may come from; several where nothing that lies in
+            memory tells them apart. None where it is not known: ``unknown`` says why.
+        kernel: '' where none has made the value; ``launch`` from 1, of ``launches``.
+        value: the buffer, or ``result 0``.
+        calls: what the guilty ones are in the graph that Inductor lowers.
+        agrees: what it was given is eager's of the whole program.
+        rewritten: no kernel is wrong, but the graph that Inductor lowers: what came
+            before has changed it.
+        lost: so that what the guilty one writes into an operand is lost.
+        tiny: the error is below the tolerances, and all of the value.
+        told_apart: others of its operators were cleared by having inner values
+            returned, which changes what is fused.
+        shown_by: later kernels with wrong results that are right for what they were
+            given.
+        call: of the program, from 1.
+    """
+
+    guilty: tuple[Operator, ...] = ()
+    wrong: Wrong | None = None
+    kernel: str = ""
+    launch: int = 0
+    launches: int = 0
+    value: str = ""
+    calls: tuple[str, ...] = ()
+    agrees: bool = True
+    rewritten: bool = False
+    lost: bool = False
+    tiny: bool = False
+    told_apart: bool = False
+    shown_by: tuple[str, ...] = ()
+    call: int = 1
+    unknown: tuple[str, ...] = field(default=())
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """State it in at most three sentences; in none where it is not known."""
+        if self.wrong is None:
+            return ()
+        found = self._which(self.wrong), self._first(self.wrong), self._elsewhere()
+        return tuple(filter(None, found))
+
+    def _which(self, wrong: Wrong) -> str:
+        if self.rewritten:
+            how = in_words(wrong, "differ")
+            return f"{self._rewritten()}: {how}; no kernel is at fault."
+        what = named(self.guilty) or "A copy of an input"
+        if len(self.guilty) > 1:
+            what = f"One of {what}"
+        place = f"in {self.value}"
+        if self.kernel:
+            launch = f"launch {self.launch} of {self.launches}"
+            place = f"in kernel {self.kernel} ({launch})"
+        called = f" in call {self.call}" if self.call > 1 else ""
+        if self.agrees:
+            how = in_words(wrong, "of its result do not")
+            how = f"its inputs agree with eager, {how}"
+        else:
+            how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
+        seen = ", with inner values returned" if self.told_apart else ""
+        return f"{what} {place} is wrong{called}{seen}: {how}."
+
+    def _rewritten(self) -> str:
+        """Say what another graph does than the program, run in eager as that is."""
+        what = named(self.guilty) or "What the program returns"
+        if self.lost:
+            return f"What {what} writes is lost in the graph that Inductor lowers"
+        return f"{what} is computed otherwise in the graph that Inductor lowers"
+
+    def _first(self, wrong: Wrong) -> str:
+        if wrong.metadata:
+            return ""
+        index = list(wrong.first)
+        first = f"The first is at {index}: {wrong.got}, eager gives {wrong.expected}"
+        return f"{first}: little, but all of it." if self.tiny else f"{first}."
+
+    def _elsewhere(self) -> str:
+        if not self.shown_by:
+            return ""
+        names = _some(self.shown_by)
+        what = (
+            "shows it, and is right for what it was"
+            if len(self.shown_by) == 1
+            else ("show it, and are right for what they were")
+        )
+        return f"{names} {what} given."
+
+
+def in_words(wrong: Wrong, differ: str) -> str:
+    """Say how much of a value is wrong, and how far."""
+    if wrong.metadata:
+        return wrong.metadata
+    facts = []
+    if wrong.largest is not None:
+        error = f"largest error {wrong.largest:.3g}"
+        facts.append(error if wrong.ulps is None else f"{error}, {wrong.ulps:.3g} ulps")
+    if wrong.exact:
+        facts.append(_EXACT[wrong.exact])
+    more = f" ({'; '.join(facts)})" if facts else ""
+    told = f"{wrong.wrong} of {wrong.of} values {differ}"
+    if wrong.nans > wrong.nans_expected:
+        born = wrong.nans - wrong.nans_expected
+        told += f", {born} of them NaN" if born < wrong.wrong else ", all NaN"
+    return f"{told}{more}"
+
+
+def named(operators: Sequence[Operator]) -> str:
+    """Name operators with where each comes from."""
+    return _some([str(operator) for operator in operators], " and ")
+
+
+def _some(words: Sequence[str], last: str = ", ") -> str:
+    shown = [*words][:_SHOWN]
+    if len(words) > _SHOWN:
+        shown.append(f"{len(words) - _SHOWN} more")
+    return last.join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

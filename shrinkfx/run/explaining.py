@@ -1,0 +1,170 @@
+"""Last phase: what is known of the cause of the result's failure."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
+from shrinkfx.events import Listener
+from shrinkfx.explain.cause import Shown, explain
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.report.atomic_files import draft_of, publish, write_json
+from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.explanation.words import in_lines
+from shrinkfx.report.header import with_cause
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.folder import RESULT, at_work
+from shrinkfx.run.kept import Kept
+from shrinkfx.run.memory_error import wants_guard_pages
+from shrinkfx.run.record import Result
+from shrinkfx.run.resume import recall_subject
+from shrinkfx.run.subject import Subject
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "explain"
+"""In the output folder: what is left for whoever reads on."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What is known of a failure's cause.
+
+    Attributes:
+        lines: it in few, for a terminal.
+        folder: of the run; ``explain.json`` lies there.
+    """
+
+    explanation: Explanation
+    lines: tuple[str, ...]
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Where all of it is."""
+        return self.folder / EXPLAIN
+
+
+def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
+    """Ask the result for its failure's cause, and tell that in the folder.
+
+    It is there already: nothing that goes wrong here takes anything of it away.
+    """
+    nothing = Explained(Explanation(), (), context.out)
+    shown = _shown(kept.subject, kept.result, minimal)
+    shown = replace(
+        shown, fails=kept.verified.always_fails, memory=kept.record.memory.report
+    )
+    try:
+        context.journal.note(RESULT, _to_json(context.options, kept, minimal))
+        if context.options.no_explain:
+            return nothing
+        found = _found(context, kept.subject, kept.result, shown)
+        return _written(context.out, found, kept.record.failure.seen)
+    except KeyboardInterrupt:
+        context.note("interrupted before its cause could be told")
+    except Exception as error:
+        logger.exception("the explanation failed")
+        context.note(f"its cause could not be told: {error}")
+    return nothing
+
+
+def _shown(subject: Subject, result: Result, minimal: bool) -> Shown:
+    """State what the run has shown of a result."""
+    told = [text.partition(" (") for text in subject.other_causes.mismatches]
+    lies = {name: said.partition(") ")[2] for name, _, said in told}
+    return Shown(minimal=minimal, lies=lies)
+
+
+def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
+    """Explain the result that a run has left in a folder.
+
+    Raises:
+        UsageError: there is none.
+    """
+    asked = replace(options, explain=True, no_explain=False)
+    asked = replace(asked, max_checks=None, max_minutes=None)
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with at_work(asked, out, listener, "--explain") as context:
+        known = context.journal.fact(RESULT)
+        assert known is not None  # else its options could not be read
+        with context.server(worker) as server:
+            subject = recall_subject(context, server)
+            subject = subject.with_options(calls=known["calls"])
+            result = _from_json(subject, known)
+            shown = _shown(subject, result, known["minimal"])
+            found = _found(context, subject, result, shown)
+            return _written(out, found, result.seen or subject.target)
+
+
+def _to_json(options: Options, kept: Kept, minimal: bool) -> dict[str, Any]:
+    """State what ``--explain DIR`` needs to ask about a result."""
+    result = kept.result
+    return {
+        "candidate": result.candidate.to_json(),
+        "form": result.form,
+        "seen": asdict(result.seen) if result.seen else None,
+        "rate": result.rate,
+        "calls": kept.subject.calls,
+        "minimal": minimal,
+        "inputs": str(options.inputs.resolve()) if options.inputs else None,
+        "environment": dict(options.environment),
+    }
+
+
+def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
+    candidate = Candidate.from_json(subject.whole.skeleton, known["candidate"])
+    seen = Signature.from_json(known["seen"]) if known["seen"] else None
+    return Result(candidate, known["form"], seen, rate=known["rate"])
+
+
+def _found(
+    context: RunContext, subject: Subject, result: Result, shown: Shown
+) -> Explanation:
+    """Ask what can be asked of it."""
+    if subject.target.kind is Kind.CHECK:
+        return Explanation(unknown=(_OF_A_COMMAND,))
+    context.note("asking the result what its failure comes from")
+    client = subject.client.with_options(form=CandidateForm(result.form))
+    client = client.with_limits(client.limits, context.meters["explain"])
+    minimum = Minimum(
+        replace(client, patience=None),
+        result.candidate,
+        result.seen or subject.target,
+        subject.suspects,
+        context.note,
+        context.budget,
+        context.budget.pace_s,
+        result.rate,
+    )
+    folder = context.out / FOLDER if context.options.explain else None
+    return explain(minimum, shown, folder)
+
+
+_OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
+
+
+def _written(out: Path, found: Explanation, failure: Signature) -> Explained:
+    """Leave ``explain.json``, and the cause at the top of the repro."""
+    write_json(out / EXPLAIN, json.loads(found.to_line()))
+    _tell_in(out / "repro.py", found.cause)
+    return Explained(found, in_lines(found, failure), out)
+
+
+def _tell_in(repro: Path, cause: Sequence[str]) -> None:
+    """Say the cause in the comment at the top of a repro that has been verified."""
+    before = repro.read_text()
+    after = with_cause(before, cause)
+    if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
+        draft_of(repro).write_text(after)
+        publish(repro)

@@ -1,0 +1,144 @@
+"""The first lowering of a process, made once in the server for all its children.
+
+The first imports 200 modules and registers Inductor's patterns: 1.3 CPU-seconds, where
+the second takes 0.1. So the server lowers a program of two operators, as any program is
+lowered: what that leaves in the process is what a first lowering leaves.
+
+What is sought may hide in a first lowering, or lie in wait there for the server. So it
+is not made before a child has survived one, under the same preloads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import os
+import random
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch._inductor.config
+import torch._inductor.metrics
+import tqdm
+from torch._dynamo.utils import counters
+from torch.utils import _pytree
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Step
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import (
+    CheckAtSizes,
+    CheckCandidate,
+    CheckOriginal,
+    CompileOriginal,
+)
+from shrinkfx.worker.aoti.backend import build
+from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
+from shrinkfx.worker.model import Program
+
+_LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
+"""Tasks that may lower a program."""
+
+_LATER = (Stage.LOAD, Stage.PASSING, Stage.RUN, Stage.COMPARE, Stage.DONE)
+
+
+class FirstLowering:
+    """Makes it when a second program is to be lowered, if at all.
+
+    Args:
+        program: all that is lowered here is cut from it; None where nothing is.
+        directory: where the files go that it makes; kept, for their names are.
+    """
+
+    def __init__(self, program: Program | None, directory: Path) -> None:
+        self._folder = directory / "first-lowering"
+        # Patterns are registered for one device: for a second they are duplicates.
+        self._may_come = program is not None and _all_on_cpu(program)
+        self._was_survived = False
+
+    def heard(self, request: Request, ending: Ending) -> None:
+        """Learn how a child ended."""
+        if isinstance(request.task, _LOWER) and _came_through(ending):
+            self._was_survived = True
+
+    def make_for(self, request: Request) -> None:
+        """Make it now, if the next child would make one."""
+        due = self._may_come and self._was_survived and not request.fresh
+        if not due or not isinstance(request.task, _LOWER) or _is_built(request):
+            return
+        self._may_come = False
+        try:
+            self._folder.mkdir()
+            lower_two_operators(self._folder)
+        except Exception:  # noqa: BLE001 - each child makes its own then, and tells
+            traceback.print_exc()  # into the server's log
+        gc.freeze()  # as the server has frozen what it had before
+
+
+def _all_on_cpu(program: Program) -> bool:
+    devices = {
+        str(value.device)
+        for node in program.original.graph.nodes
+        for value in _pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(value, torch.Tensor)
+    }
+    return devices == {"cpu"}
+
+
+def _came_through(ending: Ending) -> bool:
+    """Tell whether a child has lowered a program, or been told why that cannot be."""
+    if ending.stage == Stage.COMPILE:
+        step = ending.built.step if ending.built else Step.LOWERING
+        return step is not Step.LOWERING or (ending.how, ending.code) == ("exit", 0)
+    return ending.stage in _LATER
+
+
+def _is_built(request: Request) -> bool:
+    package = request.options.package
+    return package is not None and Path(package).exists()
+
+
+class _Two(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sum(torch.sin(x), 1)
+
+
+def lower_two_operators(folder: Path) -> None:
+    """Lower a program, and leave this process otherwise as it was.
+
+    Args:
+        folder: an empty one, which stays.
+    """
+    with _as_before():
+        exported = torch.export.export(_Two(), (torch.zeros(3, 4),))
+        with contextlib.suppress(StepPassed), fast_build(folder, Step.LOWERING):
+            build(exported, folder, {})
+
+
+@contextlib.contextmanager
+def _as_before() -> Iterator[None]:
+    """Put back what a lowering changes, but for what it has found out once for all."""
+    variables, place = dict(os.environ), tempfile.tempdir
+    numbers, interval = random.getstate(), tqdm.tqdm.monitor_interval
+    # Dicts that compiling writes to as it goes.
+    told = getattr(torch._inductor.config.aot_inductor, "metadata", {})
+    written = [(kept, copy.deepcopy(kept)) for kept in (counters, told)]
+    tqdm.tqdm.monitor_interval = 0  # its thread would not survive a fork
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        tqdm.tqdm.monitor_interval = interval
+        random.setstate(numbers)
+        os.environ.clear()
+        os.environ.update(variables)
+        tempfile.tempdir = place
+        for kept, before in written:
+            kept.clear()
+            kept.update(before)
+        torch._inductor.metrics.reset()

@@ -1,0 +1,273 @@
+"""Gather what a program is made of while it is compiled, and what its run tells.
+
+It lies in a folder: ``anatomy.json``, written before each stage, and ``telling``, to
+which the kernels write as they run (``telling.py``). The process may die anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from torch import fx
+from torch._inductor import debug
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.virtualized import V
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.anatomy import (
+    Anatomy,
+    KernelLaunch,
+    KernelText,
+    MadeBuffer,
+)
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.explaining.line_origins import LineOrigins
+from shrinkfx.worker.explaining.origins import origins
+from shrinkfx.worker.explaining.stray import stray_access
+from shrinkfx.worker.explaining.subject import code_names, described, eager_facts
+from shrinkfx.worker.explaining.telling import FILE, MARK, telling
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.rebuild import Rebuilt
+
+
+@contextlib.contextmanager
+def gathered(
+    folder: Path, run: Rebuilt, note: Note, build: Path, options: CheckOptions
+) -> Iterator[Note]:
+    """Leave what a program is made of in a folder while it is compiled and run.
+
+    Args:
+        build: where it is compiled.
+        options: of the check. The fast build is for a first look: there kernels tell
+            the line of a fault, too, which they are changed more for.
+
+    Yields:
+        What to note stages with.
+    """
+    os.environ[FILE] = str(folder / "telling")
+    known = _Gathered(described(run), lines_too=options.build is Build.FAST)
+
+    def noted(stage: str) -> None:
+        if stage == Stage.LOAD and options.reference:
+            known.add_eager(run)
+        _leave(folder, known.anatomy(build))
+        note(stage)
+
+    # What Inductor has tracked is there until a compilation ends, however it does.
+    kept = mock.patch.object(debug, "reset_provenance_globals", contextlib.nullcontext)
+    with kept, known.hooked():
+        try:
+            yield noted
+        except Exception as error:
+            found = replace(known.anatomy(build), stray=stray_access(error))
+            _leave(folder, found)
+            raise
+
+
+def _leave(folder: Path, anatomy: Anatomy) -> None:
+    """Write all of it or nothing: the child may die here as anywhere."""
+    draft = folder / "anatomy.tmp"
+    draft.write_text(anatomy.to_line())
+    draft.rename(folder / "anatomy.json")
+
+
+class _Gathered:
+    """What Inductor has written so far for the latest graph that it compiles."""
+
+    def __init__(self, subject: Anatomy, *, lines_too: bool) -> None:
+        self._subject = subject
+        self._lines_too = lines_too
+        self._graph: Any = None
+        self._lines = LineOrigins()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._kernels: dict[str, KernelText] = {}
+        self._launches: list[KernelLaunch] = []
+        self._buffers: dict[str, MadeBuffer] = {}
+        self._reused: dict[str, str] = {}
+        self._inputs: tuple[str, ...] = ()
+
+    def add_eager(self, run: Rebuilt) -> None:
+        """Add what a run in eager tells; it fails, or draws, what it may."""
+        ranges, untrue = eager_facts(run)
+        self._subject = replace(self._subject, eager=ranges, untrue=untrue)
+
+    def anatomy(self, build: Path) -> Anatomy:
+        """State all of it."""
+        places = _first_lines(build, self._kernels)
+        return replace(
+            self._subject,
+            inputs=code_names(self._subject.inputs, self._inputs),
+            kernels=tuple(
+                replace(kernel, first_line=places.get(name, 0))
+                for name, kernel in self._kernels.items()
+            ),
+            launches=_with_nodes(self._launches),
+            buffers=tuple(self._buffers.values()),
+        )
+
+    @contextlib.contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Look over the shoulder of what writes the wrapper."""
+        owner = PythonWrapperCodegen
+        wraps = {
+            "define_kernel": self._define,
+            "generate_kernel_call": self._call,
+            "codegen_inplace_reuse": self._reuse,
+        }
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._lines.followed())
+            for name, wrap in wraps.items():
+                if hasattr(owner, name):
+                    patch = mock.patch.object(owner, name, wrap(owner))
+                    stack.enter_context(patch)
+            yield
+
+    def _define(self, owner: Any) -> Callable[..., Any]:
+        usual = owner.define_kernel
+
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, name: str, body: str, *args: Any, **more: Any) -> Any:
+            self._of_this_graph()
+            lines = self._lines.take()
+            self._kernels[name] = KernelText(name, body, lines, inside=bool(_inside()))
+            body = telling(body, lines_too=self._lines_too)
+            return usual(wrapper, name, body, *args, **more)
+
+        return wrapped
+
+    def _call(self, owner: Any) -> Callable[..., Any]:
+        usual = owner.generate_kernel_call
+
+        @functools.wraps(usual)
+        def wrapped(
+            wrapper: Any, name: str, given: Any, *args: Any, **more: Any
+        ) -> Any:
+            self._of_this_graph()
+            names = tuple(self._describe(str(passed)) for passed in given)
+            self._launches.append(KernelLaunch(name, names))
+            return usual(wrapper, name, given, *args, **more)
+
+        return wrapped
+
+    def _reuse(self, owner: Any) -> Callable[..., Any]:
+        usual = owner.codegen_inplace_reuse
+
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, old: Any, new: Any, *rest: Any, **more: Any) -> Any:
+            self._of_this_graph()
+            inside = _inside()
+            self._reused[inside + new.get_name()] = inside + old.get_name()
+            return usual(wrapper, old, new, *rest, **more)
+
+        return wrapped
+
+    def _describe(self, name: str) -> str:
+        """Note what is known of an argument; return what it is called here."""
+        inside = _inside()
+        if (buffer := _buffer(name)) is None:
+            return name
+        before = self._reused.get(inside + name, "")
+        if inside:  # names of nodes are its own, and may be those of others
+            buffer = replace(buffer, name=inside + name, nodes=(), result="")
+        self._buffers[inside + name] = replace(buffer, instead_of=before)
+        if before and before not in self._buffers:
+            self._describe(before.removeprefix(inside))
+        return inside + name
+
+    def _of_this_graph(self) -> None:
+        """Forget another graph's kernels: a program may be compiled again."""
+        graph: Any = V.graph
+        while (outer := getattr(graph, "parent", None)) is not None:
+            graph = outer
+        if graph is not self._graph:
+            self._graph = graph
+            self._begin_anew()
+            self._inputs = tuple(graph.graph_input_names)
+
+
+def _inside() -> str:
+    """Name the graph within the program that is at work, or ''; with a point."""
+    return f"{V.graph.name}." if getattr(V.graph, "parent", None) is not None else ""
+
+
+def _buffer(name: str) -> MadeBuffer | None:
+    """Describe a buffer by what Inductor knows of it; None for anything else."""
+    find = getattr(V.graph, "try_get_buffer", V.graph.get_buffer)
+    buffer = find(name)
+    layout: Any = getattr(buffer, "layout", None)
+    if not hasattr(layout, "size"):
+        return None
+    nodes = _nodes(buffer)
+    return MadeBuffer(
+        name,
+        tuple(dict.fromkeys(o for n in nodes for o in origins(n))),
+        _result(buffer),
+        tuple(map(str, layout.size)),
+        tuple(map(str, layout.stride)),
+        str(layout.dtype).removeprefix("torch."),
+    )
+
+
+def _nodes(buffer: Any) -> list[fx.Node]:
+    """List what a buffer is computed by; of an operator's own result just that."""
+    nodes = [n for n in getattr(buffer, "origins", ()) if isinstance(n, fx.Node)]
+    inputs = getattr(buffer, "inputs", None)
+    makers = [buffer, *(inputs[:1] if isinstance(inputs, list) else ())]
+    for maker in makers:
+        called = getattr(maker, "op_overload", None)
+        if own := [n for n in nodes if called is not None and n.target == called]:
+            return own
+    return nodes
+
+
+def _result(buffer: Any) -> str:
+    """Name the node of the program that a buffer is the result of, or ''."""
+    find = getattr(buffer, "get_origin_node", None)
+    node = find() if find else None
+    if node is None and len(own := _nodes(buffer)) == 1:
+        (node,) = own
+    if not isinstance(node, fx.Node) or len(named := origins(node)) != 1:
+        return ""
+    alike = [n for n in node.graph.nodes if n.op == node.op and origins(n) == named]
+    return named[0] if alike[-1] is node else ""
+
+
+def _with_nodes(launches: Sequence[KernelLaunch]) -> tuple[KernelLaunch, ...]:
+    """Say what each launch computes, as Inductor has tracked it."""
+    found = debug.create_kernel_information_json()
+    in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
+    nodes: dict[str, list[tuple[str, ...]]] = {}
+    for name in in_order:
+        computed = tuple(found[name]["pre_grad_nodes"])
+        nodes.setdefault(name.rpartition(":")[0], []).append(computed)
+    return tuple(
+        replace(launch, nodes=known.pop(0))
+        if (known := nodes.get(launch.kernel))
+        else launch
+        for launch in launches
+    )
+
+
+def _first_lines(build: Path, kernels: dict[str, KernelText]) -> dict[str, int]:
+    """Find the kernels in the files that a compiler reads, as if nothing were added."""
+    found: dict[str, int] = {}
+    for file in build.rglob("*.cpp") if kernels else ():
+        added = 0
+        for number, line in enumerate(file.read_text(errors="replace").split("\n"), 1):
+            added += line.endswith(MARK)
+            for name, kernel in kernels.items():
+                head = next((t for t in kernel.text.split("\n") if f"{name}(" in t), "")
+                if head and line.startswith(head.rstrip()) and name not in found:
+                    above = kernel.text[: kernel.text.index(head)].count("\n")
+                    found[name] = number - added - above
+    return found

@@ -1,0 +1,113 @@
+"""How a value differs from what it should be: in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.worker.eager.widening import own_error, wide
+
+Tolerance = Callable[[torch.dtype], tuple[float, float]]
+"""The relative and absolute tolerance for values of a dtype."""
+
+_OWN = 10
+"""How many times eager's own distance from a float64 run is no error."""
+
+
+def difference(
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    exact: torch.Tensor | None,
+    tolerance: Tolerance,
+    rounding: torch.Tensor | None = None,
+) -> Wrong | None:
+    """Measure how a value differs from what eager makes; None if it does not.
+
+    Args:
+        exact: what float64 makes, where it does; eager's own error is none.
+        rounding: how far each element goes where its inputs are rounded otherwise.
+    """
+    for what in ("dtype", "shape"):
+        a, e = getattr(actual, what), getattr(expected, what)
+        if a != e:
+            a, e = (tuple(v) if what == "shape" else v for v in (a, e))
+            return Wrong(metadata=f"its {what} is {a}, eager's {e}")
+    if exact is not None and exact.shape != expected.shape:
+        exact = None
+    a, e = wide(actual), wide(expected)
+    rtol, atol = tolerance(expected.dtype)
+    marked = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+    if exact is not None:
+        far = (a - e).abs().nan_to_num(torch.inf) > _OWN * own_error(expected, exact)
+        marked &= far | (~a.isfinite() & e.isfinite())
+    if rounding is not None:
+        marked &= (a - e).abs().nan_to_num(torch.inf) > _OWN * rounding
+    if not marked.any():
+        return None
+    return _measured(actual, expected, exact, marked, (rtol, atol))
+
+
+def _measured(
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    exact: torch.Tensor | None,
+    marked: torch.Tensor,
+    limits: tuple[float, float],
+) -> Wrong:
+    a, e = wide(actual)[marked], wide(expected)[marked]
+    first = tuple(int(i) for i in marked.nonzero()[0])
+    errors = (a - e).abs().to(torch.float64)
+    return Wrong(
+        wrong=int(marked.sum()),
+        of=marked.numel(),
+        first=first,
+        got=str(actual[first].item()),
+        expected=str(expected[first].item()),
+        largest=_largest(errors),
+        relative=_largest(errors / e.abs()),
+        ulps=_largest(errors / _ulp(e, expected.dtype)),
+        nans=_nans(actual),
+        nans_expected=_nans(expected),
+        exact="" if exact is None else _agrees(wide(exact)[marked], a, e, limits),
+    )
+
+
+def _largest(errors: torch.Tensor) -> float | None:
+    """Find the largest that is a number; None if there is none."""
+    finite = errors[errors.isfinite()]
+    return float(finite.max()) if finite.numel() else None
+
+
+def _ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Measure units in the last place; there are none of integers.
+
+    2 ** (floor(log2 |value|)) * eps, and no less than that of the smallest normal one.
+    """
+    size = values.abs().to(torch.float64)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return torch.full_like(size, torch.nan)
+    about = torch.finfo(dtype)
+    exponent = torch.frexp(size.clamp(min=about.smallest_normal)).exponent - 1
+    return torch.pow(2.0, exponent.to(torch.float64)) * about.eps
+
+
+def _nans(values: torch.Tensor) -> int:
+    return int(values.isnan().sum())
+
+
+def _agrees(
+    exact: torch.Tensor,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    limits: tuple[float, float],
+) -> str:
+    """Say which of them float64 agrees with, wherever they differ."""
+    rtol, atol = limits
+    near = [
+        bool(torch.isclose(v, exact, rtol=rtol, atol=atol, equal_nan=True).all())
+        for v in (expected, actual)
+    ]
+    words = {(True, False): "eager", (False, True): "compiled", (True, True): "both"}
+    return words.get((near[0], near[1]), "neither")

@@ -1,0 +1,40 @@
+"""The generated code that a compiler refuses, while it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+from shrinkfx.failure.readers.compilers import gcc
+from shrinkfx.program.words import printable
+from shrinkfx.protocol.files import Excerpt
+
+_AROUND = 3
+"""Lines that are shown before the line at fault, and after it."""
+
+_LONGEST = 400
+_FUNCTION = re.compile(r"\bvoid +([\w:]+)\(")
+
+
+def excerpt(message: str) -> Excerpt | None:
+    """Read the lines around the one that g++ refuses; None where it names none."""
+    complaint = gcc(message)
+    if complaint is None or not complaint.file:
+        return None
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        text = Path(complaint.file).read_text(errors="replace")
+        lines = text.split("\n")
+    if not 0 < complaint.line <= len(lines):
+        return None
+    first = max(1, complaint.line - _AROUND)
+    shown = lines[first - 1 : complaint.line + _AROUND]
+    above = "\n".join(lines[: complaint.line])
+    return Excerpt(
+        file=Path(complaint.file).name,
+        first=first,
+        line=complaint.line,
+        lines=tuple(printable(line[:_LONGEST]) for line in shown),
+        function=(_FUNCTION.findall(above) or [""])[-1],
+    )

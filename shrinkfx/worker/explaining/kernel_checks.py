@@ -1,0 +1,112 @@
+"""What Triton's interpreter does not look at: where a kernel loads and stores.
+
+The text of this module is pasted into ``kernel.py``, which a stranger runs: it may not
+import anything of shrinkfx.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import torch
+
+ROOM = 1 << 16
+"""Bytes on either side of each tensor's memory that nothing else has."""
+
+
+LARGE = 1 << 26
+"""Bytes from which on memory is mapped for itself."""
+
+
+def apart(memory: torch.Tensor) -> torch.Tensor:
+    """Copy a vector to where nothing else lies next to it."""
+    if memory.nbytes >= LARGE:
+        return memory
+    size = memory.element_size()
+    whole = torch.empty(memory.numel() + 2 * ROOM // size, dtype=memory.dtype)
+    start = (-whole.data_ptr()) % 16 // size + ROOM // size
+    made = whole[start : start + memory.numel()]
+    return made.copy_(memory)
+
+
+def require_aligned(
+    arguments: Iterable[tuple[str, object]], aligned: Collection[str]
+) -> None:
+    """Refuse arguments that are not what the kernel was compiled for.
+
+    Raises:
+        ValueError: one that is declared to be divisible by 16 is not.
+    """
+    for name, value in arguments:
+        if name not in aligned:
+            continue
+        what = "past"
+        if isinstance(value, torch.Tensor) and value.numel():
+            value, what = value.data_ptr(), "bytes past"
+        if isinstance(value, int) and value % 16:
+            text = f"declared divisible by 16, is {value % 16} {what}"
+            raise ValueError(f"misaligned address through {name}: {text}")
+
+
+def watch(spans: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Have the interpreter refuse accesses outside of all arguments, and assert.
+
+    Args:
+        spans: by argument, itself and the vector that is all of its memory.
+    """
+    import numpy as np
+    from triton.runtime import interpreter
+
+    known = [
+        (name, value.data_ptr(), all_of_it.data_ptr(), all_of_it.nbytes)
+        for name, (value, all_of_it) in spans.items()
+    ]
+    builder = interpreter.InterpreterBuilder
+
+    def check(what: str, pointers: Any, mask: Any) -> None:
+        addresses = pointers.data.astype(np.int64)
+        lanes = np.asarray(getattr(mask, "data", mask), dtype=bool)
+        size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        bad = np.broadcast_to(lanes, addresses.shape).copy()
+        for _, _, low, total in known:
+            if total >= size:
+                bad &= (addresses < low) | (addresses > low + total - size)
+        if bad.any():
+            address = int(addresses[bad][0])
+            name, base, low, total = min(
+                known,
+                key=lambda k: min(abs(address - k[2]), abs(address - k[2] - k[3])),
+            )
+            place = (
+                f"element {(address - base) // size} of {(low + total - base) // size}"
+            )
+            raise IndexError(
+                f"illegal memory access: out-of-bounds {what} of {size} bytes "
+                f"through {name}: {place}, {int(bad.sum())} lanes"
+            )
+
+    def checked(name: str, what: str, place: int) -> None:
+        usual = getattr(builder, name)
+
+        def access(self: Any, *args: Any, **kwargs: Any) -> Any:
+            pointers = args[1] if name == "create_atomic_rmw" else args[0]
+            check(what, pointers, True if place < 0 else args[place])
+            return usual(self, *args, **kwargs)
+
+        setattr(builder, name, access)
+
+    def asserted(self: Any, condition: Any, message: Any, *_: Any) -> None:
+        if not np.asarray(condition.data, dtype=bool).all():
+            raise AssertionError(f"device-side assert: {message}")
+
+    checked("create_masked_load", "load", 1)
+    checked("create_masked_store", "store", 2)
+    checked("create_atomic_rmw", "atomic", 3)
+    checked("create_atomic_cas", "atomic", -1)
+    builder.create_assert = asserted
+    options = interpreter.interpreter_builder.options
+    interpreter.interpreter_builder.options = dataclasses.replace(
+        options, debug=True, sanitize_overflow=False
+    )

@@ -1,0 +1,175 @@
+"""What a check leaves in a folder for whoever reads the code of a program.
+
+A child may die of the program that it runs: its code is copied before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from torch._inductor.codegen import debug_utils
+from torch._inductor.virtualized import V
+from torch._logging import _internal as torch_logs
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.files import Left
+from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.worker.explaining.kernel_alone import keeping_launches
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.interpreter import backend as interpreter
+
+_SOURCES = ("*.wrapper.cpp", "*.kernel.cpp")
+_KERNEL = re.compile(r"^@triton\.jit.*?^def (\w+)\(", re.MULTILINE | re.DOTALL)
+_LOGS = ("set_logs", "log_registry", "trace_log", "LazyTraceHandler")
+_WRAPPER = "AsyncCompile"
+"""What a wrapper imports, and no kernel."""
+
+
+@contextlib.contextmanager
+def leaving(
+    setup: Setup, options: CheckOptions, note: Note, folder: Path
+) -> Iterator[tuple[Setup, Note]]:
+    """Leave code and logs of what is compiled inside, if that is asked for.
+
+    Args:
+        folder: the child's own, below which everything is compiled.
+
+    Yields:
+        What to compile with, and what to note stages with.
+    """
+    if setup.backend == Backend.INTERPRETER:
+        # Elsewhere the check itself does so.
+        setup = replace(setup, inductor={**setup.inductor, **options.inductor})
+    if options.leave is None:
+        yield setup, note
+        return
+    home = Path(options.leave)
+    home.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        saved = stack.enter_context(_saving_arguments(options.kernels))
+        stack.enter_context(_code_kept(home / Left.SOURCES))
+        if setup.backend == Backend.INTERPRETER:
+            kept = keeping_launches(home, options.kernels, setup.arch)
+            stack.enter_context(kept)
+        stack.callback(_copy_sources, folder, home / Left.SOURCES)
+        stack.enter_context(_logging(home))
+
+        def noted(stage: str) -> None:
+            _copy_sources(folder, home / Left.SOURCES)
+            if stage == Stage.RUN and saved:
+                # The compiled program saves below the folder that it runs in.
+                (home / Left.INPUTS).mkdir(exist_ok=True)
+                os.chdir(home / Left.INPUTS)
+            note(stage)
+
+        yield setup, noted
+
+
+@contextlib.contextmanager
+def _logging(home: Path) -> Iterator[None]:
+    """Log as TORCH_LOGS=+inductor,output_code and TORCH_TRACE do, into files.
+
+    Not to stderr: what a program says there tells how it fails, and generated code is
+    full of such words.
+    """
+    if not all(hasattr(torch_logs, name) for name in _LOGS):  # they are torch's own
+        yield
+        return
+    torch_logs.set_logs(inductor=logging.DEBUG, output_code=True)
+    registry = torch_logs.log_registry
+    names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
+    with (home / Left.LOG).open("w") as log:
+        for name in names:
+            for handler in logging.getLogger(name).handlers:
+                if type(handler) is logging.StreamHandler:
+                    handler.setStream(log)
+        (home / Left.TRACE).mkdir(exist_ok=True)
+        trace = torch_logs.LazyTraceHandler(str(home / Left.TRACE))
+        trace.setFormatter(torch_logs.TorchLogsFormatter(trace=True))
+        torch_logs.trace_log.addHandler(trace)
+        try:
+            yield
+        finally:
+            torch_logs.trace_log.removeHandler(trace)
+            trace.close()
+            torch_logs.set_logs()
+
+
+def _copy_sources(folder: Path, home: Path) -> None:
+    """Copy what AOTInductor has written, and Triton kernels by their names."""
+    with contextlib.suppress(OSError):  # of a full disk: the check goes on
+        _copy(folder, home)
+
+
+def _copy(folder: Path, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    for pattern in _SOURCES:
+        for path in folder.rglob(pattern):
+            if not (home / path.name).exists():
+                shutil.copy(path, home)
+    for path in folder.rglob("*.py"):
+        text = path.read_text(errors="replace")
+        if _WRAPPER not in text and (found := _KERNEL.search(text)):
+            (home / f"{found[1]}.py").write_text(text)
+
+
+@contextlib.contextmanager
+def _code_kept(home: Path) -> Iterator[None]:
+    """Keep the wrapper that the interpreter runs, before it is made to fit the CPU."""
+    generate = interpreter.generate
+
+    def generated(*args: Any, **kwargs: Any) -> interpreter.Code:
+        code = generate(*args, **kwargs)
+        home.mkdir(exist_ok=True)
+        if code.wrapper:
+            (home / "wrapper.py").write_text(code.wrapper)
+        if code.tuning is not None:
+            text = f"{code.tuning.definitions}\n\n{code.tuning.calls}"
+            (home / "benchmark.py").write_text(text)
+        return code
+
+    with mock.patch.object(interpreter, "generate", generated):
+        yield
+
+
+@contextlib.contextmanager
+def _saving_arguments(kernels: Collection[str]) -> Iterator[list[str]]:
+    """Have code that prints what kernels are given save it as well, before a launch.
+
+    Yields:
+        The kernels for which there is such code.
+    """
+    saved: list[str] = []
+    printer = getattr(debug_utils, "DebugPrinterManager", None)
+    name = "codegen_intermediate_tensor_value_print"
+    printing = getattr(printer, name, None)
+    saving = getattr(printer, "codegen_intermediate_tensor_value_save", None)
+    if not kernels or printing is None or saving is None:
+        yield saved
+        return
+
+    def both(
+        self: Any,
+        args: list[str],
+        kernel: str,
+        before_launch: bool = True,
+        arg_signatures: Any = None,
+    ) -> None:
+        known = (before_launch, arg_signatures)
+        if args and before_launch and kernel in kernels and V.graph.cpp_wrapper:
+            saving(self, args, kernel, *known)
+            saved.append(kernel)
+        printing(self, args, kernel, *known)
+
+    with mock.patch.object(printer, name, both):
+        yield saved

@@ -1,0 +1,72 @@
+"""Passes and lowerings left out by their number, where Inductor's bisector asks.
+
+PyTorch's ``CompilerBisector`` keeps what it is about to leave out in files of the cache
+folder, which all processes share, or in variables that it reads once. Here it is in the
+request; the numbers are those of ``TORCH_BISECT_MAX``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+from torch import fx
+from torch._inductor.compiler_bisector import CompilerBisector
+from torch._inductor.virtualized import V
+
+from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.files import Application
+from shrinkfx.protocol.requests import LeaveOut
+
+_INDUCTOR = "inductor"
+
+
+@contextlib.contextmanager
+def left_out(asked: LeaveOut) -> Iterator[None]:
+    """Leave out what is asked for of all that is compiled inside."""
+    instead = staticmethod(_Counted(asked).is_left_out)
+    with mock.patch.object(CompilerBisector, "disable_subsystem", instead):
+        yield
+
+
+class _Counted:
+    """Counts applications as they come, and writes each down before it takes place."""
+
+    def __init__(self, asked: LeaveOut) -> None:
+        self._asked = asked
+        self._counts: Counter[str] = Counter()
+
+    def is_left_out(
+        self, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None
+    ) -> bool:
+        """Answer in the place of ``CompilerBisector.disable_subsystem``."""
+        if backend != _INDUCTOR or subsystem not in set(Subsystem):
+            return False
+        number = self._counts[subsystem]
+        self._counts[subsystem] += 1
+        # Now: what is applied may end the process. Anew, if something is applied: what
+        # runs a package that was compiled before knows of nothing.
+        how = "a" if self._counts.total() > 1 else "w"
+        told = _application(Subsystem(subsystem), number, debug_info)
+        with Path(self._asked.applications).open(how, encoding="utf-8") as file:
+            file.write(told.to_line())
+        asked = self._asked
+        return (
+            subsystem in asked.subsystems
+            and asked.first <= number
+            and (asked.last is None or number <= asked.last)
+        )
+
+
+def _application(
+    subsystem: Subsystem, number: int, debug_info: Callable[[], str] | None
+) -> Application:
+    node = V.get_current_node() if subsystem is Subsystem.LOWERINGS else None
+    if not isinstance(node, fx.Node):
+        return Application(subsystem, number, debug_info() if debug_info else "")
+    name, origin = str(node.target), str(node.meta.get("original_aten") or "")
+    origin = "" if origin == name else origin
+    return Application(subsystem, number, name, node.name, origin)

@@ -1,0 +1,132 @@
+"""Whether the graph that Inductor lowers still computes what the program does.
+
+Both are run in eager. Where they differ no kernel is at fault, but what has rewritten
+the program before: functionalisation, a decomposition, or a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from shrinkfx.protocol.kernel_values import KernelValues, Wrong
+from shrinkfx.worker.explaining.errors import Tolerance, difference
+from shrinkfx.worker.explaining.recompute import both_times, on_host, run_all, writers
+from shrinkfx.worker.model import Inputs, flat_inputs
+
+Origins = Callable[[fx.Node], list[str]]
+"""Names the nodes of the program that one of Inductor's graph comes from."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that was run, and compared with eager.
+
+    Attributes:
+        calls: of it, the last of which the values are of.
+        metadata: its results differ from eager's in shape or dtype.
+    """
+
+    exported: ExportedProgram
+    inputs: Inputs
+    calls: int
+    tolerance: Tolerance
+    origins: Origins
+    metadata: bool = False
+
+
+def with_graph(
+    told: KernelValues, graph: fx.Graph, eager: Mapping[fx.Node, Any], ran: Ran
+) -> KernelValues:
+    """Add what the lowered graph computes in eager.
+
+    Args:
+        eager: its values, those that random numbers have no part in.
+    """
+    if ran.calls > 1:
+        return told
+    program = ran.exported.graph
+    takers = program.find_nodes(op="placeholder")
+    flat = flat_inputs(ran.exported, ran.inputs)
+    known = dict(zip(takers, map(on_host, flat), strict=True))
+    own = both_times(program, known)
+    mine, theirs = _results(graph, eager), _results(program, own)
+    agrees = _agree(mine, theirs, ran.tolerance)
+    told = replace(told, graph_agrees=agrees)
+    if agrees is not False:
+        return told
+    wrong = [differs(*pair, ran.tolerance) for pair in zip(mine, theirs, strict=True)]
+    told = replace(told, rewritten_wrong=next(filter(None, wrong)))
+    writing = [n for n in program.nodes if any(map(_writes_into(n), n.all_input_nodes))]
+    if writing:  # a node's value changes as the program runs
+        return replace(told, lost=_lost(writing, program, known, mine, ran))
+    for node in program.nodes:
+        parts = _parts(graph, node.name, ran.origins)
+        off = _wrong([eager.get(part) for part in parts], own.get(node), ran)
+        if off is not None:
+            return replace(told, rewritten=node.name, rewritten_wrong=off)
+    return told
+
+
+def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
+    return lambda operand: node in writers(operand)
+
+
+def _lost(
+    writing: list[fx.Node],
+    program: fx.Graph,
+    known: Mapping[fx.Node, Any],
+    results: list[Any],
+    ran: Ran,
+) -> str:
+    """Find the one operator without whose writing eager gives the same results."""
+    found = []
+    for node in writing:
+        copies = {n: on_host(v) for n, v in known.items()}
+        values = run_all(program, copies, seed=0, aside=node)
+        if _agree(results, _results(program, values), ran.tolerance):
+            found.append(node.name)
+    return found[0] if len(found) == 1 else ""
+
+
+def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:
+    """List the nodes that one of the program's has become, and no other has."""
+    calls = (node for node in graph.nodes if node.op == "call_function")
+    return [node for node in calls if origins(node) == [name]]
+
+
+def _wrong(values: list[Any], expected: Any, ran: Ran) -> Wrong | None:
+    """Measure how the last of several values differs, unless one of them does not."""
+    if not isinstance(expected, torch.Tensor):
+        return None
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    found = [difference(value, expected, None, ran.tolerance) for value in tensors]
+    measured = [wrong for wrong in found if wrong is not None and not wrong.metadata]
+    return measured[-1] if measured and all(found) else None
+
+
+def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:
+    (output,) = graph.find_nodes(op="output")
+    returned = list(output.args[0])
+    return [values.get(v) if isinstance(v, fx.Node) else None for v in returned]
+
+
+def _agree(mine: list[Any], theirs: list[Any], tolerance: Tolerance) -> bool | None:
+    """Compare results; None where one is random, or could not be made."""
+    values = [*mine, *theirs]
+    if len(mine) != len(theirs) or any(v is None for v in values):
+        return None
+    pairs = zip(mine, theirs, strict=True)
+    return all(differs(left, right, tolerance) is None for left, right in pairs)
+
+
+def differs(value: Any, expected: Any, tolerance: Tolerance) -> Wrong | None:
+    """Measure how one tensor differs from another; None where one is no tensor."""
+    if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
+        return difference(value, expected, None, tolerance)
+    return None

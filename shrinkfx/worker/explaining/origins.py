@@ -1,0 +1,24 @@
+"""Which nodes of the program one of Inductor's own comes from."""
+
+from __future__ import annotations
+
+from torch import fx
+from torch._inductor import debug
+
+
+def origins(node: fx.Node) -> list[str]:
+    """Name the nodes of the program that one of Inductor's graphs comes from."""
+    graph = debug._pre_grad_graph_id
+    if id(node.graph) == graph:
+        return [node.name]
+    before = debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
+    if node.name in before:
+        return list(before[node.name])
+    found: list[str] = []
+    sources = list(node.meta.get("from_node", ()))
+    while sources:
+        source = sources.pop()
+        if source.graph_id == graph:
+            found.append(source.name)
+        sources += source.from_node
+    return found or [node.name]

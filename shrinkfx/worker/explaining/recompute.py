@@ -1,0 +1,201 @@
+"""Make a node's value in eager from values that are known.
+
+x -> sin -> y -> cos -> z        z from y alone, where y is known; else from x
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from shrinkfx.worker.eager.intermediates import copy_of
+from shrinkfx.worker.eager.widening import to_float64, widen_dtype
+
+Known = Mapping[fx.Node, Any]
+"""Values of nodes: tensors, numbers."""
+
+_WRITES_BACK = torch.ops.aten.copy_.default
+_SEEDS = (0, 1)
+
+
+class CannotRecompute(Exception):
+    """Eager cannot make a value anew, or not the same twice; says why."""
+
+
+def between(node: fx.Node, known: Iterable[fx.Node]) -> list[fx.Node]:
+    """List what is computed from known values, up to a node, in the graph's order.
+
+    What writes into an operand belongs to all who read that later.
+    """
+    known, order = set(known) - {node}, {n: i for i, n in enumerate(node.graph.nodes)}
+    found, left = set(), [node]
+    while left:
+        at = left.pop()
+        if at in found or at in known:
+            continue
+        found.add(at)
+        left += at.all_input_nodes
+        for operand in at.all_input_nodes:
+            left += [w for w in writers(operand) if order[w] < order[at]]
+    return sorted(found, key=order.__getitem__)
+
+
+def writers(node: fx.Node) -> list[fx.Node]:
+    """List what writes into a value of the graph.
+
+    Not what is written back to inputs and buffers: that comes last.
+    """
+    return [user for user in node.users if _writes(user) and node in user.args]
+
+
+def _writes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    in_place = bool(schema and schema.is_mutable) or "mutation" in str(node.target)
+    return in_place and node.target is not _WRITES_BACK
+
+
+def is_view(node: fx.Node) -> bool:
+    """Tell whether an operator hands out the memory of its operand."""
+    schema = getattr(node.target, "_schema", None)
+    shared = [r.alias_info for r in schema.returns] if schema else []
+    return any(alias is not None and not alias.is_write for alias in shared)
+
+
+def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
+    """Make a node's value from what is known.
+
+    Args:
+        exactly: in float64.
+
+    Raises:
+        CannotRecompute: an operator refuses, or draws random numbers, or hands out
+            memory as it is.
+    """
+    part = between(node, known)
+    for at in part:
+        if "empty" in str(at.target):
+            raise CannotRecompute(f"{at.target} hands out memory as it is")
+    first, second = (_run(node, part, known, exactly, seed) for seed in _SEEDS)
+    if not identical(first, second):
+        raise CannotRecompute("it depends on random numbers")
+    return first
+
+
+def sensitivity(node: fx.Node, known: Known) -> torch.Tensor:
+    """Measure how far a value moves where what it is made from is rounded otherwise.
+
+    The largest of three changes of each element by up to two units in its last place.
+    """
+    exact = recompute(node, known, exactly=True)
+    moved = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        jittered = {n: pytree.tree_map(_jittered, v) for n, v in known.items()}
+        value = recompute(node, jittered, exactly=True)
+        moved.append((value - exact).abs().nan_to_num(torch.inf))
+    return torch.stack(moved).amax(0)
+
+
+def _jittered(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    ulps = 4 * torch.finfo(value.dtype).eps * (torch.rand(value.shape) - 0.5)
+    return value.to(torch.float64) * (1 + ulps)
+
+
+def run_all(
+    graph: fx.Graph, known: Known, seed: int, aside: fx.Node | None = None
+) -> dict[fx.Node, Any]:
+    """Make the values of all nodes, as far as operators do not refuse.
+
+    Args:
+        aside: what it writes into its operands is lost.
+    """
+    values = dict(known)
+    torch.manual_seed(seed)
+    for node in graph.nodes:
+        if node.op == "output" or node in values:
+            continue
+        try:
+            given = _copied(values) if node is aside else values
+            values[node] = _call(node, given, exactly=False)
+        except Exception:  # noqa: BLE001 - whatever operators raise
+            continue
+    return values
+
+
+def _run(
+    node: fx.Node, part: list[fx.Node], known: Known, exactly: bool, seed: int
+) -> Any:
+    widened = to_float64 if exactly else copy_of
+    needed = {n for at in part for n in at.all_input_nodes}
+    values = {n: pytree.tree_map(widened, v) for n, v in known.items() if n in needed}
+    torch.manual_seed(seed)
+    try:
+        for at in part:
+            values[at] = _call(at, values, exactly=exactly)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise CannotRecompute(f"{at.name}: {what:.200}") from error
+    return values[node]
+
+
+def _call(node: fx.Node, values: Known, *, exactly: bool) -> Any:
+    if node.op != "call_function":
+        raise CannotRecompute(f"{node.name} is not known")
+    args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    if exactly:
+        args, kwargs = pytree.tree_map(widen_dtype, (args, kwargs))
+    args, kwargs = pytree.tree_map(_on_cpu, (args, kwargs))
+    if node.target is _WRITES_BACK:
+        args = (args[0].clone(), *args[1:])
+    with torch.no_grad():
+        value = node.target(*args, **kwargs)  # type: ignore[operator]
+    return pytree.tree_map(to_float64, value) if exactly else value
+
+
+def _on_cpu(value: Any) -> Any:
+    """Make there what Inductor's graph makes on a GPU that is not here."""
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def both_times(graph: fx.Graph, known: Known) -> dict[fx.Node, Any]:
+    """Make the values of all nodes that do not depend on random numbers."""
+    first, second = (run_all(graph, _copied(known), seed) for seed in _SEEDS)
+    return {n: v for n, v in first.items() if n in second and identical(v, second[n])}
+
+
+def _copied(known: Known) -> Known:
+    return {node: copy_of(value) for node, value in known.items()}
+
+
+def identical(first: Any, second: Any) -> bool:
+    """Tell whether two values, or two tuples of values, are the same; NaN is NaN."""
+    mine, theirs = pytree.tree_leaves(first), pytree.tree_leaves(second)
+    return len(mine) == len(theirs) and all(map(_same, mine, theirs))
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        if first.shape != second.shape:
+            return False
+        return bool(torch.isclose(first, second, 0, 0, equal_nan=True).all())
+    return bool(first == second) or first != first
+
+
+def on_host(value: Any) -> Any:
+    """Copy a value to where eager makes the others."""
+    copied = copy_of(value)
+    return copied.cpu() if isinstance(copied, torch.Tensor) else copied
+
+
+def calls(part: Iterable[fx.Node]) -> tuple[str, ...]:
+    """Name what a part of a graph calls, each once, without taking tuples apart."""
+    functions = (n for n in part if n.op == "call_function")
+    targets = (n.target for n in functions if n.target is not operator.getitem)
+    return tuple(dict.fromkeys(str(target) for target in targets))

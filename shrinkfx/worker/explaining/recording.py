@@ -1,0 +1,295 @@
+"""Have a compiled program leave what each of its kernels was given, and has made.
+
+A line is put into the generated wrapper before and behind each launch, and each call
+of an operator: it saves tensors to files. Kernels are what they are without it.
+
+Private APIs: ``Scheduler.codegen_extern_call`` and the provenance hook of
+torch/_inductor/debug.py, which is told a kernel's part of the schedule before its
+launch (2.11 to 2.13); the line in C++ is that of codegen/debug_utils.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._inductor import debug, scheduler
+from torch._inductor.codegen import cpp, triton
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.virtualized import V
+from torch.utils import _pytree as pytree
+
+_HOOK = "set_kernel_post_grad_provenance_tracing"
+_BEFORE, _AFTER = "before", "after"
+_RESULTS = "results.pt"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch of a kernel, or a call of an operator.
+
+    Attributes:
+        given: what it takes: buffers of earlier launches, inputs and weights.
+        made: pairs of a buffer and the node whose value it is then.
+    """
+
+    kernel: str
+    given: tuple[str, ...]
+    made: tuple[tuple[str, fx.Node], ...]
+
+
+@dataclass
+class Recording:
+    """What was generated, and the folder where a run leaves values.
+
+    Attributes:
+        graph: that Inductor has lowered.
+    """
+
+    folder: Path
+    graph: fx.GraphModule | None = None
+    launches: list[Launched] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._schedule: list[Any] = []
+        self._variables: set[str] = set()
+        self._makers: dict[str, int] = {}
+        self._number = 0
+        self._calling = False
+        self._lowering: object = None
+        # As AOTInductor's C++ has it, below the working directory.
+        self._files = self.folder / "tmp" / "aoti_torch"
+
+    @contextlib.contextmanager
+    def generating(self) -> Iterator[None]:
+        """Record whatever is generated inside."""
+        self._files.mkdir(parents=True, exist_ok=True)
+        launch = PythonWrapperCodegen.generate_kernel_call
+        call = scheduler.Scheduler.codegen_extern_call
+        tell = getattr(debug, _HOOK)
+
+        def told(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+            self._schedule = list(schedule) if isinstance(schedule, Sequence) else []
+            return tell(schedule, *args, **kwargs)
+
+        def launched(wrapper: Any, name: str, args: Any, *more: Any, **kw: Any) -> Any:
+            if self._calling:  # an operator's own kernel
+                return launch(wrapper, name, args, *more, **kw)
+            names = [a for a in args if isinstance(a, str)]
+            self._begin(wrapper, name, names)
+            done = launch(wrapper, name, args, *more, **kw)
+            made = [b for s in self._schedule for b in _outputs(s)]
+            self._end(wrapper, [b for b in made if _variable(b) in names])
+            return done
+
+        def called(scheduling: Any, part: Any) -> Any:
+            wrapper = V.graph.wrapper_code
+            self._begin(wrapper, _name_of(part), _reads(part), _taken_from(part))
+            self._calling = True
+            try:
+                done = call(scheduling, part)
+            finally:
+                self._calling = False
+            self._end(wrapper, _outputs(part))
+            return done
+
+        with contextlib.ExitStack() as stack:
+            for module in (debug, cpp, triton):
+                if hasattr(module, _HOOK):
+                    stack.enter_context(mock.patch.object(module, _HOOK, told))
+            for owner, name, hook in (
+                (PythonWrapperCodegen, "generate_kernel_call", launched),
+                (scheduler.Scheduler, "codegen_extern_call", called),
+                # What is known of nodes' origins is asked for after the run.
+                (debug, "reset_provenance_globals", contextlib.nullcontext),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, hook))
+            yield
+
+    def _begin(
+        self, wrapper: Any, kernel: str, names: Sequence[str], of: str = ""
+    ) -> None:
+        """Count a launch, and save what it is given.
+
+        Args:
+            of: a tuple of results, of which one is taken: that is no launch.
+        """
+        if self._lowering is not V.graph and _is_whole(V.graph):
+            # Generated anew: in another form, or after it could not be in one.
+            self._lowering, lowered = V.graph, V.graph.module
+            self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
+            self.launches, self._makers = [], {}
+            self._variables = set(_inputs(V.graph))
+        if self._lowering is not V.graph:
+            return  # a branch's
+        self._number = self._makers.get(of, len(self.launches))
+        if self._number < len(self.launches):
+            return
+        given = tuple(dict.fromkeys(n for n in names if n in self._variables))
+        for name in given:
+            self._save(wrapper, name, _BEFORE, name)
+        self.launches.append(Launched(kernel, given, ()))
+
+    def _end(self, wrapper: Any, buffers: list[Any]) -> None:
+        """Save what a launch has made."""
+        if self._lowering is not V.graph:
+            return
+        for buffer in buffers:
+            name, variable, node = (
+                buffer.get_name(),
+                _variable(buffer),
+                _node_of(buffer),
+            )
+            self._makers[name] = self._number
+            if not _is_tensor(buffer.node):
+                continue
+            self._variables.add(variable)
+            if node is not None:
+                self._save(wrapper, variable, _AFTER, name)
+                known = self.launches[self._number]
+                made = (*known.made, (name, node))
+                self.launches[self._number] = replace(known, made=made)
+        self._schedule = []
+
+    def _save(self, wrapper: Any, variable: str, when: str, name: str) -> None:
+        """Write the line that saves a tensor, as ``after_2_buf3_cpu.pt``."""
+        number = self._number
+        if V.graph.cpp_wrapper:
+            words = f'{variable}, "{name}", "{when}", "{number}"'
+            wrapper.writeline(f"aoti_torch_save_tensor_handle({words});")
+        else:
+            path = self._files / f"{when}_{number}_{name}_cpu.pt"
+            wrapper.writeline(f"torch.save({variable}, {str(path)!r})")
+
+    def made(self, launch: int, buffer: str) -> torch.Tensor | None:
+        """Read what a launch has left in a buffer; None if it did not come to it."""
+        return self._read(f"{_AFTER}_{launch}_{buffer}_")
+
+    def was_given(self, launch: int, buffer: str) -> torch.Tensor | None:
+        """Read what lay in a buffer before a launch."""
+        return self._read(f"{_BEFORE}_{launch}_{buffer}_")
+
+    def _read(self, stem: str) -> torch.Tensor | None:
+        # In C++ a slash is missing before the name (torch 2.13).
+        beside = self._files.parent.glob(f"{self._files.name}{stem}*.pt")
+        found = next(iter((*self._files.glob(f"{stem}*.pt"), *beside)), None)
+        value = _loaded(found) if found else None
+        return value if isinstance(value, torch.Tensor) else None
+
+    def keeping(self, compiled: Callable[..., Any]) -> Kept:
+        """Have the compiled program leave its results as well."""
+        return Kept(compiled, self.folder)
+
+    def results(self) -> list[Any] | None:
+        """Read what the last call has given; None if it came to no end."""
+        path = self.folder / _RESULTS
+        return list(_loaded(path)) if path.exists() else None
+
+
+class Kept:
+    """A compiled program that leaves what its last call gives.
+
+    Values are saved below the working directory, wherever that is (C++).
+    """
+
+    def __init__(self, compiled: Callable[..., Any], folder: Path) -> None:
+        self._compiled = compiled
+        self._folder = folder
+
+    @property
+    def sampled(self) -> tuple[str, ...]:
+        """Launches of the last call of which only some programs ran."""
+        return tuple(getattr(self._compiled, "sampled", ()))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        path = self._folder / _RESULTS
+        path.unlink(missing_ok=True)
+        with contextlib.chdir(self._folder):
+            results = self._compiled(*args, **kwargs)
+        if not self.sampled:
+            torch.save(pytree.tree_leaves(results), path)
+        return results
+
+
+def _loaded(path: Path) -> Any:
+    return torch.load(path, weights_only=True, map_location="cpu")
+
+
+def _is_whole(lowering: Any) -> bool:
+    """Tell the program's graph from those of branches and bodies."""
+    return type(lowering).__name__ == "GraphLowering"
+
+
+def _outputs(part: Any) -> list[Any]:
+    """List the buffers that a part of the schedule makes.
+
+    ``EnableReduction`` and its like are no parts.
+    """
+    found = getattr(part, "get_outputs", None)
+    return list(found()) if found and not isinstance(part, type) else []
+
+
+def _inputs(lowering: Any) -> list[str]:
+    """Name the variables of inputs and weights that are tensors."""
+    given = lowering.graph_inputs.items()
+    tensors = [name for name, box in given if hasattr(box, "get_layout")]
+    return [*tensors, *lowering.constants]
+
+
+def _taken_from(part: Any) -> str:
+    """Name the tuple that one of several results is taken from, or ''."""
+    if type(part.node).__name__ != "MultiOutput" or not part.node.inputs:
+        return ""
+    return str(getattr(part.node.inputs[0], "get_name", str)())
+
+
+def _variable(buffer: Any) -> str:
+    """Name what holds a buffer: that which is written into, or itself."""
+    name = buffer.get_name()
+    return str(V.graph.scheduler.mutation_real_name.get(name, name))
+
+
+def _reads(part: Any) -> list[str]:
+    real = V.graph.scheduler.mutation_real_name
+    names = sorted(dep.name for dep in part.read_writes.reads)
+    return [real.get(name, name) for name in names]
+
+
+def _name_of(part: Any) -> str:
+    """Name an operator's call as users know it: ``aten.sort.default``."""
+    called = getattr(part.node, "op_overload", None)
+    made_by = getattr(part.node, "python_kernel_name", None)
+    return str(called or made_by or type(part.node).__name__)
+
+
+def _is_tensor(node: Any) -> bool:
+    """Leave out tuples of results, and calls that have none."""
+    layout = getattr(node, "layout", None)
+    return type(layout).__name__ not in ("MultiOutputLayout", "NoneLayout", "NoneType")
+
+
+def _node_of(buffer: Any) -> fx.Node | None:
+    """Find the node of which a buffer holds the value; None if none is known to.
+
+    Inductor calls a buffer by the node that it holds the value of *in the end*: of one
+    that is written to by and by (``index_put``), only the last write makes that.
+    """
+    graph, variable = V.graph, _variable(buffer)
+    real = graph.scheduler.mutation_real_name
+    renamed = [name for name, held in real.items() if held == variable]
+    if buffer.get_name() not in ([variable] if not renamed else renamed[-1:]):
+        return None
+    if not renamed:
+        held = buffer.node
+    elif variable in graph.name_to_buffer:
+        held = graph.name_to_buffer[variable]
+    else:
+        return None  # an input, or a weight
+    node = held.get_origin_node()
+    return node if isinstance(node, fx.Node) else None

@@ -1,0 +1,40 @@
+"""What Inductor is set to, by this version and this user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._inductor import config
+
+from shrinkfx.protocol.answers import Settings
+from shrinkfx.protocol.choices import Backend, InductorOptions
+from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.loading.devices import is_for_cuda
+
+
+def read_settings(setup: Setup, wanted: InductorOptions) -> Settings:
+    """Look up those that there are, and those that a check cannot change."""
+    values: InductorOptions = {
+        name: setup.inductor.get(name, _value(name))
+        for name in wanted
+        if _value(name) is not _MISSING
+    }
+    fixed: list[str] = []
+    if setup.backend == Backend.INTERPRETER:
+        fixed = interpreter.overridden(wanted)
+    return Settings(values, tuple(fixed), is_for_cuda(setup))
+
+
+_MISSING = object()
+
+
+def _value(name: str) -> Any:
+    """Take a setting as JSON has it, or in words; ``_MISSING`` if there is none."""
+    found: Any = config
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            return _MISSING
+    return found if isinstance(found, bool | int | float | str | None) else repr(found)

@@ -1,0 +1,168 @@
+"""The inputs and symbols of a program, as declared and as they are in the run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from shrinkfx.program.sizes import names_in
+from shrinkfx.protocol.anatomy import (
+    Anatomy,
+    Carrier,
+    EagerRange,
+    GivenInput,
+    Symbol,
+    Untrue,
+)
+from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
+from shrinkfx.worker.graph.describe import mutates
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.model import flat_inputs
+from shrinkfx.worker.sizes.bindings import SizesByName, bind
+from shrinkfx.worker.sizes.read_space import find_space
+
+_ROLES = {
+    InputKind.USER_INPUT: "input",
+    InputKind.PARAMETER: "weight",
+    InputKind.BUFFER: "registered buffer",
+    InputKind.CONSTANT_TENSOR: "constant",
+}
+
+
+_WHOLE = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+}
+
+
+def described(run: Rebuilt) -> Anatomy:
+    """Describe what a program is given."""
+    exported = run.exported
+    given = flat_inputs(exported, run.failing)
+    return Anatomy(
+        inputs=tuple(_inputs(exported, given)),
+        symbols=tuple(_symbols(run, bind(exported, given))),
+    )
+
+
+def code_names(
+    inputs: Sequence[GivenInput], names: Sequence[str]
+) -> tuple[GivenInput, ...]:
+    """Say what generated code calls the inputs.
+
+    Args:
+        names: of the graph's inputs in their order; weights may not be among them.
+    """
+    for chosen in ([*inputs], [i for i in inputs if i.role == "input"]):
+        if len(chosen) == len(names):
+            called = {i.name: n for i, n in zip(chosen, names, strict=True)}
+            return tuple(
+                GivenInput(**{**vars(i), "code": called.get(i.name, i.code)})
+                for i in inputs
+            )
+    return tuple(inputs)
+
+
+def _inputs(exported: ExportedProgram, given: Sequence[Any]) -> Iterator[GivenInput]:
+    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    specs = exported.graph_signature.input_specs
+    for node, spec, real in zip(placeholders, specs, given, strict=True):
+        fake = node.meta.get("val")
+        is_tensor = isinstance(real, torch.Tensor)
+        declared = fake if isinstance(fake, torch.Tensor) else None
+        yield GivenInput(
+            name=node.name,
+            code=(spec.target or node.name).replace(".", "_"),
+            target=spec.target or "",
+            role=_ROLES.get(spec.kind, str(spec.kind.name).lower()),
+            shape=tuple(map(str, declared.shape)) if declared is not None else (),
+            stride=tuple(map(str, declared.stride())) if declared is not None else (),
+            dtype=_dtype(declared, fake),
+            device=str(declared.device) if declared is not None else "",
+            real_shape=tuple(real.shape) if is_tensor else (),
+            real_stride=tuple(real.stride()) if is_tensor else (),
+        )
+
+
+def _dtype(declared: torch.Tensor | None, fake: Any) -> str:
+    if declared is None:
+        return type(fake).__name__
+    return str(declared.dtype).removeprefix("torch.")
+
+
+def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
+    exported = run.exported
+    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    carriers: dict[str, list[Carrier]] = {}
+    for node in placeholders:
+        fake = node.meta.get("val")
+        for dim, size in enumerate(getattr(fake, "shape", ())):
+            if isinstance(size, torch.SymInt):
+                for symbol in sorted(map(str, size.node.expr.free_symbols)):
+                    carrier = Carrier(node.name, dim, str(size.node.expr))
+                    carriers.setdefault(symbol, []).append(carrier)
+    values = {str(symbol): value for symbol, value in sizes.items()}
+    ranges = {str(s): r for s, r in exported.range_constraints.items()}
+    guards = _guards(run)
+    for name in dict.fromkeys([*carriers, *ranges]):
+        declared = ranges.get(name)
+        yield Symbol(
+            name=name,
+            least=str(declared.lower) if declared is not None else "",
+            most=str(declared.upper) if declared is not None else "",
+            value=int(values[name]) if name in values else None,
+            carriers=tuple(carriers.get(name, ())),
+            guards=tuple(text for names, text in guards if name in names),
+        )
+
+
+def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
+    """List the conditions that the program declares of its sizes."""
+    with contextlib.suppress(ValueError):  # a symbol that no size tells
+        declared = find_space(run.exported, run.example).conditions
+        return [(names_in(text), text) for text in declared]
+    return []
+
+
+def eager_facts(run: Rebuilt) -> tuple[tuple[EagerRange, ...], tuple[Untrue, ...]]:
+    """Run it in eager, value by value: what whole numbers are, and who lies."""
+    mismatches = FakeMismatches()
+    given = flat_inputs(run.exported, run.failing)
+    mismatches.sizes = bind(run.exported, given)
+    watcher = _Ranges(run.exported.graph_module, mismatches)
+    with torch.no_grad():
+        watcher.run(*(_copies(given) if mutates(run.exported) else given))
+    pairs = zip(mismatches.mismatched, mismatches.found, strict=True)
+    return tuple(watcher.ranges), tuple(Untrue(*pair) for pair in pairs)
+
+
+class _Ranges(Watcher):
+    """Notes what whole numbers lie between."""
+
+    def __init__(self, module: fx.GraphModule, mismatches: FakeMismatches) -> None:
+        super().__init__(module, mismatches)
+        self.ranges: list[EagerRange] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if isinstance(value, torch.Tensor) and value.numel() and value.dtype in _WHOLE:
+            least, most = int(value.min()), int(value.max())
+            self.ranges.append(EagerRange(n.name, least, most))
+        return value
+
+
+def _copies(values: Sequence[Any]) -> list[Any]:
+    return [
+        value.detach().clone() if isinstance(value, torch.Tensor) else value
+        for value in values
+    ]

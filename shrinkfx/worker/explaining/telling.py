@@ -1,0 +1,217 @@
+"""Kernels in C++ that tell what they are given, and which index they refuse.
+
+Each function is changed before it is compiled, in its own lines, so that these keep
+their places. What it tells goes to a file: the process may die of the next line. ::
+
+    launch cpp_fused_embedding_0 in_ptr0=0x7f.. ks0=12
+    refused cpp_fused_embedding_0 17 tmp4=15 12=12 tmp0=3
+    fault 0x7f... cpp_fused_embedding_0 17
+    done cpp_fused_embedding_0
+    cut
+
+The last stands for all launches of a program that has very many.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shrinkfx.failure.readers.generated import Code, IndexCheck
+
+FILE = "SHRINKFX_TELLING"
+"""A variable that names the file."""
+
+_HELPERS = (
+    "#include <csignal>",
+    "#include <cstdio>",
+    "#include <cstdlib>",
+    "#include <fcntl.h>",
+    "#include <string>",
+    "#include <type_traits>",
+    "#include <unistd.h>",
+    r"""
+namespace shrinkfx { namespace {
+inline int& file() { static int number = -1; return number; }
+thread_local const char* volatile kernel_at = "?";
+thread_local volatile int line_at = -1;
+inline void at(const char* kernel, int line) {
+  kernel_at = kernel; line_at = line; asm volatile("" ::: "memory");
+}
+inline struct sigaction* before() { static struct sigaction all[2]; return all; }
+inline void on_fault(int number, siginfo_t* what, void*) {
+  const char* kernel = kernel_at; const int line = line_at;
+  dprintf(file(), "fault %p %s %d\n", what->si_addr, kernel, line);
+  sigaction(number, &before()[number == SIGBUS], nullptr);
+}
+inline bool begin() {
+  const char* path = std::getenv("SHRINKFX_TELLING");
+  if (path) file() = ::open(path, O_WRONLY | O_APPEND | O_CREAT, 0600);
+  if (file() < 0) return false;
+  struct sigaction action = {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, &before()[0]);
+  sigaction(SIGBUS, &action, &before()[1]);
+  return true;
+}
+inline bool tells() { static const bool does = begin(); return does; }
+inline std::string text(const void* value) {
+  char digits[32]; std::snprintf(digits, sizeof digits, "%p", value); return digits;
+}
+template <typename T, typename = void> struct Lanes {
+  static constexpr int count = 1;
+  static std::string at(const T& value, int) {
+    if constexpr (std::is_arithmetic_v<T>) return std::to_string(value);
+    else return "?";
+  }
+};
+template <typename T>
+struct Lanes<T, std::void_t<typename T::value_type, decltype(T::size()),
+    decltype(std::declval<const T&>().store(static_cast<void*>(nullptr)))>> {
+  static constexpr int count = T::size();
+  static std::string at(const T& value, int lane) {
+    typename T::value_type all[T::size()]; value.store(all);
+    return Lanes<typename T::value_type>::at(all[lane], 0);
+  }
+};
+template <typename C> bool holds(const C& all, int lane) {
+  if constexpr (std::is_convertible_v<C, bool>) return static_cast<bool>(all);
+  else return all.is_masked(lane);
+}
+template <typename V> std::string of_lane(const V& value, int lane, int lanes) {
+  const bool fits = Lanes<V>::count == 1 || Lanes<V>::count == lanes;
+  return fits ? Lanes<V>::at(value, lane) : "?";
+}
+inline bool room() {
+  static long left = 20000;
+  if (left == 0) dprintf(file(), "cut\n");
+  return left-- > 0;
+}
+struct Launch {
+  const char* kernel;
+  bool told;
+  template <typename... V> Launch(const char* name, const char* const* names,
+      const V&... values) : kernel(name), told(tells() && room()) {
+    if (!told) return;
+    std::string line = std::string("launch ") + kernel; int i = 0;
+    ((line += std::string(" ") + names[i++] + "=" + values), ...);
+    line += "\n"; dprintf(file(), "%s", line.c_str());
+  }
+  ~Launch() { if (told) dprintf(file(), "done %s\n", kernel); }
+};
+template <typename C, typename F, typename... V> void check(const char* where,
+    const C& all, const char* const* names, const F& first, const V&... values) {
+  constexpr int lanes = std::is_convertible_v<C, bool> ? 1 : Lanes<F>::count;
+  for (int lane = 0; lane < lanes; ++lane) {
+    if (holds(all, lane)) continue;
+    if (!tells()) return;
+    std::string line = std::string("refused ") + where; int i = 0;
+    line += std::string(" ") + names[i++] + "=" + Lanes<F>::at(first, lane);
+    ((line += std::string(" ") + names[i++] + "=" + of_lane(values, lane, lanes)), ...);
+    line += "\n"; dprintf(file(), "%s", line.c_str()); return;
+  }
+}
+} }
+""".replace("\n", " "),
+)
+MARK = "// shrinkfx"
+"""Ends each line that is added before a kernel."""
+
+_FUNCTION = re.compile(
+    r'extern "C"\s+(?:\w+ +)*?void\s+(?P<kernel>\w+)\s*\((?P<given>[^)]*)\)\s*\{'
+)
+_STATEMENT = re.compile(
+    r"^\s*(?:auto tmp\d+ = (?!\[)|tmp\w*[.\[ ]|(?:in_)?out_ptr\d+\[|atomic_add).*;$"
+)
+_NAME = re.compile(r"^_?tmp\w+$")
+
+
+def telling(text: str, *, lines_too: bool = False) -> str:
+    """Have a kernel tell; one of another form, a template's say, stays as it is.
+
+    Args:
+        lines_too: have each line note that it begins, for a fault to tell: that keeps
+            the C++ compiler from joining lines.
+    """
+    found = _FUNCTION.search(text)
+    if found is None:
+        return text
+    code, lines = Code(text), text.split("\n")
+    for check in code.checks():
+        said = _told(code, check, f"{found['kernel']} {check.line}")
+        before, macro, after = lines[check.line].partition("AOTI_TORCH_CHECK(")
+        lines[check.line] = f"{before}{said}{macro}{after}" if macro else before
+    if lines_too:
+        first = text[: found.end()].count("\n") + 1
+        rest = enumerate(lines[first:], first)
+        lines[first:] = [_noting(found["kernel"], n, line) for n, line in rest]
+    # Nothing above the body has changed.
+    head, body = text[: found.end()], "\n".join(lines)[found.end() :]
+    place = found.start()
+    return head[:place] + _once() + head[place:] + _begun(found) + body
+
+
+def _begun(found: re.Match[str]) -> str:
+    """Write the statements that tell what a kernel is launched with."""
+    given = _given(found["given"])
+    if not given:
+        return ""
+    names = ", ".join(f'"{name}"' for name, _ in given)
+    values = "".join(f", {value}" for _, value in given)
+    launch = f'shrinkfx_launch("{found["kernel"]}", shrinkfx_names{values})'
+    return (
+        f"static const char* const shrinkfx_names[] = {{{names}}}; "
+        f"const shrinkfx::Launch {launch};"
+    )
+
+
+def _noting(kernel: str, number: int, line: str) -> str:
+    """Have a line that is a statement of its own note that it begins."""
+    begin = len(line) - len(line.lstrip())
+    if not _STATEMENT.match(line):
+        return line
+    return f'{line[:begin]}shrinkfx::at("{kernel}", {number}); {line[begin:]}'
+
+
+def _once() -> str:
+    """Write what all kernels of a file need, and once where there are several."""
+    lines = ["#ifndef SHRINKFX_TELLS", "#define SHRINKFX_TELLS", *_HELPERS, "#endif"]
+    return "".join(f"{line} {MARK}\n" for line in lines)
+
+
+def _told(code: Code, check: IndexCheck, where: str) -> str:
+    """Write the call that tells of one check: its index, its limit and what made it."""
+    steps = code.history(check.index, check.line)
+    names = [check.index, check.upper or check.lower]
+    names += [step.name for step in steps if _is_visible(code, step.name, check.line)]
+    names = list(dict.fromkeys(name for name in names if name))
+    holds = check.holds.removesuffix(".all_masked()")
+    listed = ", ".join(f'"{name.replace(" ", "")}"' for name in names)
+    return (
+        f"{{ static const char* const names[] = {{{listed}}}; "
+        f'shrinkfx::check("{where}", {holds}, names, {", ".join(names)}); }} '
+    )
+
+
+def _is_visible(code: Code, name: str, line: int) -> bool:
+    """Tell whether a name is one of a value there, and not of a function."""
+    found = code.definition(name, line)
+    return bool(found and _NAME.match(name) and not found.expression.startswith("[&]"))
+
+
+def _given(parameters: str) -> list[tuple[str, str]]:
+    """List a function's parameters, and how their values are written."""
+    found = []
+    for entry in parameters.split(","):
+        words = re.findall(r"\w+", entry)
+        if not words:
+            continue
+        name = words[-1]
+        is_pointer = "*" in entry
+        how = (
+            "shrinkfx::text(static_cast<const void*>({}))"
+            if is_pointer
+            else ("std::to_string({})")
+        )
+        found.append((name, how.format(name)))
+    return found

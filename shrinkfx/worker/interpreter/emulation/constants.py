@@ -1,0 +1,28 @@
+"""Globals that are a ``tl.constexpr``, in arithmetic with tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def mix_constants() -> None:
+    """Let a global ``tl.constexpr`` times a tensor be a tensor, as when compiled."""
+    import triton.language as tl
+
+    def mixing(operation: Any) -> Any:
+        def called(self: Any, other: Any) -> Any:
+            made = operation(self, other)
+            value = getattr(made, "value", None)
+            return value if isinstance(value, tl.tensor) else made
+
+        return called
+
+    for name in _BINARY:
+        if operation := vars(tl.constexpr).get(f"__{name}__"):
+            setattr(tl.constexpr, f"__{name}__", mixing(operation))
+
+
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor"),
+    *("lshift", "rshift", "gt", "ge", "lt", "le", "eq", "ne"),
+)

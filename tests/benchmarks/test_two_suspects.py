@@ -1,0 +1,59 @@
+"""The programs of ``benchmarks/two_suspects`` export, and say why they fail."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from typing import Any
+
+import pytest
+import torch
+from support.causes import Cause
+from two_suspects.programs import HERE, PROGRAMS, export
+
+from shrinkfx.failure.signature import UNTIL
+
+TABLES: dict[str, Any] = tomllib.loads((HERE / "causes.toml").read_text())
+
+
+@functools.cache
+def exported(name: str) -> torch.export.ExportedProgram:
+    return export(name)
+
+
+def operators(program: torch.export.ExportedProgram) -> list[str]:
+    return [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+
+
+def test_there_are_ten_of_which_some_are_large_and_some_dynamic() -> None:
+    assert len(PROGRAMS) == 10
+    assert list(TABLES) == list(PROGRAMS)
+    assert {p.stem for p in (HERE / "plants").glob("*.py")} == set(PROGRAMS)
+    made = {name: make() for name, make in PROGRAMS.items()}
+    assert sum(m.dynamic_shapes is not None for m in made.values()) >= 2
+    sizes = [len(operators(exported(name))) for name in PROGRAMS]
+    assert sum(size >= 15 for size in sizes) >= 2
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_exports_and_eager_runs_it(name: str) -> None:
+    program = exported(name)
+    table = TABLES[name]
+    cause = Cause.read(table["cause"])
+    assert {*cause.operators, table["innocent"]} <= set(operators(program))
+    assert table["innocent"] not in cause.operators
+    if cause.chain and cause.chain.inputs:
+        assert cause.chain.inputs[0] in program.graph_signature.user_inputs
+    assert program.example_inputs is not None
+    assert torch.isfinite(program.module()(*program.example_inputs[0])).all()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_says_why_it_fails(name: str) -> None:
+    table = TABLES[name]
+    cause = Cause.read(table["cause"])
+    assert set(table) == {"until", "seen", "innocent", "cause"}
+    assert table["until"] in UNTIL
+    assert (cause.chain is not None) == (table["until"] == "assert")
+    source = (HERE / "programs.py").read_text()
+    assert [source.count(line) for line in cause.lines] == [1]

@@ -1,0 +1,123 @@
+"""What a minimum is asked for its chain, and how often."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.allowance import Unlimited
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.chain import chain
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_left
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Checked, Ending, Raised
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.requests import Request
+
+RECORDED = Path(__file__).parent / "recorded"
+BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+
+
+@dataclass
+class Recorded:
+    """Leaves and says what a worker once did, where the failure shows in a build."""
+
+    name: str
+    fails_in: tuple[Build, ...] = (Build.FAST, Build.STOCK)
+    tells: bool = True
+    asked: list[Request] = field(default_factory=list)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads(
+            (RECORDED / f"{self.name}.json").read_text()
+        )
+        return loaded
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request)
+        assert request.options.anatomy is not None
+        folder = Path(request.options.anatomy)
+        assert not list(folder.iterdir())
+        if self.tells:
+            (folder / "anatomy.json").write_text(json.dumps(self.data["anatomy"]))
+            (folder / "telling").write_text(self.data["telling"])
+        if request.options.build in self.fails_in:
+            message = "index out of bounds: 0 <= tmp1 < 12L"
+            return Ending("exit", 0, "run", Raised("RuntimeError", message))
+        return Ending("exit", 0, "done", Checked())
+
+    def minimum(self, target: Signature = BOUNDS) -> Minimum:
+        skeleton = Skeleton.from_json(self.data["skeleton"])
+        client = CheckClient(self, Limits(60.0, 1 << 30))
+        return Minimum(client, Candidate.whole(skeleton), target)
+
+
+def test_one_compilation_tells_all() -> None:
+    server = Recorded("roll")
+    found = chain(server.minimum())
+    assert found is not None
+    assert [o.operator for o in found.guilty] == ["aten.roll.default"]
+    (asked,) = server.asked
+    assert asked.options.build is Build.FAST
+
+
+def test_stock_build_is_asked_where_the_fast_one_does_not_fail() -> None:
+    server = Recorded("roll", fails_in=(Build.STOCK,))
+    found = chain(server.minimum())
+    assert found is not None
+    assert found.value == 12
+    assert [r.options.build for r in server.asked] == [Build.FAST, Build.STOCK]
+
+
+def test_what_no_longer_fails_tells_nothing() -> None:
+    found = chain(Recorded("roll", fails_in=()).minimum())
+    assert found is not None
+    assert not found.cause
+    assert found.unknown == (
+        "what it is made of: it did not fail so when it was to tell",
+    )
+
+
+def test_a_death_before_anything_was_written_is_said() -> None:
+    found = chain(Recorded("roll", tells=False).minimum())
+    assert found is not None
+    assert "nothing that tells" in found.unknown[0]
+
+
+def test_nothing_is_asked_where_minutes_are_short() -> None:
+    server = Recorded("roll")
+    short = replace(server.minimum(), budget=Spent(), seconds=9.0)
+    found = chain(short)
+    assert found is not None
+    assert "minutes were short" in found.unknown[0]
+    assert not server.asked
+
+
+class Spent(Unlimited):
+    """Has no time left."""
+
+    def share(self) -> float:
+        return 1.0
+
+
+def test_failures_of_other_kinds_are_not_asked_about() -> None:
+    server = Recorded("roll")
+    wrong = Signature(Kind.MISMATCH, Stage.COMPARE)
+    build = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "C++")
+    assert chain(server.minimum(wrong)) is None
+    assert chain(server.minimum(build)) is None
+    assert not server.asked
+
+
+def test_operators_that_are_left_bear_their_own_lines() -> None:
+    left = operators_left(Recorded("roll").minimum().candidate)
+    assert [str(operator) for operator in left] == [
+        "aten.flip.default (own2.py:6)",
+        "aten.roll.default (own2.py:6)",
+    ]

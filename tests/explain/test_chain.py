@@ -1,0 +1,338 @@
+"""Chains of failures as minima have left them: who is guilty, and what is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.explain.access import access_chain, assertion_chain
+from shrinkfx.explain.anatomy import Known, Told
+from shrinkfx.explain.index import index_chain
+from shrinkfx.explain.refusal import refusal_chain
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.anatomy import Anatomy, EagerRange
+from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.record import Explanation
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(name: str) -> tuple[Known, str]:
+    """Read what the worker had left of a failing run, and what that had said."""
+    data: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
+    known = Known(
+        Anatomy.from_json(data["anatomy"]),
+        Skeleton.from_json(data["skeleton"]),
+        tuple(data["left"]),
+        Told.read(data["telling"]),
+    )
+    return known, data["said"]
+
+
+def guilty(chain: Chain) -> list[str]:
+    return [operator.operator for operator in chain.guilty]
+
+
+def at_fault(chain: Chain) -> str:
+    (line,) = [line.text for line in chain.code if line.at_fault]
+    return line.strip()
+
+
+def test_index_that_a_kernel_before_has_counted_wrong() -> None:
+    known, said = recorded("pos")
+    known = replace(known, left=("cumsum", "add", "embedding"))
+    chain = index_chain(known, said, False)
+    assert guilty(chain) == ["aten.cumsum.default"]
+    assert (chain.value, chain.limit and chain.limit.value) == (10, 10)
+    assert (chain.launch, chain.launches) == (2, 2)
+    assert "lie within 1..8, and here one is 9: it is wrong." in chain.cause[-1]
+    assert "aten.embedding.default (own2.py:12, t) of weight t.weight" in chain.cause[0]
+    assert "(tmp5 < 10L)" in at_fault(chain)
+    assert [s.value for s in chain.steps if s.reads] == [8]
+
+
+def test_what_is_left_before_a_wrong_value_may_be_why() -> None:
+    known, said = recorded("pos")
+    chain = index_chain(known, said, False)
+    before = ["aten.ne.Scalar", "aten._to_copy.default"]
+    assert guilty(chain) == [*before, "aten.cumsum.default"]
+    assert chain.cause[-1].endswith("or what it is computed from, is wrong.")
+
+
+def test_index_of_places_alone_is_its_lowerings() -> None:
+    known, said = recorded("roll")
+    chain = index_chain(known, said, False)
+    assert guilty(chain) == ["aten.roll.default"]
+    assert (chain.value, chain.limit and chain.limit.value) == (12, 12)
+    assert "`9L + x1`" in chain.cause[-1]
+    assert [o.operator for o in chain.fused] == [
+        "aten.roll.default",
+        "aten.flip.default",
+    ]
+
+
+def test_size_is_followed_to_the_dim_that_carries_it() -> None:
+    known, said = recorded("emb")
+    chain = index_chain(known, said, True)
+    assert chain.limit is not None
+    (symbol,) = chain.limit.symbols
+    assert (symbol.input, symbol.dim, symbol.value) == ("x", 0, 3)
+    assert (symbol.least, symbol.most) == ("2", "64")
+    assert (chain.limit.code, chain.limit.passed) == ("ks0", "s77")
+    assert chain.value == 5
+    assert "the size is dim 0 of x (s77 = 3), declared 2..64" in chain.cause[1]
+    # Of the three checks in the kernel, it was the last.
+    assert "(tmp9 < ks0)" in at_fault(chain)
+    (loaded,) = [s for s in chain.steps if s.reads]
+    assert loaded.reads is not None
+    assert (loaded.reads.name, loaded.value) == ("ids", 4)
+    assert [s.operators[0].name for s in chain.steps if "tmp2 =" in s.code] == ["add_1"]
+
+
+def test_lane_of_a_masked_vector_is_told() -> None:
+    known, said = recorded("vec")
+    chain = index_chain(known, said, True)
+    assert (chain.value, chain.limit and chain.limit.value) == (29, 14)
+    assert guilty(chain) == ["aten.index.Tensor"]
+    assert "of input x" in chain.cause[0]
+    assert [layout.name for layout in chain.inputs] == ["i", "x"]
+
+
+def test_value_that_eager_refuses_too_is_said_to_be_given() -> None:
+    known, said = recorded("bag")
+    chain = index_chain(known, said, True)
+    assert (chain.value, chain.limit and chain.limit.value) == (40, 40)
+    assert chain.eager_fails
+    assert "The index is made of value" in chain.cause[-1]
+    assert "made of value 40 of input ids" in chain.cause[-1]
+    assert guilty(chain) == ["aten.embedding.default"]
+    assert at_fault(chain).startswith("tl.device_assert(")
+
+
+def test_nothing_is_said_of_values_that_eager_may_have() -> None:
+    """A value within eager's range may be wrong all the same, but not surely."""
+    known, said = recorded("pos")
+    anywhere = tuple(EagerRange(r.node, -99, 99) for r in known.anatomy.eager)
+    known = replace(known, anatomy=replace(known.anatomy, eager=anywhere))
+    assert guilty(index_chain(known, said, False)) != ["aten.cumsum.default"]
+    unknown = replace(known, anatomy=replace(known.anatomy, eager=()))
+    chain = index_chain(unknown, said, False)
+    assert set(guilty(chain)) >= {"aten.cumsum.default", "aten.embedding.default"}
+    assert len(chain.cause) == 2
+
+
+def test_line_is_not_guessed_where_several_say_the_same() -> None:
+    known, _ = recorded("emb")
+    kernel = known.anatomy.kernels[0].name
+    known = replace(known, told=Told())
+    once = f"index out of bounds: 0 <= tmp9 < ks0\nException raised from {kernel}"
+    chain = index_chain(known, once, False)
+    assert "(tmp9 < ks0)" in at_fault(chain)
+    assert chain.unknown == ("the index: the run did not tell",)
+    assert chain.cause[0].startswith("Index tmp9 of size ks0")
+    none = index_chain(known, "index out of bounds: 0 <= tmp4 < 7L", False)
+    assert none.unknown
+    assert not none.cause
+
+
+def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
+    known, _ = recorded("hashf")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["planted.hash_features.default"]
+    assert "float32[4, 3]" in chain.cause[0]
+    assert "element 12 of 12" in chain.cause[1]
+    assert chain.access is not None
+    assert (chain.access.offset, chain.access.elements) == (12, 12)
+    assert chain.access.argument is not None
+    assert chain.access.argument.real_shape == (4, 3)
+    # Eager was not run: the shape that the kernel was given tells as well.
+    known = replace(known, anatomy=replace(known.anatomy, untrue=()))
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["planted.hash_features.default"]
+    assert "is declared [4, 6] and is [4, 3]" in chain.cause[0]
+
+
+def test_kernel_of_the_users_is_its_operators() -> None:
+    known, _ = recorded("clip")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["planted.softclip.default"]
+    assert chain.fused == chain.guilty
+    assert at_fault(chain).startswith("tl.store(target + place, clip(")
+    assert chain.grid == (4, 1, 1)
+
+
+def test_of_several_operators_with_kernels_it_is_the_one_that_strays() -> None:
+    known, _ = recorded("three")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["three.stray.default"]
+    assert (chain.launch, chain.launches) == (6, 10)
+    assert chain.access is not None
+    assert chain.access.argument is not None
+    assert [o.operator for o in chain.access.argument.made_by] == [
+        "three.right.default"
+    ]
+
+
+def test_view_that_an_address_goes_through_is_as_guilty_as_its_reader() -> None:
+    known, _ = recorded("strided")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["aten.as_strided.default", "aten.mean.dim"]
+
+
+def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
+    known, _ = recorded("hashf")
+    known = replace(known, anatomy=replace(known.anatomy, stray=None))
+    chain = assertion_chain(known, False)
+    assert guilty(chain) == ["planted.hash_features.default"]
+    known, _ = recorded("copy")
+    chain = assertion_chain(known, False)
+    assert not chain.guilty
+    assert chain.unknown == ("the kernel: the assertion is in none",)
+
+
+def test_death_outside_of_kernels_says_how_far_it_came() -> None:
+    known, _ = recorded("copy")
+    done = Told.read("launch k a=0x10\ndone k\n")
+    chain = access_chain(replace(known, told=done), None, False)
+    assert "it died in no generated kernel, after k" in chain.unknown[0]
+    assert not chain.cause
+
+
+def test_kernel_is_not_guessed_where_launches_were_too_many_to_tell() -> None:
+    known, _ = recorded("copy")
+    many = Told.read("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
+    chain = access_chain(replace(known, told=many), None, False)
+    assert chain.unknown == ("which kernel: it has too many launches to tell",)
+    assert not chain.guilty
+
+
+def test_misaligned_memory_is_its_makers() -> None:
+    known, _ = recorded("misal")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["planted.drop_first.default"]
+
+
+def test_assertion_of_a_users_kernel_is_quoted() -> None:
+    known, _ = recorded("quant")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["planted.quantise.default"]
+    assert chain.cause[0].endswith("an assertion fails: scale must be positive.")
+
+
+def test_death_in_a_kernel_tells_the_address_and_who_is_in_it() -> None:
+    known, _ = recorded("copy")
+    chain = access_chain(known, None, False)
+    assert chain.access is not None
+    assert chain.access.argument is None
+    assert "address 0x8 is touched, which is near no argument" in chain.cause[0]
+    assert "aten.copysign.Tensor" in guilty(chain)
+    assert chain.unknown
+
+
+def test_line_that_the_sanitizer_names_is_quoted() -> None:
+    known, _ = recorded("copy")
+    kernel = known.anatomy.kernels[0]
+    lines = kernel.text.split("\n")
+    line = next(n for n, text in enumerate(lines) if "volatile float" in text)
+    number = kernel.first_line + line
+    report = MemoryReport("SEGV", "read", 4, kernel.name, number, "")
+    chain = access_chain(known, report, False)
+    assert "volatile float" in at_fault(chain)
+    assert guilty(chain) == ["aten.copysign.Tensor"]
+
+
+def test_line_that_was_at_work_is_quoted() -> None:
+    known, _ = recorded("copy")
+    kernel = known.anatomy.kernels[0]
+    lines = kernel.text.split("\n")
+    line = next(n for n, text in enumerate(lines) if "volatile float" in text)
+    known = replace(known, told=replace(known.told, at=(kernel.name, line)))
+    chain = access_chain(known, None, False)
+    assert "volatile float" in at_fault(chain)
+    assert guilty(chain) == ["aten.copysign.Tensor"]
+    # A thread that has done nothing in this kernel tells of another one.
+    known = replace(known, told=replace(known.told, at=("cpp_fused_other_3", line)))
+    assert access_chain(known, None, False).unknown
+
+
+def test_refused_input_is_followed_to_its_declaration() -> None:
+    known, said = recorded("length")
+    chain = refusal_chain(known, said, False)
+    assert chain.refusal is not None
+    assert (chain.refusal.dim, chain.refusal.given) == (1, "20")
+    assert "dim 1 of x (s27 = 20), declared 2..16" in chain.cause[1]
+    assert chain.guilty == ()
+    assert chain.unknown
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "dim", "expected", "given", "symbols"),
+    [
+        (
+            "input_handles[1]: dim value is too small at 0, expected it to be >= 2, "
+            "but got: 1",
+            *("x", 0, ">= 2", "1", ["s77"]),
+        ),
+        (
+            "input_handles[0]: unmatched dim value at 1, expected: 6, but got: 5",
+            *("ids", 1, "6", "5", []),
+        ),
+        (
+            "input_handles[1]: unmatched stride value at 0, expected: 5, but got: 1",
+            *("x", 0, "5", "1", []),
+        ),
+        (
+            "input_handles[0]: unmatched dtype, expected: 4(at::kLong), but got: 6",
+            *("ids", None, "4(at::kLong)", "6", []),
+        ),
+    ],
+)
+def test_each_refusal_is_read(
+    said: str,
+    name: str,
+    dim: int | None,
+    expected: str,
+    given: str,
+    symbols: list[str],
+) -> None:
+    known, _ = recorded("emb")
+    refusal = refusal_chain(known, f"Error: {said}\n", False).refusal
+    assert refusal is not None
+    assert refusal.input is not None
+    assert (refusal.input.name, refusal.dim) == (name, dim)
+    assert (refusal.expected, refusal.given) == (expected, given)
+    assert [symbol.name for symbol in refusal.symbols] == symbols
+
+
+def test_refusal_that_names_no_input_is_not_guessed() -> None:
+    known, _ = recorded("emb")
+    chain = refusal_chain(known, "expected size 4==5, stride 1==1 at dim=0", False)
+    assert chain.refusal is None
+    assert chain.unknown
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda p: p.stem)
+def test_chain_is_read_back_as_it_was_written(path: Path) -> None:
+    known, said = recorded(path.stem)
+    follow = index_chain if "out of bounds: 0" in said else None
+    follow = follow or (refusal_chain if "input_handles" in said else None)
+    chain = follow(known, said, False) if follow else access_chain(known, None, False)
+    told = Explanation(chain=chain)
+    assert Explanation.from_line(told.to_line()) == told
+    assert len(chain.cause) <= 3
+    assert len(chain.lines()) <= 25
+
+
+def test_end_of_what_was_told_may_be_missing() -> None:
+    told = Told.read("launch k in_ptr0=0x10 ks0=3\nrefused k 7 tmp1=5 ks0=3 tm")
+    assert told.running == 0
+    assert told.refused == ("k", 7, {"tmp1": 5, "ks0": 3})
+    assert Told.read("").given == ()
+    died = Told.read("launch k a=1\ndone k\nfault 0x8 k 17\nlaunch j")
+    assert (died.fault, died.at, died.running) == ("0x8", ("k", 17), None)
+    assert Told.read("fault 0x8 ? -1").at is None

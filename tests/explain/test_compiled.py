@@ -1,0 +1,105 @@
+"""Decisions that a real compiler takes, found by a program that needs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.bisecting import needed_applications
+from shrinkfx.explain.decisions import decisions
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.variants import Variants
+from shrinkfx.failure.classify import observe
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
+from shrinkfx.protocol.choices import Backend, CandidateForm, Probe, Subsystem
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import CheckCandidate, Describe
+from shrinkfx.report.explanation.decisions import Decisions, by_hand, lines
+
+ROLL = Path(__file__).resolve().parents[2] / "repros" / "assert_roll_bound"
+
+PERSISTENT = """
+from torch._inductor.codegen.triton import TritonOverrides
+from torch._inductor.virtualized import V
+
+usual = TritonOverrides.log1p
+
+def log1p(x):
+    is_persistent = getattr(V.kernel, "persistent_reduction", False)
+    return f"({usual(x)} + 1000)" if is_persistent else usual(x)
+
+TritonOverrides.log1p = staticmethod(log1p)
+"""
+"""Off by a constant where a reduction is persistent."""
+
+
+class SumOfLogarithms(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log1p(x).sum(-1) * 2
+
+
+class Reversed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.roll(torch.flip(x, [1]), 3, 1)
+
+
+@contextmanager
+def failing(
+    module: nn.Module, preload: Path, folder: Path, *, device: str | None = None
+) -> Iterator[Minimum]:
+    """Take a program that fails for a minimum."""
+    model = folder / "model.pt2"
+    torch.export.save(torch.export.export(module, (torch.rand(8, 12),)), model)
+    backend = Backend.INTERPRETER if device else Backend.AOTI
+    preloads = [str(preload)]
+    with Server(
+        model=model, preloads=preloads, backend=backend, device=device
+    ) as server:
+        options = CheckOptions(probe=Probe.REAL if device else None)
+        client = CheckClient(server, Limits(600, 8 << 30), options)
+        described = client.ask(Describe()).answer
+        assert isinstance(described, Description)
+        skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
+        whole = Candidate.whole(skeleton)
+        seen = observe(client.ask(CheckCandidate(whole.to_json())))
+        assert seen.signature is not None
+        yield Minimum(client, whole, seen.signature)
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_kernels_on_the_interpreter_pass_without_what_is_at_fault(
+    tmp_path: Path,
+) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text(PERSISTENT)
+    with failing(SumOfLogarithms(), planted, tmp_path, device="cuda") as minimum:
+        found = decisions(minimum)
+        told = lines(found, minimum.target)
+    assert found.unknown == ()
+    assert "Goes away when lowering 0, aten.log1p.default, falls back." in told
+    option = "triton.persistent_reductions=False"
+    assert told[-1] == f"Passes with {option}: persistent reductions are at fault."
+    assert found.switching is not None
+    assert found.switching.compilations <= 14
+
+
+@pytest.mark.aoti
+def test_lowering_that_is_at_fault_is_found_by_its_number(tmp_path: Path) -> None:
+    with failing(Reversed(), ROLL / "planted.py", tmp_path) as minimum:
+        variants = Variants(minimum).with_options(form=CandidateForm.SOURCE)
+        (one,), why = needed_applications(variants.built_fast())
+    assert why == ()
+    assert (one.subsystem, one.number, one.of) == (Subsystem.LOWERINGS, 1, 2)
+    assert (one.name, one.node, one.alone) == ("aten.roll.default", "roll", True)
+    assert len(by_hand(Decisions(left_out=(one,)))) == 2

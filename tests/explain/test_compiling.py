@@ -1,0 +1,204 @@
+"""What the compiler was at when it failed, from what it has raised and left."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.doubles import Arguments, FakeServer
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.compiling import code_of, compiling, innermost, phase
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.readers.compilers import gcc, triton
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.files import Excerpt, Launch, Traces
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.testing import chain, whole
+
+PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))
+RECORDED = Path(__file__).parents[1] / "failure" / "recorded"
+
+
+def recorded(name: str) -> Raised:
+    told: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
+    answer = told.get("ending", told)["answer"]
+    error = answer.get("error") or answer["Raised"]
+    return Raised(error["type"], error["message"], tuple(error["frames"]))
+
+
+class Server(FakeServer):
+    """Ends in one way after the other, and leaves traces."""
+
+    def __init__(self, traces: Traces, *endings: Ending) -> None:
+        told = iter(endings)
+
+        def answer(arguments: Arguments) -> Ending:
+            if arguments.get("evidence"):
+                Path(arguments["evidence"]).write_text(traces.to_line())
+            return next(told)
+
+        super().__init__(answer)
+
+
+def explain(traces: Traces, *endings: Ending, **options: Any) -> Halted:
+    target = observe(endings[0]).signature
+    assert target
+    server = Server(traces, *endings)
+    client = CheckClient(server, Limits(20.0, 1 << 30), CheckOptions(**options))
+    found = compiling(Minimum(client, PROGRAM, target))
+    assert found
+    return found
+
+
+def raised(error: Raised) -> Ending:
+    return Ending("exit", stage="compile", answer=error)
+
+
+@pytest.mark.parametrize(
+    ("name", "doing", "place"),
+    [
+        ("lowering/alone", "lowering", "plants.py:cannot_scan"),
+        ("compile_lowering_raises", "lowering", "planted.py:lower_unless_padded"),
+        (
+            "compile_183988_randperm_index",
+            "a joint-graph pass",
+            "torch/_inductor/pattern_matcher.py:_unflatten_match_kwargs",
+        ),
+        (
+            "cpp_missing/alone",
+            "C++ compilation",
+            "torch/_inductor/cpp_builder.py:_run_compile_cmd",
+        ),
+    ],
+)
+def test_frames_tell_what_was_done(name: str, doing: str, place: str) -> None:
+    frames = recorded(name).frames
+    assert phase(frames) == doing
+    assert innermost(frames) == place
+
+
+@pytest.mark.parametrize(
+    ("frame", "doing"),
+    [
+        ("torch/_inductor/fx_passes/post_grad.py:post_grad_passes", "a post-grad pass"),
+        ("torch/_inductor/codegen/cpp.py:codegen_loops", "C++ code generation"),
+        ("torch/_inductor/codegen/triton.py:load", "Triton code generation"),
+        (
+            "torch/_inductor/codegen/cpp_wrapper_cpu.py:generate",
+            "code generation for the wrapper",
+        ),
+        ("torch/_decomp/decompositions.py:gelu", "a decomposition"),
+        ("torch/nn/modules/module.py:_call_impl", ""),
+    ],
+)
+def test_phase_is_that_of_the_innermost_frame_known(frame: str, doing: str) -> None:
+    assert phase((frame, "torch/fx/node.py:args")) == doing
+
+
+def test_lowering_names_operator_and_function() -> None:
+    traces = Traces(raised_at=(("tanh",),))
+    found = explain(traces, raised(recorded("lowering/alone")))
+    assert [operator.name for operator in found.guilty] == ["tanh"]
+    assert found.cause == (
+        "Lowering of aten.tanh.default fails: NotImplementedError: planted: cannot "
+        "scan [5].",
+        "It is raised in plants.py:cannot_scan.",
+    )
+
+
+KERNEL = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_view_5"
+
+
+def test_compilers_line_is_shown_among_those_around_it() -> None:
+    error = recorded("compile_missing_symbol")
+    complaint = gcc(error.message)
+    assert complaint
+    lines = ("{", "    a();", "    b();", *complaint.code, "    c();", "}", "")
+    excerpt = Excerpt("x.kernel.cpp", 638, 641, lines)
+    launches = Launch("cpp_0", ("relu",)), Launch(KERNEL, ("tanh", "cos"))
+    found = explain(Traces(launches, excerpt=excerpt), raised(error))
+    assert [operator.name for operator in found.guilty] == ["tanh", "cos"]
+    assert found.kernel == KERNEL
+    assert found.cause == (
+        f"C++ compilation of kernel {KERNEL}, which computes aten.tanh.default and "
+        "aten.cos.default, fails: ‘planted_missing_hypot’ was not declared in this "  # noqa: RUF001
+        "scope.",
+        "Line 641 of the generated code: `auto tmp15 = planted_missing_hypot(tmp9, "
+        "tmp14);`.",
+    )
+    shown = found.listing()
+    assert len(shown) == len(lines) + 1
+    place = shown[3].index("planted_missing")
+    assert shown[4][place:].startswith("^~~")
+
+
+def test_linker_is_told_from_the_compiler() -> None:
+    found = explain(Traces(), raised(recorded("linker/alone")))
+    assert found.doing == "linking"
+
+
+def test_triton_marks_the_last_line_that_it_shows() -> None:
+    text = (
+        "at 3:10:\ndef leaky(x):\n    y = x\n    z = y + SLOPE\n          ^\n"
+        "NameError('SLOPE')"
+    )
+    complaint = triton(text)
+    assert complaint
+    code = code_of(complaint, None)
+    assert [line.number for line in code] == [1, 2, 3]
+    assert code[-1].mark.index("^") == 10
+
+
+RUNNING = (Launch("cpp_0", ("relu",)), Launch("cpp_1", ("tanh", "cos")))
+HANGS = Ending("timeout", stage="run")
+PRINTED = "[ before_launch: cpp_0 ]\n[ after_launch: cpp_0 ]\n"
+
+
+def test_a_hang_is_that_of_the_kernel_that_was_running() -> None:
+    hangs = replace(HANGS, log=f"{PRINTED}[ before_launch: cpp_1 ]\n")
+    found = explain(Traces(RUNNING), hangs)
+    assert [operator.name for operator in found.guilty] == ["tanh", "cos"]
+    assert found.cause == (
+        "The run of kernel cpp_1 (launch 2 of 2), which computes aten.tanh.default and "
+        "aten.cos.default, fails: it did not end within 20 s.",
+    )
+
+
+def test_a_kernel_that_was_yet_to_come_is_not_said_to_have_run() -> None:
+    found = explain(Traces(RUNNING), replace(HANGS, log=PRINTED))
+    assert found.cause[0].startswith("The run")
+    assert "before kernel cpp_1 (launch 2 of 2) fails" in found.cause[0]
+    assert "which computes" not in found.cause[0]
+
+
+def test_no_kernel_is_named_where_no_launch_was_printed() -> None:
+    found = explain(Traces(RUNNING[:1]), HANGS)
+    assert found.kernel == ""
+
+
+def test_that_eager_fails_too_is_said_first() -> None:
+    found = explain(Traces(RUNNING[:1]), HANGS, reference=False)
+    assert found.eager_fails
+
+
+@pytest.mark.parametrize(
+    "target",
+    [Signature(Kind.MISMATCH, Stage.COMPARE), Signature(Kind.ASSERT, Stage.RUN, "x")],
+)
+def test_chains_of_others_are_left_to_them(target: Signature) -> None:
+    client = CheckClient(FakeServer(HANGS), Limits(20.0, 1 << 30))
+    assert compiling(Minimum(client, PROGRAM, target)) is None
+
+
+def test_a_death_of_the_compiler_says_how_it_ended() -> None:
+    died = Ending("signal", signal.SIGSEGV, "compile")
+    found = explain(Traces(raised_at=(("cos",),)), died)
+    assert found.doing == "compilation"

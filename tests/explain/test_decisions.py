@@ -1,0 +1,406 @@
+"""Which decisions of the compiler a failure needs, asked of a compiler that is none."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.bisecting import needed_applications
+from shrinkfx.explain.decisions import decisions
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.switches import SWITCHES, On, Switch
+from shrinkfx.explain.switching import MOST, needed_switches
+from shrinkfx.explain.variants import Variants
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Settings
+from shrinkfx.protocol.choices import Build, InductorOptions, Probe, Subsystem
+from shrinkfx.protocol.files import Application
+from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
+from shrinkfx.protocol.tasks import ReadSettings
+from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
+from shrinkfx.testing import chain, whole
+
+TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "")
+FAILS = Ending("exit", stage="compare", answer=Checked(Difference("values", "off")))
+PASSES = Ending("exit", stage="done", answer=Checked())
+DIES = Ending("signal", signal.SIGSEGV, "run")
+REFUSES = Ending("exit", stage="compile", answer=Raised("LoweringException", "no"))
+HANGS = Ending("timeout", stage="run")
+
+USUAL = set(
+    """
+cpp.enable_loop_tail_vec cpp.simdlen cpp.threads cpp.weight_prepack epilogue_fusion
+prologue_fusion cpp.max_horizontal_fusion_size loop_ordering_after_fusion
+loop_reindexing_after_fusion loop_index_inversion_in_fusion max_fusion_size
+max_pointwise_cat_inputs inplace_padding inplace_buffers allow_buffer_reuse
+online_softmax apply_gumbel_max_trick optimize_scatter_upon_const_tensor pattern_matcher
+joint_graph_constant_folding use_dce reorder_for_locality
+reorder_for_peak_memory layout_optimization shape_padding comprehensive_padding
+assume_unaligned_fallback_output unroll_reductions_threshold split_reductions
+emulate_precision_casts fallback_random aot_inductor.compile_wrapper_opt_level
+triton.max_tiles
+""".split()  # noqa: SIM905 - thirty lines else
+)
+"""What PyTorch 2.13 decides if nobody says otherwise; the last one for CUDA."""
+
+ON_CPU = [s for s in SWITCHES if s.option in USUAL and s.on is not On.CUDA]
+OF_THE_USER: InductorOptions = {"max_autotune": True, "size_asserts": False}
+COUNTS = {Subsystem.JOINT: 4, Subsystem.POST_GRAD: 9, Subsystem.LOWERINGS: 6}
+
+Compiles = Callable[[InductorOptions], Ending]
+
+
+def unlike(switch: Switch) -> bool | int | str:
+    """Make up a value with which the compiler decides, if it usually does."""
+    if switch.option not in USUAL:
+        return switch.careful
+    if isinstance(switch.careful, bool):
+        return not switch.careful
+    return 7 if isinstance(switch.careful, int) else "O1"
+
+
+@dataclass
+class Compiler:
+    """Fails, or not, by its settings and by what it leaves out.
+
+    Attributes:
+        does: what it does with settings that are other than usual.
+        lacks: settings that this version does not have.
+        asked: each compilation, in order.
+    """
+
+    does: Compiles = lambda _: FAILS
+    does_without: Callable[[LeaveOut], Ending] = lambda _: FAILS
+    lacks: frozenset[str] = frozenset()
+    fixed: tuple[str, ...] = ()
+    cuda: bool = False
+    asked: list[CheckOptions] = field(default_factory=list)
+
+    def ask(self, request: Request) -> Ending:
+        if isinstance(request.task, ReadSettings):
+            names = {
+                s.option: unlike(s) for s in SWITCHES if s.option not in self.lacks
+            }
+            there = {name: names[name] for name in request.task.wanted if name in names}
+            return Ending(
+                "exit", stage="done", answer=Settings(there, self.fixed, self.cuda)
+            )
+        options = request.options
+        self.asked.append(options)
+        if options.leave_out is None:
+            return self.does(options.inductor)
+        told = [
+            Application(part, n, f"pass_{n}")
+            for part, count in COUNTS.items()
+            for n in range(count)
+        ]
+        path = Path(options.leave_out.applications)
+        path.write_text("".join(one.to_line() for one in told))
+        return self.does_without(options.leave_out)
+
+
+def minimum(compiler: Compiler, target: Signature = TARGET) -> Minimum:
+    limits = Limits(timeout_s=60.0, max_rss_bytes=1 << 30)
+    client = CheckClient(compiler, limits, CheckOptions(inductor=OF_THE_USER))
+    return Minimum(client, whole(chain("x", "relu", "tanh", "erfc")), target)
+
+
+def passes_with(*needed: str, otherwise: Ending = FAILS) -> Compiles:
+    """Pass where all these are careful."""
+    careful = {s.option: s.careful for s in SWITCHES}
+
+    def does(inductor: InductorOptions) -> Ending:
+        right = all(inductor.get(name) == careful[name] for name in needed)
+        return PASSES if right else otherwise
+
+    return does
+
+
+@pytest.mark.parametrize(
+    ("needed", "median", "most"), [(1, 10, 13), (2, 19, 21), (3, 24, 30)]
+)
+def test_needed_switches_are_found_in_so_many_compilations(
+    needed: int, median: int, most: int
+) -> None:
+    draw, counts = random.Random(1), []
+    for _ in range(40):
+        names = [s.option for s in draw.sample(ON_CPU, needed)]
+        compiler = Compiler(passes_with(*names))
+        found = needed_switches(Variants(minimum(compiler)))
+        assert {setting.option for setting in found.passes_with} == {*names}
+        assert found.minimal
+        assert found.compilations == len(compiler.asked)
+        counts.append(found.compilations)
+    assert statistics.median(counts) <= median
+    assert max(counts) <= most <= MOST
+
+
+def test_what_fails_all_the_same_takes_one_compilation() -> None:
+    compiler = Compiler()
+    found = needed_switches(Variants(minimum(compiler)))
+    assert (found.passes_with, found.compilations, found.unknown) == ((), 1, "")
+    assert found.tried == len(ON_CPU)
+    (told,) = lines(Decisions(found), TARGET)
+    assert told.startswith(f"Fails with all of {len(ON_CPU)} options of Inductor")
+    (asked,) = compiler.asked
+    assert asked.inductor == {
+        **OF_THE_USER,
+        **{s.option: s.careful for s in ON_CPU},
+    }
+
+
+@pytest.mark.parametrize("other", [DIES, REFUSES, HANGS])
+def test_another_failure_is_no_pass(other: Ending) -> None:
+    """Nor does it stand in the way, where switches make it that are not needed."""
+    compiler = Compiler(passes_with("cpp.simdlen", otherwise=other))
+    found = needed_switches(Variants(minimum(compiler)))
+    assert [s.option for s in found.passes_with] == ["cpp.simdlen"]
+
+    def does(inductor: InductorOptions) -> Ending:
+        if inductor.get("use_dce") is False:
+            return other
+        return passes_with("cpp.threads")(inductor)
+
+    found = needed_switches(Variants(minimum(Compiler(does))))
+    assert [s.option for s in found.passes_with] == ["cpp.threads"]
+    found = needed_switches(Variants(minimum(Compiler(lambda _: other))))
+    assert not found.passes_with
+    assert "fails otherwise" in found.unknown
+    assert lines(Decisions(found), TARGET) == []
+
+
+@pytest.mark.parametrize(
+    ("coarse", "fine"),
+    [
+        ("cpp.simdlen", "cpp.enable_loop_tail_vec"),
+        ("max_fusion_size", "epilogue_fusion"),
+        ("max_fusion_size", "loop_ordering_after_fusion"),
+        ("pattern_matcher", "online_softmax"),
+    ],
+)
+def test_finer_switch_is_named_where_a_coarser_does_as_well(
+    coarse: str, fine: str
+) -> None:
+    does = [passes_with(coarse), passes_with(fine)]
+
+    def either(inductor: InductorOptions) -> Ending:
+        return PASSES if PASSES in [one(inductor) for one in does] else FAILS
+
+    found = needed_switches(Variants(minimum(Compiler(either))))
+    assert [s.option for s in found.passes_with] == [fine]
+
+
+def test_what_passes_by_chance_is_not_told() -> None:
+    draw = random.Random(3)
+    told: list[Setting] = []
+    for _ in range(30):
+        compiler = Compiler(lambda _: draw.choice([PASSES, FAILS]))
+        found = needed_switches(Variants(minimum(compiler), rate=0.5))
+        told += found.passes_with
+    assert told == []
+
+
+def test_switches_that_there_are_not_are_passed_over() -> None:
+    compiler = Compiler(lacks=frozenset({"cpp.simdlen"}), fixed=("allow_buffer_reuse",))
+    found = needed_switches(Variants(minimum(compiler)))
+    assert found.missing == ("cpp.simdlen",)
+    assert found.fixed == ("allow_buffer_reuse",)
+    assert found.tried == len(ON_CPU) - 2
+    assert not {"cpp.simdlen", "allow_buffer_reuse"} & {*compiler.asked[0].inductor}
+
+
+def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
+    compiler = Compiler(passes_with("triton.max_tiles"), cuda=True)
+    made = minimum(compiler)
+    made = made.with_client(made.client.with_options(probe=Probe.REAL))
+    found = decisions(made)
+    assert found.switching is not None
+    assert [s.option for s in found.switching.passes_with] == ["triton.max_tiles"]
+    assert all(asked.build is Build.STOCK for asked in compiler.asked)
+
+
+@pytest.mark.parametrize(
+    ("needed", "target", "text"),
+    [
+        (["cpp.simdlen"], TARGET, "cpp.simdlen=1: vectorised code is at fault."),
+        (["cpp.threads"], TARGET, "cpp.threads=1: parallel loops are at fault."),
+        (
+            ["allow_buffer_reuse"],
+            TARGET,
+            "allow_buffer_reuse=False: reuse of buffers is at fault.",
+        ),
+        (
+            ["emulate_precision_casts"],
+            TARGET,
+            "emulate_precision_casts=True: roundings left out between operators are at "
+            "fault.",
+        ),
+        (
+            ["cpp.simdlen", "max_fusion_size"],
+            TARGET,
+            "cpp.simdlen=1 and max_fusion_size=1: any one of vectorised code and "
+            "fusion of kernels is enough to fail.",
+        ),
+        (
+            ["inplace_buffers"],
+            Signature(Kind.CRASH, Stage.RUN, MEMORY),
+            "inplace_buffers=False: it shows only with results in the place of "
+            "operands.",
+        ),
+    ],
+)
+def test_switches_in_words(needed: list[str], target: Signature, text: str) -> None:
+    otherwise = FAILS if target is TARGET else DIES
+    compiler = Compiler(passes_with(*needed, otherwise=otherwise))
+    found = needed_switches(Variants(minimum(compiler, target)))
+    assert lines(Decisions(found), target) == [f"Passes with {text}"]
+
+
+# --- by number
+
+
+def leaves_out(asked: LeaveOut, part: Subsystem, number: int) -> bool:
+    last = COUNTS[part] if asked.last is None else asked.last
+    return part in asked.subsystems and asked.first <= number <= last
+
+
+def needs(part: Subsystem, *numbers: int) -> Callable[[LeaveOut], Ending]:
+    """Pass without any one of these."""
+    return lambda asked: (
+        PASSES if any(leaves_out(asked, part, n) for n in numbers) else FAILS
+    )
+
+
+@pytest.mark.parametrize("part", COUNTS)
+def test_needed_application_is_found_by_its_number(part: Subsystem) -> None:
+    for number in range(COUNTS[part]):
+        compiler = Compiler(does_without=needs(part, number))
+        (one,), why = needed_applications(Variants(minimum(compiler)))
+        assert (one.subsystem, one.number, one.of, why) == (
+            part,
+            number,
+            COUNTS[part],
+            (),
+        )
+        assert one.alone
+        assert one.onwards
+        assert len(compiler.asked) <= 13 + number
+
+
+def test_all_that_are_needed_are_told_the_last_first() -> None:
+    compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 1, 4))
+    found, _ = needed_applications(Variants(minimum(compiler)))
+    told = [(one.number, one.alone, one.onwards) for one in found]
+    assert told == [(4, True, True), (1, True, False)]
+    assert len(by_hand(Decisions(left_out=found))) == 2
+
+
+def test_lowering_in_words_and_as_commands() -> None:
+    compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 2))
+    found = decisions(minimum(compiler))
+    first, *_ = lines(found, TARGET)
+    assert first == "Goes away when lowering 2, pass_2, falls back."
+    variables = "TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings"
+    assert by_hand(found) == [
+        f"fails: {variables} TORCH_BISECT_MAX=2 python repro.py",
+        f"passes: {variables} TORCH_BISECT_MAX=1 python repro.py",
+    ]
+    assert by_hand(replace(found, interpreted=True)) == []
+    assert Decisions.from_json(json.loads(found.to_line())) == found
+    assert found.compilations == len(compiler.asked)
+
+
+def test_pass_in_words() -> None:
+    compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
+    first, *_ = lines(decisions(minimum(compiler)), TARGET)
+    assert first == "Goes away when post-grad pass 7, pass_7, is skipped."
+
+
+def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
+    def without(asked: LeaveOut) -> Ending:
+        both = [leaves_out(asked, Subsystem.LOWERINGS, n) for n in (2, 4)]
+        return PASSES if all(both) else FAILS
+
+    (one,), _ = needed_applications(Variants(minimum(Compiler(does_without=without))))
+    assert (one.number, one.alone, one.onwards) == (2, False, True)
+    (told,) = lines(Decisions(left_out=(one,)), TARGET)
+    assert told == (
+        "Goes away when lowering 2, pass_2, and those after it fall back; alone it "
+        "does not do."
+    )
+
+
+def test_each_is_tried_alone_where_leaving_all_out_fails_otherwise() -> None:
+    def without(asked: LeaveOut) -> Ending:
+        if asked.subsystems and asked.last is None:
+            return REFUSES
+        return needs(Subsystem.LOWERINGS, 3)(asked)
+
+    (one,), _ = needed_applications(Variants(minimum(Compiler(does_without=without))))
+    assert (one.subsystem, one.number) == (Subsystem.LOWERINGS, 3)
+    assert (one.alone, one.onwards) == (True, False)
+    assert by_hand(Decisions(left_out=(one,))) == []
+
+
+def test_what_does_not_hold_twice_is_not_told() -> None:
+    answers = {Build.FAST: PASSES, Build.STOCK: FAILS}
+
+    class Moody(Compiler):
+        def ask(self, request: Request) -> Ending:
+            ending = super().ask(request)
+            asked = request.options.leave_out
+            if asked and leaves_out(asked, Subsystem.JOINT, 1):
+                return answers[request.options.build]
+            return ending
+
+    fast = Variants(minimum(Moody())).built_fast()
+    found, (why,) = needed_applications(fast)
+    assert found == ()
+    assert why.startswith("it does not fail so without all 4 of joint_graph_passes")
+    passes = Compiler(lambda _: PASSES, lambda _: PASSES)
+    found, (why,) = needed_applications(Variants(minimum(passes)))
+    assert found == ()
+    assert why == "what its repro compiles does not fail each time"
+
+
+@dataclass
+class Short:
+    """Minutes that are over after so many questions."""
+
+    left: int
+
+    def has(self, seconds: float) -> bool:
+        return self.left > 0
+
+    def share(self) -> float:
+        self.left -= 1
+        return 1.0 if self.left >= 0 else 0.0
+
+    def keep(self, check_s: float) -> None:
+        """Nothing is kept."""
+
+
+@pytest.mark.parametrize("questions", [0, 1, 5, 12])
+def test_where_minutes_are_short_that_is_said(questions: int) -> None:
+    compiler = Compiler(passes_with("max_fusion_size"))
+    made = replace(minimum(compiler), budget=Short(questions), seconds=0.5)
+    found = decisions(made)
+    assert len(compiler.asked) <= questions
+    assert found.unknown
+    assert all("minutes are short" in why for why in found.unknown)
+
+
+def test_table_of_switches_holds_each_once() -> None:
+    options = [switch.option for switch in SWITCHES]
+    assert len(options) == len({*options})
+    table: Mapping[str, Any] = {s.option: s.what for s in SWITCHES}
+    assert all(table.values())

@@ -1,0 +1,237 @@
+"""Which flags of the guide are tried, how, and what is made of the answers."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from support.doubles import FakeServer, Minutes
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain import artifacts
+from shrinkfx.explain.guide import guide
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.files import KernelRun, Launch, Left, Traces
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.report.explanation.guide import Guide, Outcome
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.testing import chain, whole
+
+PROGRAM = whole(chain("x", "relu", "tanh", "cos"))
+TARGET = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+DEAD = Ending("signal", signal.SIGSEGV, "run")
+PASSES = Ending("exit", stage="done", answer=Checked())
+REFUSED = "input_handles[0]: dim value is too large at 1, expected it to be <= 16"
+NAMES = (
+    "[ before_launch: made_0 ]\n[ after_launch: made_0 ]\n[ before_launch: bad_1 ]\n"
+)
+NUMBERS = """\
+[  before_launch - made_0 - arg0_1  ]:
+Number of elements: 3
+Dtype: float32
+Min value: 0
+Max value: nan
+Size: [3]
+
+[  after_launch - made_0 - buf0  ]:
+Number of elements: 3
+
+[  before_launch - bad_1 - buf0  ]:
+Number of elements: 3
+Dtype: float32
+Min value: 1
+Max value: 2
+Size: [3]
+
+"""
+WRAPPER = "    made_0(arg0_1, buf0);\n    bad_1(buf0, buf1);\n"
+PRINTER = "aot_inductor.debug_intermediate_value_printer"
+LAUNCHES = Launch("made_0", ("relu", "tanh")), Launch("bad_1", ("cos",))
+
+
+class Flagged(FakeServer):
+    """Does under each flag something else, and leaves what a child does."""
+
+    def __init__(self, ready: Ready = Ready()) -> None:  # noqa: B008 - frozen
+        super().__init__(PASSES)
+        self.ready = ready
+
+    def _reply(self, request: Request) -> Ending:
+        options = request.options
+        if options.evidence:
+            Path(options.evidence).write_text(Traces(LAUNCHES).to_line())
+        if options.leave:
+            self._leave(Path(options.leave))
+        printer = str(options.inductor.get(PRINTER, "0"))
+        if options.environment.get("AOTI_RUNTIME_CHECK_INPUTS"):
+            return Ending("exit", stage="run", answer=Raised("RuntimeError", REFUSED))
+        if options.inductor.get("nan_asserts"):
+            return PASSES
+        log = {"3": NAMES, "2": NUMBERS}.get(printer, "")
+        return Ending("signal", signal.SIGSEGV, "run", log=log)
+
+    def _leave(self, home: Path) -> None:
+        (home / Left.SOURCES).mkdir(parents=True)
+        (home / Left.SOURCES / "a.wrapper.cpp").write_text(WRAPPER)
+        (home / Left.LOG).write_text("log")
+        (home / "other").write_text("nobody asked for it")
+        for name in ("bad_1_buf0", "bad_1_buf1", "made_0_arg0_1"):
+            (home / f"before_launch_{name}_cpu.pt").write_bytes(b"values")
+
+
+def asked(server: FakeServer, folder: Path | None = None, *kernels: str) -> Guide:
+    client = CheckClient(server, Limits(60.0, 1 << 30), CheckOptions(sanity=True))
+    return guide(Minimum(client, PROGRAM, TARGET), kernels, folder)
+
+
+def outcomes(found: Guide) -> dict[str, Outcome]:
+    return {row.flag.partition("=")[0]: row.outcome for row in found.rows}
+
+
+def test_each_flag_has_a_row_with_its_answer() -> None:
+    found = asked(Flagged(), None, "bad_1")
+    assert [(row.flag.partition(" ")[0], row.outcome) for row in found.rows] == [
+        ("", Outcome.SAME),
+        ("AOTI_RUNTIME_CHECK_INPUTS=1", Outcome.OTHER),
+        ("TORCH_SHOW_CPP_STACKTRACES=1", Outcome.SAME),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING=1", Outcome.NOT_ASKED),
+        ("CUDA_LAUNCH_BLOCKING=1", Outcome.NOT_ASKED),
+        ("TORCHINDUCTOR_NAN_ASSERTS=1", Outcome.PASSES),
+        ("AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER=3", Outcome.SAME),
+        ("AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER=2", Outcome.SAME),
+    ]
+    assert found.rows[1].command == "AOTI_RUNTIME_CHECK_INPUTS=1 python repro.py"
+    assert found.rows[1].said == (REFUSED,)
+    assert found.last_launch == "bad_1"
+    assert [str(value) for value in found.values] == [
+        "made_0 is given arg0_1: float32[3], from 0 to nan, mean ",
+        "bad_1 is given buf0: float32[3], from 1 to 2, mean ",
+    ]
+    assert Explanation.from_line(Explanation(guide=found).to_line()).guide == found
+
+
+def test_one_flag_is_set_at_a_time_and_what_acts_at_run_time_compiles_nothing() -> None:
+    server = Flagged()
+    asked(server, None, "bad_1")
+    assert not any(request.options.sanity for request in server.asked)
+    packages = [request.options.package for request in server.asked]
+    assert packages == [packages[0]] * 3 + [None] * 3
+    asked_for = [(r.options.environment, r.options.inductor) for r in server.asked]
+    flags = [[*filter(None, env.values()), *inductor] for env, inductor in asked_for]
+    assert [len(names) for names in flags] == [0, 1, 1, 1, 1, 2]
+    # What the user has set of them is taken away.
+    taken = [env.get("AOTI_RUNTIME_CHECK_INPUTS") for env, _ in asked_for]
+    assert taken == ["", "1", "", "", "", ""]
+
+
+def test_values_are_asked_of_the_guilty_kernel_and_of_what_feeds_it() -> None:
+    found = asked(Flagged(), None, "bad_1")
+    assert 'FILTERED_KERNELS_TO_PRINT="made_0,bad_1"' in found.rows[-1].flag
+    # Where nothing is known to be guilty, it is what was launched last.
+    assert asked(Flagged()).rows[-1].flag == found.rows[-1].flag
+
+
+def test_flags_of_the_run_are_not_tried_on_what_does_not_compile() -> None:
+    error = Ending("exit", stage="compile", answer=Raised("InductorError", "no"))
+    server = FakeServer(error)
+    found = asked(server)
+    assert len(server.asked) == 1
+    assert {row.why for row in found.rows[1:]} == {
+        "it does not get as far as running",
+    }
+
+
+def test_interpreter_says_what_has_no_meaning_there() -> None:
+    on = Ready(backend=Backend.INTERPRETER, for_cuda=True)
+    found = asked(Flagged(on), None, "bad_1")
+    silent = {row.flag.partition("=")[0]: row.why for row in found.rows if row.why}
+    assert len(silent) == 5
+    assert all(why.startswith("has no meaning on the inter") for why in silent.values())
+    assert outcomes(found)["TORCHINDUCTOR_NAN_ASSERTS"] is Outcome.PASSES
+
+
+def test_each_of_cudas_variables_is_tried_without_the_other() -> None:
+    server = Flagged(Ready(for_cuda=True))
+    found = asked(server)
+    assert found.left_out[0].startswith("kernel.py: it is made on the interpreter")
+    names = "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_LAUNCH_BLOCKING"
+    set_so = [tuple(r.options.environment.get(n) for n in names) for r in server.asked]
+    assert [one for one in set_so if any(one)] == [("1", ""), ("", "1")]
+
+
+def test_nothing_is_asked_that_minutes_are_short_for() -> None:
+    server = Flagged()
+    client = CheckClient(server, Limits(60.0, 1 << 30))
+    short = Minimum(client, PROGRAM, TARGET, budget=Minutes(10.0), seconds=9.0)
+    found = guide(short, ())
+    assert not server.asked
+    short_for = [row.why for row in found.rows if row.why == "minutes are short"]
+    assert len(short_for) == 5
+    assert {row.outcome for row in found.rows} == {Outcome.NOT_ASKED}
+
+
+def test_files_are_left_as_a_whole_with_what_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "explain"
+    (folder / "old").mkdir(parents=True)
+    others = asked(Flagged(), folder, "bad_1")
+    assert any("shrinkfx has not made" in text for text in others.left_out)
+    assert [path.name for path in folder.iterdir()] == ["old"]
+    (folder / ".shrinkfx").touch()
+    found = asked(Flagged(), folder, "bad_1")
+    names = {f"{path.relative_to(folder)}" for path in folder.rglob("*.*")}
+    names.remove(".shrinkfx")
+    # What is in memory for results before a launch is no input.
+    assert names == {
+        *("sources/a.wrapper.cpp", "inductor.log"),
+        *("inputs/bad_1-buf0.pt", "inputs/made_0-arg0_1.pt"),
+    }
+    assert {file.name for file in found.files} == names
+    assert [text.partition(":")[0] for text in found.left_out] == [
+        *("the original's kernel", "TORCH_TRACE")
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["explain"]
+
+
+def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
+    class WithKernel(Flagged):
+        def _leave(self, home: Path) -> None:
+            home.mkdir()
+            (home / Left.KERNEL).write_text("kernel")
+            told = KernelRun("bad_1", "python kernel.py", alike=True, said="it strays")
+            (home / Left.KERNEL_RUN).write_text(told.to_line())
+
+    found = asked(WithKernel(), tmp_path / "explain", "bad_1")
+    assert "kernel.py: bad_1 alone fails alike: it strays" in found.lines()
+
+
+@pytest.mark.parametrize(("code", "is_there"), [(0, True), (3, False)])
+def test_report_of_the_trace_is_there_where_tlparse_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_there: bool
+) -> None:
+    class Traced(Flagged):
+        def _leave(self, home: Path) -> None:
+            (home / Left.TRACE).mkdir(parents=True)
+            (home / Left.TRACE / "dedicated.log").write_text("trace")
+
+    parser = tmp_path / "bin" / "tlparse"
+    parser.parent.mkdir()
+    parser.write_text(f'#!/bin/sh\nmkdir "$3"\ncp "$1" "$3/index.html"\nexit {code}\n')
+    parser.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{parser.parent}:/usr/bin:/bin")
+    found = asked(Traced(), tmp_path / "explain", "bad_1")
+    assert (tmp_path / "explain/tlparse/index.html").exists() is is_there
+    told = "tlparse's report: it ended with 3: " in found.left_out
+    assert told is not is_there
+
+
+def test_what_is_too_large_is_left_out_with_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "MOST_BYTES", 6)
+    found = asked(Flagged(), tmp_path / "explain", "bad_1")
+    assert [file.name for file in found.files] == ["inductor.log"]
+    assert any("a.wrapper.cpp: " in text for text in found.left_out)

@@ -1,0 +1,65 @@
+"""What a real minimum says under each flag, and the files that it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.guide import guide
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import Describe
+from shrinkfx.report.explanation.guide import Outcome
+
+PICKED = torch.tensor([1, 9])
+
+
+class Strays(nn.Module):
+    def forward(self, x: Tensor, i: Tensor) -> Tensor:
+        return x.tanh()[i]
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_guide_of_an_index_out_of_bounds(tmp_path: Path) -> None:
+    path, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"
+    x = torch.arange(4.0)
+    torch.export.save(torch.export.export(Strays(), (x, PICKED % 4)), path)
+    torch.save((x, PICKED), inputs)
+    options = CheckOptions(reference=False, build=Build.FAST)
+    target = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+    with Server(model=path, inputs=inputs) as server:
+        client = CheckClient(server, Limits(600.0, 8 << 30), options)
+        told = client.ask(Describe()).answer
+        assert isinstance(told, Description)
+        skeleton = Skeleton.from_json(json.loads(Path(told.skeleton).read_text()))
+        minimum = Minimum(client, Candidate.whole(skeleton), target)
+        found = guide(minimum, (), tmp_path / "explain")
+    outcomes = [row.outcome for row in found.rows]
+    assert outcomes == [
+        *[Outcome.SAME] * 3,
+        *[Outcome.NOT_ASKED] * 2,
+        *[Outcome.SAME] * 3,
+    ]
+    assert f"in {found.last_launch}" in found.rows[2].said
+    (index,) = (value for value in found.values if value.dtype == "int64")
+    assert (index.shape, index.minimum, index.maximum) == ((2,), "1", "9")
+    left = tmp_path / "explain"
+    saved = left / f"inputs/{index.kernel}-{index.argument}.pt"
+    assert torch.equal(torch.load(saved), PICKED)
+    (kernel,) = left.glob("sources/*.kernel.cpp")
+    assert "AOTI_TORCH_CHECK" in kernel.read_text()
+    assert found.rows[2].said[0].startswith(f"raised at {kernel.name}:")
+    assert "[__output_code]" in (left / "inductor.log").read_text()
+    assert list(left.glob("trace/*.log"))

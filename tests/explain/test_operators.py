@@ -1,0 +1,76 @@
+"""What is left of a program is listed with where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.doubles import FakeServer
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain import cause
+from shrinkfx.explain.cause import Shown, explain
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_left
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.testing import chain, operator, skeleton, whole
+
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+
+
+def asked(candidate: Candidate) -> Minimum:
+    return Minimum(CheckClient(FakeServer(), Limits(10.0, 1 << 30)), candidate, CRASH)
+
+
+def test_operators_bear_their_line_and_module() -> None:
+    placed = replace(operator("x", scope="blocks.3"), source="model.py:14")
+    program = skeleton({"x": "", "relu": placed})
+    (found,) = operators_left(Candidate.whole(program))
+    assert str(found) == "aten.relu.default (model.py:14, blocks.3)"
+
+
+def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
+    placed = replace(operator("x", target="aten.mm.default"), source="model.py:14")
+    program = skeleton({"x": "", "mm": placed})
+    candidate = Candidate(
+        program, frozenset({"mm"}), {}, Outputs.SINKS, replace={"mm": "x"}
+    ).normalised()
+    (found,) = operators_left(candidate)
+    assert found.operator != "aten.mm.default"
+    assert not found.line
+
+
+def test_what_fails_alone_is_guilty_and_of_several_all_are_named() -> None:
+    alone = explain(asked(whole(chain("x", "relu"))), Shown(minimal=True))
+    assert alone.guilty == alone.operators
+    several = explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=True))
+    assert several.guilty == ()
+    assert "relu" in several.cause[0]
+    assert "exp" in several.cause[0]
+    assert (
+        explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=False)).cause
+        == ()
+    )
+
+
+WRONG = Wrong(wrong=1, of=2, first=(0,), got="1.0", expected="0.0")
+
+
+def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    minimum = asked(whole(chain("x", "shift", "relu")))
+    shift, relu = operators_left(minimum.candidate)
+    found = WrongValue(guilty=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
+    monkeypatch.setattr(cause, "values", lambda _: found)
+    honest = explain(minimum, Shown())
+    assert honest.guilty == (relu,)
+    told = explain(minimum, Shown(lies={"shift": "has strides [1], declared [2]"}))
+    assert told.guilty == (shift,)
+    assert "has strides [1], declared [2]" in told.cause[0]
+    assert f"the first wrong values are those of {relu}" in told.cause[1]
+    innocent = explain(minimum, Shown(lies={"relu": "has strides [1]"}))
+    assert innocent.guilty == (relu,)

@@ -1,0 +1,121 @@
+"""Chains of programs that are compiled and fail here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.chain import chain
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
+from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import Describe
+from shrinkfx.report.explanation.chain import Chain
+
+REPROS = Path(__file__).resolve().parents[2] / "repros"
+
+
+class Positions(nn.Module):
+    """Look up the numbers of the tokens that are no padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = torch.cumsum(ids.ne(1).int(), 1) + 1
+        return nn.functional.embedding(places, self.table.weight)
+
+
+class Rows(nn.Module):
+    """Look up rows of ``(rows, 4)`` by numbers, one of them computed."""
+
+    def forward(self, rows: Tensor, ids: Tensor) -> Tensor:
+        return torch.sin(rows)[ids * 2 + 1]
+
+
+def chain_of(
+    module: nn.Module,
+    example: tuple[Tensor, ...],
+    failing: tuple[Tensor, ...],
+    folder: Path,
+    *,
+    dynamic_shapes: tuple[Mapping[int, object], ...] | None = None,
+    preloads: list[str] | None = None,
+    device: str | None = None,
+) -> Chain:
+    """Export a program, see it fail, and follow its failure."""
+    exported = torch.export.export(module, example, dynamic_shapes=dynamic_shapes)
+    model, inputs = folder / "model.pt2", folder / "inputs.pt"
+    torch.export.save(exported, model)
+    torch.save(failing, inputs)
+    backend = Backend.INTERPRETER if device else Backend.AUTO
+    with Server(
+        model=model,
+        inputs=inputs,
+        preloads=preloads or [],
+        device=device,
+        backend=backend,
+    ) as server:
+        options = CheckOptions(probe=Probe.REAL if device else None)
+        client = CheckClient(server, Limits(600.0, 16 << 30), options)
+        described = client.ask(Describe()).answer
+        assert isinstance(described, Description)
+        client = client.with_options(reference=not described.eager_error)
+        skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
+        target = client.original()[0].signature
+        assert target is not None
+        found = chain(Minimum(client, Candidate.whole(skeleton), target))
+    assert found is not None
+    return found
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_wrong_sum_is_guilty_of_the_index_that_is_made_of_it(tmp_path: Path) -> None:
+    padded, full = torch.full((4, 8), 5), torch.full((4, 8), 5)
+    padded[:, 6:] = 1
+    planted = str(REPROS / "assert_values_of_inputs" / "planted.py")
+    found = chain_of(Positions(), (padded,), (full,), tmp_path, preloads=[planted])
+    # What it is computed from is left, too.
+    assert found.guilty[-1].operator == "aten.cumsum.default"
+    assert {o.name for o in found.guilty}.isdisjoint({"add", "embedding"})
+    assert found.guilty[-1].line.startswith("test_real_chains.py:")
+    assert (found.value, found.limit and found.limit.value) == (10, 10)
+    assert (found.launch, found.launches) == (2, 2)
+
+
+@pytest.mark.torch
+def test_index_on_the_interpreter_is_followed_to_input_and_dim(tmp_path: Path) -> None:
+    rows = torch.export.Dim("rows", min=2, max=64)
+    example = (torch.randn(30, 4), torch.arange(7))
+    failing = (torch.randn(9, 4), torch.arange(7))
+    found = chain_of(
+        Rows(),
+        example,
+        failing,
+        tmp_path,
+        dynamic_shapes=({0: rows}, {}),
+        device="cuda",
+    )
+    assert found.eager_fails
+    assert [o.operator for o in found.guilty] == ["aten.index.Tensor"]
+    assert found.value == 9
+    assert found.limit is not None
+    (symbol,) = found.limit.symbols
+    assert (symbol.input, symbol.dim, symbol.value) == ("rows", 0, 9)
+    assert (symbol.least, symbol.most) == ("2", "64")
+    assert [step.reads.name for step in found.steps if step.reads] == ["ids"]
+    named = {o.operator for step in found.steps for o in step.operators}
+    assert {"aten.mul.Tensor", "aten.add.Tensor"} <= named
+    assert found.grid

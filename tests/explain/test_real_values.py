@@ -1,0 +1,121 @@
+"""Wrong values of kernels that are really compiled, or interpreted.
+
+Each program has an innocent kernel in which the failure shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.values import values
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
+from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import Describe
+from shrinkfx.report.explanation.values import WrongValue
+
+REPROS = Path(__file__).parents[2] / "repros"
+
+
+class Overflows(nn.Module):
+    """What ``erfc`` gets wrong by 999 is infinite behind ``exp``, two kernels on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        ordered = torch.sort(torch.erfc(x), -1).values
+        product: Tensor = torch.exp(ordered) @ self.weight
+        return product.sum(-1)
+
+
+class Divides(nn.Module):
+    """A norm's bound is lost in the first kernel, and it is the third that divides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = x.norm(dim=-1, keepdim=True).clamp_min(1e-12).expand(3, 4)
+        divisor: Tensor = norm @ self.weight
+        return x / divisor
+
+
+@contextmanager
+def minimum(
+    folder: Path,
+    module: nn.Module,
+    case: str,
+    kind: Kind,
+    backend: Backend = Backend.AOTI,
+) -> Iterator[Minimum]:
+    """Take a program whole for a minimum, with what a case of ``repros/`` plants."""
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    x[1] = 0.0
+    path = folder / "model.pt2"
+    torch.export.save(torch.export.export(module.eval(), (x,)), path)
+    cuda = backend is Backend.INTERPRETER
+    with Server(
+        model=path,
+        preloads=[str(REPROS / case / "planted.py")],
+        environment={"OMP_NUM_THREADS": "1"},
+        backend=backend,
+        device="cuda" if cuda else None,
+    ) as server:
+        options = CheckOptions(probe=Probe.REAL if cuda else None)
+        client = CheckClient(server, Limits(300.0, 8 << 30), options)
+        described = client.ask(Describe()).answer
+        assert isinstance(described, Description)
+        skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
+        target = Signature(kind, Stage.COMPARE)
+        yield Minimum(client, Candidate.whole(skeleton), target)
+
+
+def found(asked: Minimum) -> WrongValue:
+    told = values(asked)
+    assert told is not None
+    return told
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_compiled_kernel_that_errs_is_found_before_those_that_show_it(
+    tmp_path: Path,
+) -> None:
+    case = "mismatch_wrong_constant"
+    with minimum(tmp_path, Overflows(), case, Kind.NAN) as asked:
+        told = found(asked)
+    assert [operator.operator for operator in told.guilty] == ["aten.erfc.default"]
+    assert told.guilty[0].line.startswith("test_real_values.py:")
+    assert told.launch == 1
+    assert told.agrees
+    assert told.wrong
+    assert told.wrong.largest == pytest.approx(999, rel=1e-3)
+    assert told.wrong.exact == "eager"
+    assert len(told.shown_by) >= 2
+    assert told.unknown == ()
+
+
+@pytest.mark.torch
+def test_interpreted_kernel_whose_error_is_tiny_is_found(tmp_path: Path) -> None:
+    case, backend = "nan_in_one_row", Backend.INTERPRETER
+    with minimum(tmp_path, Divides(), case, Kind.NAN, backend) as asked:
+        told = found(asked)
+    assert [operator.operator for operator in told.guilty] == ["aten.clamp_min.default"]
+    assert told.tiny
+    assert told.kernel.startswith("triton_")

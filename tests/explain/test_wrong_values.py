@@ -1,0 +1,238 @@
+"""From what kernels have made to the operators at fault, on tables that are made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.doubles import Arguments, FakeServer
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.values import explained, values
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.protocol.answers import Checked, Difference, Ending
+from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.testing import chain, whole
+
+PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))
+WRONG = Wrong(
+    wrong=12,
+    of=64,
+    first=(1, 0),
+    got="3.5",
+    expected="3.0",
+    largest=0.5,
+    relative=0.2,
+    ulps=4e6,
+    exact="eager",
+)
+TARGET = Signature(Kind.MISMATCH, Stage.COMPARE)
+FAILS = Ending("exit", stage="done", answer=Checked(Difference("values", "w")))
+PASSES = Ending("exit", stage="done", answer=Checked())
+
+
+def made(
+    launch: int, operators: str, wrong: Wrong | None = None, given_wrong: str = ""
+) -> Computed:
+    """Make a value of a kernel that computes operators of the chain."""
+    names = tuple(operators.split())
+    return Computed(
+        kernel=f"cpp_{launch - 1}" if launch else "",
+        launch=launch,
+        value=f"buf{launch}" if launch else "result 0",
+        node=names[-1],
+        operators=names,
+        calls=tuple(f"aten.{name}.default" for name in names),
+        given_wrong=tuple(given_wrong.split()),
+        wrong=wrong,
+    )
+
+
+def told(*computed: Computed, **changes: object) -> KernelValues:
+    launches = ("cpp_0", "cpp_1", "cpp_2")
+    return replace(KernelValues(launches, computed, graph_agrees=True), **changes)  # type: ignore[arg-type]
+
+
+def guilty(found: WrongValue) -> list[str]:
+    return [operator.name for operator in found.guilty]
+
+
+def test_kernel_that_errs_is_guilty_not_the_one_that_shows_it() -> None:
+    found = explained(
+        PROGRAM,
+        told(made(1, "relu"), made(2, "tanh", WRONG), made(3, "cos sin", None, "tanh")),
+    )
+    assert guilty(found) == ["tanh"]
+    assert found.cause == (
+        "aten.tanh.default in kernel cpp_1 (launch 2 of 3) is wrong: its inputs agree "
+        "with eager, 12 of 64 values of its result do not (largest error 0.5, 4e+06 "
+        "ulps; float64 agrees with eager).",
+        "The first is at [1, 0]: 3.5, eager gives 3.0.",
+        "cpp_2 shows it, and is right for what it was given.",
+    )
+
+
+def test_inputs_are_not_said_to_agree_where_they_do_not() -> None:
+    wrong = made(2, "tanh", WRONG, given_wrong="relu")
+    for table in (told(wrong), told(made(2, "tanh", WRONG), rewritten="relu")):
+        found = explained(PROGRAM, table)
+        assert "inputs agree" not in found.cause[0]
+        assert "something else of that: 12 of 64 values differ" in found.cause[0]
+    random = replace(made(2, "tanh", WRONG), given_random=("relu",))
+    assert not explained(PROGRAM, told(random)).agrees
+
+
+def test_no_kernel_is_blamed_where_the_graph_was_rewritten() -> None:
+    table = told(made(1, "relu"), rewritten="cos", rewritten_wrong=WRONG)
+    found = explained(PROGRAM, replace(table, graph_agrees=False))
+    assert guilty(found) == ["cos"]
+    assert found.cause[0].endswith("no kernel is at fault.")
+    assert "cpp_" not in " ".join(found.cause)
+
+
+def test_write_that_is_lost_is_said_to_be() -> None:
+    table = told(made(1, "relu"), graph_agrees=False, rewritten_wrong=WRONG, lost="cos")
+    found = explained(PROGRAM, table)
+    assert guilty(found) == ["cos"]
+    assert found.cause[0].startswith(
+        "What aten.cos.default writes is lost in the graph"
+    )
+    unknown = explained(PROGRAM, replace(table, lost=""))
+    assert unknown.guilty == ()
+    assert unknown.cause[0].startswith("What the program returns is computed otherwise")
+    assert unknown.unknown
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (told(unknown="it did not come to a result"), "did not come to a result"),
+        (told(made(1, "relu")), "no value in memory differs"),
+        (told(replace(made(1, "relu"), unknown="random numbers")), "random numbers"),
+        (told(made(1, "relu"), call=2, graph_agrees=None), "could not be compared"),
+    ],
+)
+def test_what_is_not_known_says_why_and_blames_nothing(
+    table: KernelValues, why: str
+) -> None:
+    found = explained(PROGRAM, table)
+    assert found.guilty == ()
+    assert why in found.unknown[0]
+    assert found.cause == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        told(
+            made(1, "relu", WRONG),
+            tiny=True,
+            graph_agrees=False,
+            rewritten="cos",
+            rewritten_wrong=WRONG,
+        ),
+        told(
+            made(1, "relu", WRONG),
+            replace(made(2, "cos"), unknown="random numbers"),
+            tiny=True,
+        ),
+    ],
+)
+def test_tiny_error_is_no_cause_where_there_may_be_another(other: KernelValues) -> None:
+    assert "relu" not in guilty(explained(PROGRAM, other))
+    alone = explained(PROGRAM, told(made(1, "relu", WRONG), tiny=True))
+    assert guilty(alone) == ["relu"]
+    assert alone.cause[1].endswith("eager gives 3.0: little, but all of it.")
+
+
+def test_what_could_not_be_told_of_kernels_before_is_said() -> None:
+    before = replace(made(1, "relu"), unknown="it depends on random numbers")
+    found = explained(PROGRAM, told(before, made(2, "tanh", WRONG)))
+    assert found.unknown == ("kernel cpp_0: it depends on random numbers",)
+
+
+def test_metadata_is_said_as_such() -> None:
+    metadata = Wrong(metadata="its dtype is torch.int64, eager's torch.int8")
+    found = explained(PROGRAM, told(made(1, "relu", metadata)))
+    assert "its dtype is torch.int64, eager's torch.int8." in found.cause[0]
+    assert len(found.cause) == 1
+
+
+def test_nans_are_counted_against_eagers() -> None:
+    nans = replace(WRONG, wrong=4, nans=4, largest=None, ulps=None, exact="")
+    found = explained(PROGRAM, told(made(1, "relu", nans)))
+    assert "4 of 64 values of its result do not, all NaN." in found.cause[0]
+
+
+class Server(FakeServer):
+    """Leaves one table of values after the other."""
+
+    def __init__(self, *told: tuple[KernelValues | None, Ending]) -> None:
+        tables = iter(told)
+
+        def answer(arguments: Arguments) -> Ending:
+            table, ending = next(tables)
+            if table is not None:
+                Path(arguments["values"]).write_text(table.to_line())
+            return ending
+
+        super().__init__(answer)
+
+
+def ask(*answers: tuple[KernelValues | None, Ending]) -> tuple[WrongValue, Server]:
+    server = Server(*answers)
+    client = CheckClient(server, Limits(10.0, 1 << 30))
+    found = values(Minimum(client, PROGRAM, TARGET))
+    assert found is not None
+    return found, server
+
+
+FUSED = told(made(1, "relu tanh cos", WRONG))
+
+
+def test_one_operator_in_a_kernel_is_asked_about_once() -> None:
+    found, server = ask((told(made(1, "tanh", WRONG)), FAILS))
+    assert guilty(found) == ["tanh"]
+    assert len(server.asked) == 1
+
+
+def test_operators_of_one_kernel_are_told_apart_by_their_values() -> None:
+    seen = told(made(1, "relu"), made(1, "tanh", WRONG), made(1, "cos"))
+    found, server = ask((FUSED, FAILS), (seen, FAILS))
+    assert guilty(found) == ["tanh"]
+    assert found.told_apart
+    assert server.arguments[1]["taps"] == ("relu", "tanh", "cos")
+
+
+def test_all_of_a_kernel_are_suspected_where_returned_values_hide_it() -> None:
+    found, _ = ask((FUSED, FAILS), (told(made(1, "relu")), PASSES))
+    assert guilty(found) == ["relu", "tanh", "cos"]
+    assert found.cause[0].startswith(
+        "One of aten.relu.default, aten.tanh.default and aten.cos.default in kernel "
+        "cpp_0 (launch 1 of 3) is wrong: "
+    )
+    assert not found.told_apart
+    assert "does not fail as it does" in found.unknown[0]
+
+
+def test_nothing_is_said_of_a_run_that_fails_otherwise() -> None:
+    found, server = ask((told(made(1, "tanh", WRONG)), PASSES))
+    assert found.guilty == ()
+    assert "does not fail as it does" in found.unknown[0]
+    assert len(server.asked) == 1
+
+
+def test_other_failures_are_not_asked_about() -> None:
+    client = CheckClient(FakeServer(FAILS), Limits(10.0, 1 << 30))
+    crash = Signature(Kind.CRASH, Stage.RUN)
+    assert values(Minimum(client, PROGRAM, crash)) is None
+
+
+def test_explanation_is_read_as_it_was_written() -> None:
+    found = explained(PROGRAM, told(made(1, "relu", WRONG)))
+    written = Explanation(values=found)
+    assert Explanation.from_line(written.to_line()) == written

@@ -1,0 +1,56 @@
+"""A cause in words, and in the header of a repro."""
+
+from __future__ import annotations
+
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.words import LINES, in_lines
+from shrinkfx.report.header import read_failure, with_cause
+
+FAILURE = Signature(Kind.MISMATCH, Stage.COMPARE, "")
+
+SCRIPT = """\
+# mismatch in AOTInductor (compare): reduced from 5 operators to 1.
+#
+# Failure: mismatch | compare |
+# Seen on: torch 2.13.0
+# Made by: shrinkfx
+
+import torch
+
+# Seen on: no header
+"""
+
+
+def test_cause_stands_in_the_header_and_is_told_once() -> None:
+    first = with_cause(SCRIPT, ["A roll.", "Index 15 of size 12, " * 8])
+    assert first.count("# Cause:   A roll.\n#          Index 15") == 1
+    assert first.replace("\n", "").count("# Seen on: torch") == 1
+    assert read_failure(first) == read_failure(SCRIPT)
+    again = with_cause(first, ["Something else."])
+    assert again.count("Cause:") == 1
+    assert "roll" not in again
+    assert "Index" not in again
+    assert with_cause(again, []) == SCRIPT
+
+
+def test_cause_names_no_folder() -> None:
+    assert "/home" not in with_cause(SCRIPT, ["line 3 of /home/me/model.py"])
+
+
+def test_lines_are_few_whatever_is_known() -> None:
+    left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
+    unknown = tuple(f"why {i}" for i in range(40))
+    known = Explanation(cause=("It is so.",) * 9, operators=left, unknown=unknown)
+    lines = in_lines(known, FAILURE)
+    assert len(lines) <= LINES
+    assert lines[0].endswith("It is so.")
+    assert any("more: explain.json" in line for line in lines)
+
+
+def test_operator_without_a_known_place_has_no_line() -> None:
+    assert (
+        in_lines(Explanation(operators=(Operator("n", "aten.relu.default"),)), FAILURE)
+        == ()
+    )

@@ -1,0 +1,143 @@
+"""What ``--verify --across`` says of other interpreters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support.doubles import FakeServer
+
+from shrinkfx.check.oracle import Limits
+from shrinkfx.cli.main import main
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.tasks import RunCommand
+from shrinkfx.run.across import Elsewhere, Others, interpreters
+
+SCRIPT = """\
+# assert in AOTInductor (run): reduced from 9 operators to 1.
+#
+# Failure: assert | run | index out of bounds
+import torch
+
+def compiled():
+    if not torch.__version__.startswith("2.11"):
+        raise RuntimeError("index out of bounds: 0 <= tmp3 < 7L")
+
+actual = compiled()
+print("no longer fails")
+"""
+EXPECTED = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+THROWN = """\
+Traceback (most recent call last):
+  File "/x/repro.py", line 10, in <module>
+    actual = compiled()
+  File "/x/repro.py", line 8, in compiled
+    raise RuntimeError("index out of bounds: 0 <= tmp3 < 7L")
+RuntimeError: index out of bounds: 0 <= tmp3 < 7L
+"""
+VERSION = Ending("exit", log="a warning\n2.11.0\n")
+
+
+@pytest.fixture
+def repro(tmp_path: Path) -> Path:
+    path = tmp_path / "repro.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ending", "fails", "text"),
+    [
+        (Ending("exit", log="no longer fails\n"), False, "torch 2.11.0: passes"),
+        (
+            Ending("exit", 1, log=THROWN),
+            True,
+            "torch 2.11.0: fails: assert in run: index out of bounds: 0 <= tmp3 < 7L",
+        ),
+        (
+            Ending("exit", 1, log=THROWN.replace("index out of bounds", "torn")),
+            False,
+            "torch 2.11.0: does otherwise: exception in run: RuntimeError: torn: "
+            "0 <= tmp3 < 7L",
+        ),
+        (
+            Ending("timeout", stage="run"),
+            False,
+            "torch 2.11.0: does otherwise: hang in run",
+        ),
+        (Ending("late", stage="run"), None, "torch 2.11.0: no answer: the machine is"),
+        (
+            Ending("exit", 125, log="ran to its end; it need not show\n"),
+            None,
+            "torch 2.11.0: no answer: ran to its end; nothing checked it",
+        ),
+    ],
+)
+def test_what_a_script_does_elsewhere_in_words(
+    repro: Path, ending: Ending, fails: bool | None, text: str
+) -> None:
+    server = FakeServer(VERSION, ending)
+    (told,) = Others(server, Limits(60, 1 << 30), [repro], EXPECTED).run(["/py"])
+    assert told.fails is fails
+    assert str(told).startswith(text)
+    _, run = (request.task for request in server.asked)
+    assert isinstance(run, RunCommand)
+    assert run.words[-4:] == ("/py", "-X", "faulthandler", "repro.py")
+
+
+def test_interpreter_without_torch_gives_no_answer(repro: Path) -> None:
+    said = "Traceback ...\nModuleNotFoundError: No module named 'torch'\n"
+    server = FakeServer(Ending("exit", 1, log=said))
+    (told,) = Others(server, Limits(60, 1 << 30), [repro], None).run(["/py"])
+    assert told == Elsewhere(
+        *("/py", ""),
+        "does not import torch: ModuleNotFoundError: No module named 'torch'",
+        None,
+    )
+    assert str(told).startswith("/py: no answer: does not import torch")
+
+
+def test_interpreters_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
+    link = tmp_path / "python"
+    link.symlink_to(sys.executable)
+    assert interpreters([str(link)]) == [str(link)]
+    with pytest.raises(UsageError, match="no such interpreter"):
+        interpreters([str(tmp_path / "none")])
+
+
+@pytest.mark.torch
+def test_versions_are_told_side_by_side(
+    repro: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    (tmp_path / "packages" / "torch").mkdir(parents=True)
+    init = tmp_path / "packages" / "torch" / "__init__.py"
+    init.write_text("__version__ = '2.11.0'")
+    path = f"PYTHONPATH={init.parent.parent}"
+    other.write_text(f'#!/bin/sh\n{path} exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    words = [str(repro), "--verify", "--across", str(other), "--no-progress"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "does not fail" not in said
+    assert "torch 2.11.0: passes" in said
+    assert ": fails (this interpreter)" in said
+    assert main([*words, "--json"]) == 0
+    ended = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (told,) = ended["result"]["across"]
+    assert (told["torch"], told["fails"]) == ("2.11.0", False)
+
+
+def test_what_cannot_be_run_elsewhere_is_refused(
+    repro: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(repro), "--across", sys.executable]) == 2
+    assert "add --verify" in capsys.readouterr().err
+    of = "# Verified on Triton's interpreter only, with kernels for sm_90 and no GPU:\n"
+    repro.write_text(SCRIPT.replace("#\n", f"#\n{of}", 1))
+    assert main([str(repro), "--verify", "--across", sys.executable]) == 2
+    assert "install that beside the other PyTorch" in capsys.readouterr().err

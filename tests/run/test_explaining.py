@@ -1,0 +1,161 @@
+"""What is known of a cause is told, and takes nothing away from the result."""
+
+from __future__ import annotations
+
+import ast
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.doubles import FakeServer
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.errors import UsageError, WorkerError
+from shrinkfx.events import Event, Noted, ignore
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
+from shrinkfx.report.written import Verified, Written
+from shrinkfx.run import explaining
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.explaining import explain_result
+from shrinkfx.run.folder import JOURNAL, at_work, finish, over
+from shrinkfx.run.kept import Kept
+from shrinkfx.run.record import Result
+from shrinkfx.run.subject import Subject
+from shrinkfx.testing import chain, whole
+
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+SIZE = ProgramSize(2)
+REPRO = "# crash in AOTInductor\n#\n# Seen on: torch\n\nimport torch\n"
+
+
+def kept_of(candidate: Candidate, target: Signature = CRASH) -> Kept:
+    client = CheckClient(FakeServer(), Limits(10.0, 1 << 30))
+    subject = Subject(candidate, SIZE, client, target, 1.0)
+    verified = Verified(Written((Path("repro.py"),), "source"), 3, 3)
+    programs = Programs(SIZE, SIZE, cut=2)
+    record = RunRecord(Failure(target, target), programs, verified=verified)
+    return Kept(subject, Result(candidate, "program", target), record)
+
+
+@pytest.fixture(name="out")
+def _out(tmp_path: Path) -> Path:
+    (tmp_path / "repro.py").write_text(REPRO)
+    return tmp_path
+
+
+def context_of(out: Path, *, no_explain: bool = False) -> RunContext:
+    options = Options(Path("model.pt2"), no_explain=no_explain)
+    return RunContext(options, out, ignore)
+
+
+def test_cause_is_told_in_the_repro_and_in_full_beside_it(out: Path) -> None:
+    kept = kept_of(whole(chain("x", "relu")))
+    explained = explain_result(context_of(out), kept, minimal=True)
+    told = json.loads((out / "explain.json").read_text())
+    assert Explanation.from_json(told) == explained.explanation
+    assert told["guilty"] == told["operators"]
+    repro = (out / "repro.py").read_text()
+    assert "# Cause:   " in repro
+    assert ast.dump(ast.parse(repro)) == ast.dump(ast.parse(REPRO))
+
+
+def test_nothing_is_asked_where_nobody_wants_to_know(out: Path) -> None:
+    kept = kept_of(whole(chain("x", "relu")))
+    explained = explain_result(context_of(out, no_explain=True), kept, minimal=True)
+    assert explained.lines == ()
+    assert not (out / "explain.json").exists()
+    assert (out / "repro.py").read_text() == REPRO
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), WorkerError("it died"), ZeroDivisionError("a bug")]
+)
+def test_what_goes_wrong_takes_nothing_of_the_result_away(
+    out: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> Explanation:
+        raise error
+
+    monkeypatch.setattr(explaining, "explain", break_down)
+    kept = kept_of(whole(chain("x", "relu")))
+    told: list[Event] = []
+    options = Options(Path("model.pt2"))
+    context = RunContext(options, out, told.append)
+    explained = explain_result(context, kept, minimal=True)
+    assert explained.lines == ()
+    assert any(
+        "cause could" in event.text for event in told if isinstance(event, Noted)
+    )
+    assert (out / "repro.py").read_text() == REPRO
+    assert not (out / "explain.json").exists()
+
+
+def test_failure_that_a_command_judges_has_no_cause_that_is_known(out: Path) -> None:
+    judged = Signature(Kind.CHECK, Stage.RUN, "")
+    kept = kept_of(whole(chain("x", "relu")), judged)
+    explained = explain_result(context_of(out), kept, minimal=True)
+    assert not explained.explanation.cause
+    assert "command" in explained.explanation.unknown[0]
+
+
+def test_result_is_noted_for_who_asks_later(out: Path) -> None:
+    candidate = whole(chain("x", "relu", "exp"))
+    kept = kept_of(candidate)
+    with closing(Journal(out / JOURNAL)) as journal:
+        context = RunContext(Options(Path("model.pt2")), out, ignore, journal)
+        explain_result(context, kept, minimal=False)
+        known = journal.fact("result")
+    assert known is not None
+    again = explaining._from_json(kept.subject, known)
+    assert again.candidate == candidate
+    assert again == kept.result
+    assert known["minimal"] is False
+
+
+def options_at(folder: Path) -> Options:
+    model = folder / "model.pt2"
+    model.write_bytes(b"program")
+    return Options(model, out=folder / "out")
+
+
+def test_run_that_is_over_can_be_explained(tmp_path: Path) -> None:
+    options = options_at(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    with at_work(options, out, ignore) as context:
+        context.journal.note("baseline", {})
+    with pytest.raises(UsageError, match=f"--resume {out}"):
+        over(out)
+    with at_work(options, out, ignore) as context:
+        finish(context, "reduced", "2 -> 1", 0)
+    with pytest.raises(UsageError, match="no result was noted"):
+        over(out)
+    made = {"inputs": str(out / "failing-1.pt"), "environment": {"A": "1"}}
+    with at_work(options, out, ignore) as context:
+        context.journal.note("result", made)
+    asked = replace(options, inputs=out / "failing-1.pt", environment={"A": "1"})
+    assert over(out) == replace(asked, cwd=Path.cwd())
+    options.model.write_bytes(b"another")
+    with pytest.raises(UsageError, match=r"--explain .* a file has changed"):
+        over(out)
+
+
+def test_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--explain .* holds no run"):
+        over(tmp_path)
+
+
+def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
+    kept = kept_of(whole(chain("x", "relu")))
+    unverified = replace(kept.record, verified=Verified())
+    kept = replace(kept, record=unverified)
+    explained = explain_result(context_of(out), kept, minimal=True)
+    assert not explained.explanation.cause
+    assert not explained.explanation.guilty

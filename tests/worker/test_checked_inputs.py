@@ -1,0 +1,37 @@
+"""A package that was built as ever checks its inputs where a variable says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import Kind
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
+
+pytestmark = pytest.mark.aoti
+
+
+class Wave(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin() + 1
+
+
+def test_package_that_is_kept_refuses_inputs_when_it_is_to(tmp_path: Path) -> None:
+    exported = torch.export.export(Wave(), (torch.rand(4, 6),))
+    torch.export.save(exported, tmp_path / "model.pt2")
+    torch.save((torch.rand(6, 4).t(),), tmp_path / "inputs.pt")
+    kept = CheckOptions(package=str(tmp_path / "kept.pt2"))
+    guarded = CheckOptions(package=kept.package, sanity=True)
+    with Server(model=tmp_path / "model.pt2", inputs=tmp_path / "inputs.pt") as server:
+        seen = [
+            observe(server.ask(Request(CheckOriginal(), options))).signature
+            for options in (kept, guarded)
+        ]
+    assert [s and s.kind for s in seen] == [Kind.MISMATCH, Kind.CHECK_INPUTS]
+    assert "unmatched stride" in str(seen[1])

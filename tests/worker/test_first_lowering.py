@@ -1,0 +1,206 @@
+"""The first lowering of a server: when it is made, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.protocol.answers import Built, Ending, Raised, Stopped
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal, Describe, RunScript
+from shrinkfx.worker.aoti.first_lowering import FirstLowering
+from shrinkfx.worker.model import Inputs, Program
+
+ROOT = Path(__file__).parents[2]
+CHECK = Request(CheckOriginal())
+PASSES = Ending("exit", stage="done")
+
+
+class Gate(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * torch.tanh(x)).mean(0)
+
+
+def program(device: str = "cpu") -> Program:
+    inputs = (torch.ones(3, 5, device=device),)
+    exported = torch.export.export(Gate(), inputs)
+    return Program(exported, exported, Inputs(inputs, {}), Inputs(inputs, {}))
+
+
+@pytest.fixture(name="lowered")
+def _lowered(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Collect the folders of first lowerings instead of making them."""
+    lowered: list[Path] = []
+    name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
+    monkeypatch.setattr(name, lowered.append)
+    return lowered
+
+
+@pytest.mark.parametrize(
+    ("ending", "survived"),
+    [
+        (PASSES, True),
+        (Ending("exit", stage="compile", answer=Raised("E", "planted")), True),
+        (Ending("exit", stage="compile", answer=Stopped("lowering passes")), True),
+        (Ending("signal", 11, stage="run"), True),
+        (Ending("timeout", stage="compile", built=Built(Build.FAST, Step.LINK)), True),
+        (Ending("signal", 11, stage="compile"), False),
+        (Ending("exit", 1, stage="compile"), False),
+        (
+            Ending("timeout", stage="compile", built=Built(Build.FAST, Step.LOWERING)),
+            False,
+        ),
+        (Ending("exit", stage="rebuild"), False),
+        (Ending("signal", 11, stage="eager"), False),
+    ],
+)
+def test_it_is_made_once_a_child_has_survived_one(
+    tmp_path: Path, lowered: list[Path], ending: Ending, survived: bool
+) -> None:
+    first = FirstLowering(program(), tmp_path)
+    first.make_for(CHECK)
+    first.heard(CHECK, ending)
+    assert lowered == []
+    for _ in range(2):
+        first.make_for(CHECK)
+    assert len(lowered) == survived
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(Describe()),
+        Request(RunScript("repro.py", ".")),
+        replace(CHECK, fresh=True),
+        replace(CHECK, options=CheckOptions(package=__file__)),
+    ],
+)
+def test_it_is_not_made_for_what_lowers_nothing_here(
+    tmp_path: Path, lowered: list[Path], request_: Request
+) -> None:
+    first = FirstLowering(program(), tmp_path)
+    first.heard(CHECK, PASSES)
+    first.make_for(request_)
+    assert lowered == []
+
+
+def test_what_else_a_child_survives_says_nothing(
+    tmp_path: Path, lowered: list[Path]
+) -> None:
+    first = FirstLowering(program(), tmp_path)
+    first.heard(Request(Describe()), PASSES)
+    first.make_for(CHECK)
+    assert lowered == []
+
+
+@pytest.mark.parametrize("device", ["meta", None])
+def test_it_is_made_for_programs_of_the_cpu_alone(
+    tmp_path: Path, lowered: list[Path], device: str | None
+) -> None:
+    first = FirstLowering(program(device) if device else None, tmp_path)
+    first.heard(CHECK, PASSES)
+    first.make_for(CHECK)
+    assert lowered == []
+
+
+def test_one_that_fails_is_no_end_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(folder: Path) -> None:
+        raise ValueError("planted")
+
+    name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
+    monkeypatch.setattr(name, fail)
+    first = FirstLowering(program(), tmp_path)
+    first.heard(CHECK, PASSES)
+    for _ in range(2):
+        first.make_for(CHECK)
+    assert capsys.readouterr().err.count("ValueError: planted") == 1
+
+
+STATE = """
+import copy, os, random, sys, tempfile, torch, tqdm
+from pathlib import Path
+import torch._inductor.config
+from torch._dynamo.utils import counters
+from shrinkfx.worker.aoti import backend
+from shrinkfx.worker.aoti.first_lowering import lower_two_operators
+
+def state():
+    return {
+        "variables": dict(os.environ),
+        "folders": (os.getcwd(), tempfile.tempdir),
+        "random": (random.getstate(), torch.get_rng_state().tolist()),
+        "options": torch._inductor.config.shallow_copy_dict(),
+        "counters": copy.deepcopy(counters),
+        "threads": (tqdm.tqdm.monitor_interval, os.listdir("/proc/self/task")),
+    }
+
+torch.set_num_threads(1)
+backend.warm_up()
+random.seed(1)
+before, modules = state(), len(sys.modules)
+lower_two_operators(Path(sys.argv[1]))
+after = state()
+changed = [name for name in before if after[name] != before[name]]
+sys.exit(", ".join(changed) or len(sys.modules) < modules + 50)
+"""
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_it_leaves_no_state_but_what_is_found_out_once(tmp_path: Path) -> None:
+    environment = {"OPENBLAS_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    folder = tmp_path / "first"
+    folder.mkdir()
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", STATE, str(folder)],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+
+
+KEEPER = """
+from pathlib import Path
+from torch._inductor.codecache import AotCodeCompiler
+
+stock = AotCodeCompiler.compile.__func__
+
+def keep(cls, graph, wrapper, kernels, *rest, **options):
+    number = len([*Path({folder!r}).iterdir()])
+    Path({folder!r}, str(number)).write_text(wrapper + kernels)
+    return stock(cls, graph, wrapper, kernels, *rest, **options)
+
+AotCodeCompiler.compile = classmethod(keep)
+"""
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_code_is_the_same_with_it_as_without(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    preload = tmp_path / "keeper.py"
+    preload.write_text(KEEPER.format(folder=str(kept)))
+    torch.export.save(program().original, tmp_path / "model.pt2")
+    options = CheckOptions(build=Build.FAST, only=Step.LOWERING)
+    asked = Request(CheckOriginal(), options)
+    with Server(model=tmp_path / "model.pt2", preloads=[str(preload)]) as server:
+        endings = [server.ask(asked) for _ in range(2)]
+    assert [type(ending.answer) for ending in endings] == [Stopped, Stopped]
+    alone, of_two_operators, after = (
+        path.read_text() for path in sorted(kept.iterdir())
+    )
+    assert "tanh" in alone
+    assert "sin" in of_two_operators
+    assert after == alone

@@ -1,0 +1,311 @@
+"""Values that kernels are made to leave, held against eager: no compiler here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+
+from shrinkfx.protocol.kernel_values import KernelValues
+from shrinkfx.worker.checking.compare import USUAL
+from shrinkfx.worker.explaining.errors import difference
+from shrinkfx.worker.explaining.lowered import Ran
+from shrinkfx.worker.explaining.recompute import (
+    CannotRecompute,
+    between,
+    recompute,
+    sensitivity,
+)
+from shrinkfx.worker.explaining.recording import Launched, Recording
+from shrinkfx.worker.explaining.values import judge
+from shrinkfx.worker.model import Inputs
+
+aten = torch.ops.aten
+X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+class Steps(nn.Module):
+    """Four operators in a row."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin().exp().cos().tanh()
+
+
+def exported(module: nn.Module, *args: torch.Tensor) -> ExportedProgram:
+    return torch.export.export(module, args)
+
+
+class Run:
+    """A run of a program, whose kernels leave what a test says.
+
+    The lowered graph is the program's own, unless a test gives another.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        program: ExportedProgram,
+        *args: torch.Tensor,
+        graph: fx.GraphModule | None = None,
+    ) -> None:
+        module = program.module(check_guards=False)
+        assert isinstance(module, fx.GraphModule)
+        self.recording = Recording(folder, graph or program.graph_module)
+        self.program, self.args = program, args
+        (folder / "tmp" / "aoti_torch").mkdir(parents=True)
+
+    def launch(self, kernel: str, *given: str, **made: torch.Tensor) -> None:
+        """Have a kernel leave values of nodes, in buffers of their names."""
+        assert self.recording.graph
+        nodes = {n.name: n for n in self.recording.graph.graph.nodes}
+        pairs = tuple((name, nodes[name]) for name in made)
+        number = len(self.recording.launches)
+        for name, value in made.items():
+            self.leave(f"after_{number}_{name}", value)
+        self.recording.launches.append(Launched(kernel, given, pairs))
+
+    def leave(self, name: str, value: torch.Tensor) -> None:
+        folder = self.recording.folder / "tmp" / "aoti_torch"
+        torch.save(value, folder / f"{name}_cpu.pt")
+
+    def judged(self, *results: torch.Tensor) -> KernelValues:
+        torch.save(list(results), self.recording.folder / "results.pt")
+        ran = Ran(
+            self.program,
+            Inputs(self.args, {}),
+            1,
+            USUAL.tolerance,
+            lambda node: [node.name],
+        )
+        return judge(self.recording, ran)
+
+
+def wrong(told: KernelValues) -> list[tuple[str, ...]]:
+    assert not told.unknown
+    return [v.operators for v in told.computed if v.wrong]
+
+
+def test_only_the_kernel_that_errs_is_wrong(tmp_path: Path) -> None:
+    run = Run(tmp_path, exported(Steps(), X), X)
+    spoilt = X.sin().exp() + 1
+    run.launch("first", sin=X.sin())
+    run.launch("second", "sin", exp=spoilt)
+    run.launch("third", "exp", tanh=spoilt.cos().tanh())
+    told = run.judged(spoilt.cos().tanh())
+    assert wrong(told) == [("exp",)]
+    second, third = told.computed[1:3]
+    assert second.wrong
+    assert second.wrong.wrong == 4
+    assert second.wrong.exact == "eager"
+    assert second.given_wrong == ()
+    assert third.given_wrong == ("exp",)
+    assert third.wrong is None
+
+
+def test_operators_that_no_memory_parts_are_one(tmp_path: Path) -> None:
+    run = Run(tmp_path, exported(Steps(), X), X)
+    run.launch("all", cos=X.sin().exp().cos() + 1)
+    told = run.judged((X.sin().exp().cos() + 1).tanh())
+    assert wrong(told) == [("sin", "exp", "cos")]
+    assert told.computed[0].calls == (
+        "aten.sin.default",
+        "aten.exp.default",
+        "aten.cos.default",
+    )
+
+
+def test_result_that_no_kernel_makes_is_wrong_by_itself(tmp_path: Path) -> None:
+    run = Run(tmp_path, exported(Steps(), X), X)
+    run.launch("all", cos=X.sin().exp().cos())
+    told = run.judged(X)
+    assert wrong(told) == [("tanh",)]
+    assert told.computed[-1].value == "result 0"
+
+
+def test_input_that_is_returned_is_held_against_itself(tmp_path: Path) -> None:
+    class Forgets(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x.sin()
+
+    run = Run(tmp_path, exported(Forgets(), X), X)
+    run.launch("copies", x=X)
+    told = run.judged(X, X)
+    assert wrong(told) == [("sin",)]
+    assert not any(value.unknown for value in told.computed)
+
+
+def test_value_that_was_overwritten_blames_nobody(tmp_path: Path) -> None:
+    run = Run(tmp_path, exported(Steps(), X), X)
+    run.launch("first", sin=X.sin())
+    run.leave("before_1_sin", X)
+    run.launch("second", "sin", tanh=X.exp().cos().tanh())
+    told = run.judged(X.exp().cos().tanh())
+    assert wrong(told) == []
+    assert "sin, which first made, was overwritten" in told.computed[1].unknown
+
+
+def test_random_numbers_are_told(tmp_path: Path) -> None:
+    class Noise(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (torch.rand_like(x) + x).sin()
+
+    run = Run(tmp_path, exported(Noise(), X), X)
+    noise = torch.rand_like(X) + X
+    run.launch("first", add=noise)
+    run.launch("second", "add", sin=noise.sin() + 1)
+    told = run.judged(noise.sin() + 1)
+    assert "random" in told.computed[0].unknown
+    assert wrong(told) == [("sin",)]
+    assert told.computed[1].given_random == ("add",)
+
+
+def test_graph_that_was_rewritten_is_told_from_its_kernels(tmp_path: Path) -> None:
+    program = exported(Steps(), X)
+    made = fx.Graph()
+    x = made.placeholder("x")
+    sin = made.call_function(aten.sin.default, (x,), name="sin")
+    exp = made.call_function(aten.expm1.default, (sin,), name="exp")
+    cos = made.call_function(aten.cos.default, (exp,), name="cos")
+    tanh = made.call_function(aten.tanh.default, (cos,), name="tanh")
+    made.output((tanh,))
+    run = Run(tmp_path, program, X, graph=fx.GraphModule({}, made))
+    run.launch("all", tanh=X.sin().expm1().cos().tanh())
+    told = run.judged(X.sin().expm1().cos().tanh())
+    assert wrong(told) == []
+    assert told.rewritten == "exp"
+
+
+def test_write_that_a_pass_has_lost_is_found(tmp_path: Path) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = x + 1
+            made[0].mul_(3.0)
+            made[1].add_(2.0)
+            return made.exp()
+
+    program = exported(Writes(), X)
+    made = fx.Graph()
+    x = made.placeholder("x")
+    add = made.call_function(aten.add.Tensor, (x, 1), name="add")
+    bias = made.call_function(aten.full.default, ([2, 2], 0.0))
+    rows = made.call_function(aten.select_scatter.default, (bias, X[0] * 0 + 2, 0, 1))
+    both = made.call_function(aten.add.Tensor, (add, rows), name="both")
+    made.output((made.call_function(aten.exp.default, (both,), name="exp"),))
+    run = Run(tmp_path, program, X, graph=fx.GraphModule({}, made))
+    result = (X + 1 + torch.tensor([[0.0], [2.0]])).exp()
+    run.launch("all", exp=result)
+    told = run.judged(result)
+    assert wrong(told) == []
+    assert told.lost == "mul_"
+    assert told.graph_agrees is False
+
+
+def test_error_below_the_tolerances_is_found_where_it_is_all_of_a_value(
+    tmp_path: Path,
+) -> None:
+    class Bounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / x.clamp_min(1e-12)
+
+    zero = torch.zeros(2)
+    run = Run(tmp_path, exported(Bounded(), zero), zero)
+    run.launch("first", clamp_min=zero)
+    run.launch("second", "clamp_min", div=zero / zero)
+    told = run.judged(zero / zero)
+    assert told.tiny
+    assert wrong(told) == [("clamp_min",)]
+
+
+def test_rounding_is_no_tiny_error(tmp_path: Path) -> None:
+    class Cancels(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x - y
+
+    x, y = torch.tensor([1.0]), torch.tensor([1.0 - 2**-24])
+    run = Run(tmp_path, exported(Cancels(), x, y), x, y)
+    run.launch("first", sub=torch.zeros(1))
+    assert wrong(run.judged(torch.zeros(1))) == []
+
+
+def test_nothing_is_told_without_a_result(tmp_path: Path) -> None:
+    run = Run(tmp_path, exported(Steps(), X), X)
+    ran = Ran(run.program, Inputs((X,), {}), 1, USUAL.tolerance, lambda n: [n.name])
+    assert judge(run.recording, ran).unknown
+
+
+def nodes(program: ExportedProgram) -> dict[str, fx.Node]:
+    return {n.name: n for n in program.graph.nodes}
+
+
+def test_value_is_made_from_the_nearest_that_are_known() -> None:
+    of = nodes(exported(Steps(), X))
+    assert [n.name for n in between(of["tanh"], [of["x"], of["exp"]])] == [
+        "cos",
+        "tanh",
+    ]
+    made = recompute(of["tanh"], {of["x"]: X, of["exp"]: X})
+    assert torch.equal(made, X.cos().tanh())
+
+
+def test_what_writes_into_an_operand_is_run_before_it_is_read() -> None:
+    made = fx.Graph()
+    x = made.placeholder("x")
+    copy = made.call_function(aten.clone.default, (x,))
+    made.call_function(aten.mul_.Tensor, (copy, 2.0))
+    last = made.call_function(aten.sin.default, (copy,))
+    given = X.clone()
+    assert torch.equal(recompute(last, {x: given}), (2 * X).sin())
+    assert torch.equal(given, X)
+
+
+@pytest.mark.parametrize("target", [aten.empty_like.default, aten.rand_like.default])
+def test_what_eager_makes_otherwise_each_time_is_not_recomputed(
+    target: torch._ops.OpOverload,
+) -> None:
+    made = fx.Graph()
+    x = made.placeholder("x")
+    with pytest.raises(CannotRecompute):
+        recompute(made.call_function(target, (x,)), {x: X})
+
+
+def test_sensitivity_is_that_of_rounded_inputs() -> None:
+    of = nodes(exported(Steps(), X))
+    moved = sensitivity(of["sin"], {of["x"]: X})
+    assert 0 < moved.max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "ulps"),
+    [
+        (torch.tensor([1.5]), torch.tensor([1.0]), 2.0**22),
+        (torch.tensor([3.0]), torch.tensor([2.0]), 2.0**22),
+        (
+            torch.tensor([2], dtype=torch.int32),
+            torch.tensor([1], dtype=torch.int32),
+            None,
+        ),
+    ],
+)
+def test_errors_are_counted_in_units_of_the_last_place(
+    actual: torch.Tensor, expected: torch.Tensor, ulps: float | None
+) -> None:
+    found = difference(actual, expected, None, USUAL.tolerance)
+    assert found
+    assert found.ulps == ulps
+
+
+def test_float64_tells_a_wrong_result_from_a_lack_of_precision() -> None:
+    narrow, exact = torch.tensor([2048.0]), torch.tensor([2049.0], dtype=torch.float64)
+    assert difference(narrow + 2, narrow, exact, lambda _: (0.0, 0.5)) is None
+    far = difference(narrow + 90, narrow, exact, lambda _: (0.0, 1.0))
+    assert far
+    assert far.exact == "eager"
+
+
+def test_metadata_comes_before_values() -> None:
+    found = difference(X.long(), X, None, USUAL.tolerance)
+    assert found
+    assert "dtype" in found.metadata
