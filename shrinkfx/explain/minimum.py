@@ -10,7 +10,6 @@ from typing import Any
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
@@ -27,7 +26,6 @@ class Minimum:
     Attributes:
         client: set up as it fails, built as AOTInductor does.
         target: how it fails.
-        suspects: operators of the original that were blamed, the surest first.
         note: told a line for the user of each thing that takes seconds.
         budget: where it is short, what is left to ask is not asked.
         seconds: what a check of it takes, about.
@@ -37,7 +35,6 @@ class Minimum:
     client: CheckClient
     candidate: Candidate
     target: Signature
-    suspects: tuple[Suspect, ...] = ()
     note: Callable[[str], None] = lambda _: None
     budget: Allowance = UNLIMITED
     seconds: float = 0.0

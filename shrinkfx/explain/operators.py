@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Role
 from shrinkfx.report.explanation.operators import Operator
 
 
@@ -29,8 +28,4 @@ def operators_among(
     """List the operators of a candidate that nodes belong to, in its order."""
     skeleton = candidate.skeleton
     among = {skeleton.producer(name) for name in names if name in skeleton}
-    return tuple(
-        operator
-        for operator in operators_left(candidate)
-        if operator.name in among and skeleton.node(operator.name).role is Role.OPERATOR
-    )
+    return tuple(one for one in operators_left(candidate) if one.name in among)

@@ -141,7 +141,6 @@ def _found(
         replace(client, patience=None),
         result.candidate,
         result.seen or subject.target,
-        subject.suspects,
         context.note,
         context.budget,
         context.budget.pace_s,

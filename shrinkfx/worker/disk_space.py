@@ -72,6 +72,25 @@ def require_space_for_values(
         raise LoadError(str(folder), reason, _ADVICE)
 
 
+def require_space_for_recording(exported: ExportedProgram, folder: Path) -> None:
+    """See that there is space for what each kernel is given and makes.
+
+    A value is saved where it is made, and wherever it is read: weights too.
+
+    Raises:
+        LoadError: there is not.
+    """
+    values = [(n.meta.get("val"), 1 + len(n.users)) for n in exported.graph.nodes]
+    total = sum(nbytes(v) * often for v, often in values if isinstance(v, torch.Tensor))
+    needed, free = _needed(total), _free(folder)
+    if needed > free:
+        reason = (
+            f"what each kernel is given and makes takes up to {_gigabytes(needed)} of "
+            f"disk; {_gigabytes(free)} are free"
+        )
+        raise LoadError(str(folder), reason, _ADVICE)
+
+
 _ADVICE = (
     "free some space, set TMPDIR to a folder on a disk that has more, or allow more "
     "with --max-disk GB"

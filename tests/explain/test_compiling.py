@@ -134,10 +134,10 @@ def test_compilers_line_is_shown_among_those_around_it() -> None:
         "Line 641 of the generated code: `auto tmp15 = planted_missing_hypot(tmp9, "
         "tmp14);`.",
     )
-    shown = found.listing()
-    assert len(shown) == len(lines) + 1
-    place = shown[3].index("planted_missing")
-    assert shown[4][place:].startswith("^~~")
+    assert len(found.code) == len(lines)
+    (marked,) = (line for line in found.code if line.mark)
+    place = marked.text.index("planted_missing")
+    assert marked.mark[place:].startswith("^~~")
 
 
 def test_linker_is_told_from_the_compiler() -> None:

@@ -205,7 +205,8 @@ def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
             (home / Left.KERNEL_RUN).write_text(told.to_line())
 
     found = asked(WithKernel(), tmp_path / "explain", "bad_1")
-    assert "kernel.py: bad_1 alone fails alike: it strays" in found.lines()
+    alone = str(found.kernel_alone)
+    assert alone == "kernel.py: bad_1 alone fails alike: it strays"
 
 
 @pytest.mark.parametrize(("code", "is_there"), [(0, True), (3, False)])

@@ -15,6 +15,7 @@ from torch.export import export
 from shrinkfx.errors import LoadError
 from shrinkfx.worker import disk_space
 from shrinkfx.worker.disk_space import (
+    require_space_for_recording,
     require_space_for_values,
     require_space_for_weights,
 )
@@ -42,6 +43,18 @@ def _free(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     disk = SimpleNamespace(free=1 << 40)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
     return disk
+
+
+def test_values_of_each_kernel_are_not_recorded_where_they_do_not_fit(
+    free: SimpleNamespace, tmp_path: Path
+) -> None:
+    """The weight, which nobody reads; the input, made and read; the value, returned."""
+    needed = 5**12 * 4 + 4 * 200_000_000 + (64 << 20)
+    free.free = needed
+    require_space_for_recording(PROGRAM, tmp_path)
+    free.free = needed - 1
+    with pytest.raises(LoadError, match="what each kernel is given and makes"):
+        require_space_for_recording(PROGRAM, tmp_path)
 
 
 def test_values_that_do_not_fit_are_refused_with_what_they_take(

@@ -111,21 +111,6 @@ class Code:
                 open_ += [(word, number) for word in _VALUE.findall(text)]
         return tuple(found[line] for line in sorted(found))
 
-    def stores(self, pointer: str) -> list[tuple[int, str]]:
-        """List the lines that write through a parameter, with what they write."""
-        name = re.escape(pointer)
-        forms = (
-            rf"^\s*{name}\[.*?\] = (?P<value>.*);",
-            rf"(?P<value>\b_?tmp\w*)\.store\({name}\b",
-            rf"tl\.(?:store|atomic_\w+)\({name}\b.*?, (?P<value>_?tmp\w*)",
-        )
-        return [
-            (number, found["value"])
-            for number, line in enumerate(self.lines)
-            for form in forms
-            if (found := re.search(form, line))
-        ]
-
     def around(self, line: int, lines: int = 3) -> range:
         """Number the lines around one."""
         return range(max(0, line - lines), min(len(self.lines), line + lines + 1))

@@ -173,25 +173,3 @@ class Chain(Message):
     guilty: tuple[Operator, ...] = ()
     cause: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-
-    def lines(self) -> list[str]:
-        """Say it for a terminal, after the cause."""
-        found = []
-        if self.kernel:
-            place = f", launch {self.launch} of {self.launches}" if self.launch else ""
-            grid = f", grid {self.grid}" if self.grid else ""
-            found.append(f"kernel {self.kernel}{place}{grid}")
-        if self.fused:
-            found.append(f"  fuses {', '.join(map(str, self.fused))}")
-        for line in self.code:
-            mark = ">" if line.at_fault else " "
-            found.append(f"  {mark} {line.number:4} {line.text.strip()}")
-        for step in self.steps:
-            if step.reads is not None:
-                value = "" if step.value is None else f" = {step.value}"
-                found.append(f"  loads{value} through {step.parameter}: {step.reads}")
-        for symbol in self.limit.symbols if self.limit else ():
-            found.append(f"  size: {symbol}")
-        found += [f"  computed with: {symbol}" for symbol in self.sizes]
-        found += [f"  unknown: {text}" for text in self.unknown]
-        return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
@@ -78,18 +77,3 @@ class Halted(Message):
             text = "the generated code" if self.file else "its text"
             return f"Line {at.number} of {text}: `{at.text.strip()}`."
         return f"It is raised in {self.place}." if self.place else ""
-
-    def listing(self) -> list[str]:
-        """Show the lines of generated code, with the compiler's mark."""
-        return listed(self.code)
-
-
-def listed(code: Sequence[CodeLine]) -> list[str]:
-    """Number lines, and put a mark below the one at fault."""
-    width = max((len(str(line.number)) for line in code), default=0)
-    shown = []
-    for line in code:
-        shown.append(f"{line.number:>{width}} | {line.text}")
-        if line.mark:
-            shown.append(f"{'':>{width}} | {line.mark}")
-    return shown

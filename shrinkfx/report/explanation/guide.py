@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,12 +36,6 @@ class Row(Message):
     failure: str = ""
     said: tuple[str, ...] = ()
     why: str = ""
-
-    def lines(self) -> Iterator[str]:
-        """Say it in words."""
-        about = self.failure if self.outcome is Outcome.OTHER else self.why
-        yield f"{self.flag or 'no flag'}: {self.outcome}" + (f": {about}" * bool(about))
-        yield from (f"    {line}" for line in self.said)
 
 
 @dataclass(frozen=True)
@@ -125,12 +118,3 @@ class Guide(Message):
     kernel_alone: KernelAlone | None = None
     files: tuple[LeftFile, ...] = ()
     left_out: tuple[str, ...] = ()
-
-    def lines(self) -> Iterator[str]:
-        """Say it in words."""
-        for row in self.rows:
-            yield from row.lines()
-        yield from map(str, self.values)
-        if self.kernel_alone is not None:
-            yield str(self.kernel_alone)
-        yield from (f"not there: {text}" for text in self.left_out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.signature import Signature
+from shrinkfx.program.words import cut
 from shrinkfx.report.explanation.decisions import by_hand, lines
 from shrinkfx.report.explanation.guide import Guide, Outcome
 from shrinkfx.report.explanation.operators import Operator
@@ -13,6 +14,9 @@ from shrinkfx.report.explanation.record import Explanation
 LINES = 15
 """Of a terminal, at most."""
 
+_WIDTH = 120
+"""Characters of a line of code."""
+
 _OPERATORS, _DECISIONS, _UNKNOWN = 4, 3, 2
 """Lines of each, at most."""
 
@@ -20,6 +24,7 @@ _OPERATORS, _DECISIONS, _UNKNOWN = 4, 3, 2
 def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
     """Say what is known in few lines."""
     told = [f"cause:    {sentence}" for sentence in explanation.cause]
+    told += _code(explanation)
     told += _operators(explanation.operators)
     if (decided := explanation.decisions) is not None:
         more = [s for s in lines(decided, failure) if s not in explanation.cause]
@@ -29,6 +34,16 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
         told += _guide(explanation.guide)
     told += [f"unknown:  {text}" for text in explanation.unknown[:_UNKNOWN]]
     return tuple(told[:LINES])
+
+
+def _code(explanation: Explanation) -> Iterator[str]:
+    """Show the line of generated code at fault; ``explain.json`` has those around."""
+    chain, halted = explanation.chain, explanation.halted
+    lines = [(c.number, c.text) for c in chain.code if c.at_fault] if chain else []
+    if halted is not None:
+        lines += [(c.number, c.text) for c in halted.code if c.mark]
+    for number, text in lines:
+        yield f"code:     line {number}: {cut(text.strip(), _WIDTH)}"
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import (
@@ -25,6 +26,7 @@ from shrinkfx.protocol.answers import (
     Unresolved,
 )
 from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe, Weights
+from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
@@ -32,6 +34,7 @@ from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.compare import Closeness
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
+from shrinkfx.worker.disk_space import require_space_for_recording
 from shrinkfx.worker.eager.intermediates import call
 from shrinkfx.worker.explaining import anatomy, values
 from shrinkfx.worker.explaining.leaving_out import left_out
@@ -78,6 +81,12 @@ def check(
             gathering = anatomy.gathered(left, run, note, folder, options)
             note = stack.enter_context(gathering)
         if options.values is None:
+            return _checked(setup, run, options, note, folder)
+        try:
+            require_space_for_recording(run.exported, folder)
+        except LoadError as error:
+            untold = KernelValues(unknown=error.reason)
+            Path(options.values).write_text(untold.to_line())
             return _checked(setup, run, options, note, folder)
         recording = Recording(folder / "values")
         with recording.generating():
