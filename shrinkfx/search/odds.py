@@ -63,7 +63,7 @@ class Beliefs(ABC, Generic[Item]):
     """
 
     def __init__(
-        self, suspects: Mapping[str, float], count: int, guess: float = _GUESS
+        self, suspects: Mapping[str, float], count: int, guess: float
     ) -> None:
         self._suspects, self._guess = suspects, guess
         self._raised: dict[Key, float] = {}
@@ -139,7 +139,7 @@ class Odds(Beliefs[Edit]):
     """
 
     def __init__(self, suspects: Mapping[str, float], operators: int) -> None:
-        super().__init__(suspects, operators)
+        super().__init__(suspects, operators, _GUESS)
 
     def about(self, item: Edit) -> Iterable[Key]:
         """Name what an edit changes."""

@@ -67,7 +67,7 @@ def test_without_any_one_it_does_not_hold(wanted: set[frozenset[str]]) -> None:
             return True
         return any(one <= set(part) and len(part) % 3 for one in wanted)
 
-    kept = Subset(ALL[:8], OfNames({}, 8), holds).run()
+    kept = Subset(ALL[:8], OfNames({}, 8, guess=2), holds).run()
     assert holds(kept)
     for name in kept:
         rest = [other for other in kept if other != name]
