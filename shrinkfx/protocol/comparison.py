@@ -20,7 +20,7 @@ class ComparisonOptions:
         metavar="R",
         help="how far a value may be from eager's, relative to that (default: that of "
         "`torch.testing` for its dtype)",
-        more="What differs is also off by more than ten times eager's own error. "
+        more="What differs is also beyond what rounding does to eager's own. "
         "`repro.py` compares likewise",
         check=from_zero_on,
     )

@@ -224,6 +224,57 @@ def test_difference_within_ten_times_eagers_own_error_is_rounding() -> None:
     assert difference(actual, expected) == "values"
 
 
+def test_value_that_eager_has_right_by_chance_may_be_off_as_others_are() -> None:
+    draw = torch.Generator().manual_seed(0)
+    exact, *errors = torch.randn(3, 4096, generator=draw, dtype=torch.float64)
+    eager, compiled = ((exact + 3e-3 * error).bfloat16() for error in errors)
+    own = (eager.double() - exact).abs()
+    far = (compiled.double() - eager.double()).abs() > 10 * own
+    assert (far & ~torch.isclose(compiled, eager)).sum() > 100  # by chance
+    assert difference(compiled, eager, exact=exact) == ""
+    compiled[7] = exact[7] + 0.2
+    found = compared([compiled], [eager], [eager], lambda: [exact])
+    assert found.text.startswith(
+        "output 0: 1 of 4096 elements differ, the first at [7]"
+    )
+
+
+def test_integer_is_allowed_its_own_error_alone() -> None:
+    exact = torch.tensor([5, 1, 3])
+    eager = torch.tensor([9, 1, 3])
+    assert difference(torch.tensor([5, 1, 3]), eager, exact=exact) == ""
+    assert difference(torch.tensor([5, 2, 3]), eager, exact=exact) == "values"
+
+
+def test_value_is_wrong_beside_one_that_overflows_in_eager() -> None:
+    exact = torch.tensor([7e4, 1.0], dtype=torch.float64)
+    eager = exact.half()
+    assert eager.isinf().tolist() == [True, False]
+    right, wrong = torch.tensor([65000.0, 1.0]), torch.tensor([65000.0, 1.5])
+    assert difference(right.half(), eager, exact=exact) == ""
+    assert difference(wrong.half(), eager, exact=exact) == "values"
+
+
+def test_operator_that_refuses_float64_is_run_in_float32() -> None:
+    @torch.library.custom_op("compared::narrow", mutates_args=())
+    def narrow(x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            raise RuntimeError("expected float32 or bfloat16")
+        return x * x
+
+    narrow.register_fake(torch.empty_like)
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return narrow(x * 3)
+
+    inputs = (torch.randn(64).bfloat16(),)
+    program = torch.export.export(Model(), inputs)
+    (found,) = in_float64(program, Inputs(inputs, {})) or []
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, (inputs[0].double() * 3) ** 2, rtol=1e-6, atol=0)
+
+
 def test_empty_and_zero_dimensional_outputs_compared() -> None:
     assert difference(torch.empty(0, 3), torch.empty(0, 3)) == ""
     assert difference(torch.tensor(2.0), torch.tensor(1.0)) == "values"

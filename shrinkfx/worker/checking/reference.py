@@ -19,7 +19,7 @@ from shrinkfx.worker.checking.compare import (
     unstable,
 )
 from shrinkfx.worker.eager.intermediates import SEED, call_often, run_eager
-from shrinkfx.worker.eager.widening import own_error
+from shrinkfx.worker.eager.widening import rounding_bound
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import Rebuilt
 
@@ -125,7 +125,7 @@ class Reference:
         pairs = [*zip(results, exact, strict=True)]
         asked = [self._close.tolerance_of(r) for r in results]
         needed = [
-            (rtol, max(atol, 10 * _largest_error(r, e)))
+            (rtol, max(atol, _rounding(r, e)))
             for (rtol, atol), (r, e) in zip(asked, pairs, strict=True)
         ]
         return needed if needed != [USUAL.tolerance_of(r) for r in results] else []
@@ -135,9 +135,9 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _largest_error(result: Any, exact: Any) -> float:
-    """Measure how far an eager result is from a float64 run, where that is finite."""
+def _rounding(result: Any, exact: Any) -> float:
+    """Bound what rounding does to an eager result, where that is finite."""
     if not _is_tensor(result) or not result.numel() or result.shape != exact.shape:
         return 0.0
-    errors = own_error(result, exact)
-    return float(errors[errors.isfinite()].max()) if errors.isfinite().any() else 0.0
+    bound = rounding_bound(result, exact)
+    return float(bound[bound.isfinite()].max()) if bound.isfinite().any() else 0.0

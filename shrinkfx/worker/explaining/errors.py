@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.worker.eager.widening import own_error, wide
+from shrinkfx.worker.eager.widening import beyond_rounding, wide
 
 Tolerance = Callable[[torch.dtype], tuple[float, float]]
 """The relative and absolute tolerance for values of a dtype."""
@@ -40,8 +40,7 @@ def difference(
     rtol, atol = tolerance(expected.dtype)
     marked = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
     if exact is not None:
-        far = (a - e).abs().nan_to_num(torch.inf) > _OWN * own_error(expected, exact)
-        marked &= far | (~a.isfinite() & e.isfinite())
+        marked &= beyond_rounding(actual, expected, exact, (rtol, atol))
     if rounding is not None:
         marked &= (a - e).abs().nan_to_num(torch.inf) > _OWN * rounding
     if not marked.any():
