@@ -234,7 +234,7 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
 
         os.chdir(task.cwd)
         note("run")
-        temporary = aoti.temporary_below(folder)
+        temporary = aoti.own_cache_below(folder)
         environment = {**bare_script.environment(folder), **temporary}
         side = request.options.guard_pages
         if side != Guard.OFF:
@@ -261,7 +261,7 @@ def _command(task: RunCommand) -> Work:
         if own:
             os.environ["PYTHONPATH"] = own
         # One that is killed clears nothing away.
-        os.environ.update(aoti.temporary_below(folder))
+        os.environ.update(aoti.own_cache_below(folder))
         os.execvp(task.words[0], task.words)
 
     return work
