@@ -13,7 +13,7 @@ from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.refusal import refusal_chain
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.protocol.anatomy import Anatomy
+from shrinkfx.protocol.anatomy import UNTOLD, Anatomy
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.explanation.chain import Chain
@@ -31,26 +31,29 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
         return None
     with scratch.folder("anatomy") as folder:
         ending = _asked(minimum, folder)
-        if ending is None:
-            return Chain(unknown=("what it is made of: minutes were short",))
-        if not minimum.fails(ending):
-            why = "what it is made of: it did not fail so when it was to tell"
-            return Chain(unknown=(why,))
-        known = _read(minimum, Path(folder))
-    if known is None:
-        return Chain(unknown=("what it is made of: it left nothing that tells",))
+        if ending is None or not minimum.fails(ending):
+            return _unknown(minimum.why_not(ending))
+        untold, known = Path(folder) / UNTOLD, _read(minimum, Path(folder))
+        if known is None:
+            nothing = "it left nothing that tells"
+            return _unknown(untold.read_text() if untold.exists() else nothing)
     return _followed(minimum, known, ending, memory)
+
+
+def _unknown(why: str) -> Chain:
+    return Chain(unknown=(f"what it is made of: {why}",))
 
 
 def _asked(minimum: Minimum, folder: str) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
-    build, form = minimum.client.options.build, CandidateForm.PROGRAM
+    form = CandidateForm.PROGRAM
     ending = minimum.ask(anatomy=folder, form=form, build=Build.FAST)
-    if build is Build.FAST or ending is None or minimum.fails(ending):
+    was_stock = not minimum.client.builds.pay
+    if was_stock or ending is None or minimum.fails(ending):
         return ending
     for left in Path(folder).iterdir():
         left.unlink()
-    return minimum.ask(anatomy=folder, form=form)
+    return minimum.ask(anatomy=folder, form=form, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:

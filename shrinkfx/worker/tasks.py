@@ -53,6 +53,7 @@ from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
 from shrinkfx.worker.explaining.leaving import leaving
 from shrinkfx.worker.explaining.settings import read_settings
+from shrinkfx.worker.explaining.untold import untold
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
@@ -210,8 +211,8 @@ class Worker:
             built = self._built(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
-        if not built.outputs:  # exported anew, its nodes have other names
-            options = replace(options, evidence=None, anatomy=None, values=None)
+        if not built.outputs:  # exported anew
+            options = untold(options)
         with leaving(self.setup, options, note, folder) as (setup, noted):
             return check(setup, built, options, noted, folder)
 

@@ -29,7 +29,7 @@ class Halted(Message):
 
     Attributes:
         guilty: the operators that it was at; several where nothing tells them apart.
-        doing: what was being done: ``lowering``, ``a post-grad pass``.
+        doing: what was being done: ``lowering``, ``a post-grad pass``; '' if unknown.
         place: ``torch/_inductor/lowering.py:cumsum``, the function that raised, or ''.
         said: the first line of the error.
         kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
@@ -55,6 +55,8 @@ class Halted(Message):
     @property
     def cause(self) -> tuple[str, ...]:
         """State it in at most three sentences."""
+        if not self.doing:
+            return ()
         return tuple(filter(None, [self._what(), self._where()]))
 
     def _what(self) -> str:
