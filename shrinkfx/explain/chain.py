@@ -71,9 +71,7 @@ def _read(minimum: Minimum, folder: Path) -> Known | None:
     if minimum.client.options.calls > 1:  # eager's values are those of the first
         anatomy = replace(anatomy, eager=())
     said = telling.read_text(errors="replace") if telling.exists() else ""
-    candidate = minimum.candidate
-    operators = tuple(candidate.operators)
-    return Known(anatomy, candidate.skeleton, operators, Told.read(said))
+    return Known(anatomy, minimum.candidate, Told.read(said))
 
 
 def _followed(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
 from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.operators import computed_from
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.protocol.anatomy import KernelText
 from shrinkfx.report.explanation.chain import CodeLine
@@ -32,11 +31,12 @@ def with_views(
     known: Known, fused: tuple[Operator, ...], by: tuple[Operator, ...]
 ) -> tuple[Operator, ...]:
     """Add the views that an operator reads by: the address is as much their work."""
-    skeleton = known.skeleton
+    read = [name for one in by for name in computed_from(known.candidate, one.name)]
     views = [
         view
         for view in fused
-        if skeleton.node(view.name).storage is not None and view not in by
-        if any(nx.has_path(skeleton.graph, view.name, reader.name) for reader in by)
+        if view.name in read and view not in by
+        if known.skeleton.node(view.name).storage is not None
+        if view.name not in known.candidate.replace
     ]
     return (*views, *by)
