@@ -21,7 +21,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.files import Excerpt, Traces
-from shrinkfx.report.explanation.compiling import CodeLine, Halted
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.operators import Operator
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
@@ -225,7 +226,9 @@ def code_of(complaint: Complaint, excerpt: Excerpt | None) -> tuple[CodeLine, ..
         first = complaint.line - len(complaint.code) + 1
         numbered = enumerate(complaint.code, first)
         at, mark = complaint.line, complaint.caret
-    lines = [CodeLine(n, text, mark if n == at else "") for n, text in numbered]
+    lines = [
+        CodeLine(n, text, n == at, mark if n == at else "") for n, text in numbered
+    ]
     return tuple(_around(lines, at))
 
 

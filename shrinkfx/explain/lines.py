@@ -6,7 +6,7 @@ from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.operators import computed_from
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.protocol.anatomy import KernelText
-from shrinkfx.report.explanation.chain import CodeLine
+from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.operators import Operator
 
 
@@ -18,13 +18,25 @@ def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
     )
 
 
-def written_for(known: Known, kernel: KernelText, line: str) -> tuple[Operator, ...]:
-    """Say which operators a line was written for; none where that is not tracked."""
-    for origin in kernel.origins:
-        text = f"{origin.variable} = {origin.expression}" if origin.variable else ""
-        if text and text in line:
-            return known.written_for(kernel, origin.nodes)
-    return ()
+def written_for(
+    known: Known, kernel: KernelText, code: Code, line: int
+) -> tuple[Operator, ...]:
+    """Say which operators a line was written for; none where that is not tracked.
+
+    Args:
+        kernel: as Inductor has written it.
+        code: that, or what became of it.
+    """
+    check = next((check for check in code.checks() if check.line == line), None)
+    if check is not None:
+        said = f'bounds: {check.said}"'
+        found = [o for o in kernel.origins if not o.variable and said in o.expression]
+    elif (at := code.statement(line)) is not None:
+        written = at.name, at.expression
+        found = [o for o in kernel.origins if (o.variable, o.expression) == written]
+    else:
+        found = []
+    return known.written_for(kernel, found[0].nodes) if found else ()
 
 
 def with_views(

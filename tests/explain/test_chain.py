@@ -12,12 +12,14 @@ import pytest
 from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.anatomy import Known, Told
 from shrinkfx.explain.index import index_chain
+from shrinkfx.explain.lines import written_for
 from shrinkfx.explain.refusal import refusal_chain
 from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.anatomy import Anatomy, EagerRange
+from shrinkfx.protocol.anatomy import Anatomy, EagerRange, KernelText, LineOrigin
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import in_lines
@@ -71,6 +73,25 @@ def test_what_is_left_before_a_wrong_value_may_be_why() -> None:
     before = ["aten.ne.Scalar", "aten._to_copy.default"]
     assert guilty(chain) == [*before, "aten.cumsum.default"]
     assert chain.cause[-1].endswith("or what it is computed from, is wrong.")
+
+
+def test_line_is_that_of_the_operator_it_was_written_for_and_of_no_other() -> None:
+    known, _ = recorded("pos")
+    lines = ["{", "    auto tmp2 = tmp0 + tmp1;", "    auto tmp12 = tmp0 + tmp1;"]
+    lines += ["    auto tmp2 = tmp0 + tmp1 + tmp3;"]
+    lines += [
+        f'    AOTI_TORCH_CHECK(tmp2 < {n}, "index out of bounds: tmp2 < {n}")'
+        for n in ("1", "12")
+    ]
+    origins = (
+        LineOrigin("tmp2", "tmp0 + tmp1", ("ne",)),
+        LineOrigin("tmp12", "tmp0 + tmp1", ("add",)),
+        LineOrigin("", lines[5].strip(), ("embedding",)),
+    )
+    kernel = KernelText("cpp_fused_0", "\n".join(lines), origins)
+    found = [written_for(known, kernel, Code(kernel.text), n) for n in range(6)]
+    names = [[operator.name for operator in operators] for operators in found]
+    assert names == [[], ["ne"], ["add"], [], [], ["embedding"]]
 
 
 def test_operator_before_a_cut_is_no_reason_for_what_comes_after_it() -> None:

@@ -5,22 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import named
-
-
-@dataclass(frozen=True)
-class CodeLine(Message):
-    """A line of generated code.
-
-    Attributes:
-        number: in its file; in the kernel's own text where that is Triton's.
-        mark: the compiler's caret below it, in its columns; '' where there is none.
-    """
-
-    number: int
-    text: str
-    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class Halted(Message):
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
 
     def _where(self) -> str:
-        at = next((line for line in self.code if line.mark), None)
+        at = next((line for line in self.code if line.at_fault), None)
         if at is not None:
             text = "the generated code" if self.file else "its text"
             return f"Line {at.number} of {text}: `{at.text.strip()}`."
