@@ -51,7 +51,6 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
-from shrinkfx.worker.explaining.leaving import leaving
 from shrinkfx.worker.explaining.settings import read_settings
 from shrinkfx.worker.explaining.untold import untold
 from shrinkfx.worker.forkserver import last_words
@@ -213,8 +212,7 @@ class Worker:
             return Invalid(str(error))
         if not built.outputs:  # exported anew
             options = untold(options)
-        with leaving(self.setup, options, note, folder) as (setup, noted):
-            return check(setup, built, options, noted, folder)
+        return check(self.setup, built, options, note, folder)
 
     def _built(self, task: _Cut, options: CheckOptions) -> Rebuilt:
         """Make a candidate, in the form that was asked for.

@@ -37,6 +37,7 @@ from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.disk_space import require_space_for_recording
 from shrinkfx.worker.eager.intermediates import call
 from shrinkfx.worker.explaining import anatomy, values
+from shrinkfx.worker.explaining.leaving import leaving
 from shrinkfx.worker.explaining.leaving_out import left_out
 from shrinkfx.worker.explaining.lowered import Ran
 from shrinkfx.worker.explaining.origins import origins
@@ -60,11 +61,15 @@ def check(
     """Check a program as a request's options say.
 
     With a file for evidence, it leaves there what the failure may come from; with a
-    folder for its anatomy, what it is made of.
+    folder for its anatomy, what it is made of; with one for a reader, code and logs.
 
     Returns:
         ``Checked``, or what there is instead.
     """
+    if options.leave is not None:
+        home, rest = Path(options.leave), replace(options, leave=None, kernels=())
+        with leaving(home, setup, options.kernels, note, folder) as noted:
+            return check(setup, run, rest, noted, folder)
     if options.leave_out is not None:
         with left_out(options.leave_out):
             rest = replace(options, leave_out=None)
