@@ -91,7 +91,8 @@ def _serve(line: Line, worker: _Worker, directory: Path) -> None:
     from shrinkfx.worker.aoti.first_lowering import FirstLowering
 
     stock = worker.setup.backend == Backend.AOTI
-    first = FirstLowering(worker.program if stock else None, directory)
+    makes_one = stock and worker.setup.first_lowering
+    first = FirstLowering(worker.program if makes_one else None, directory)
 
     def work(request: Request) -> Work:
         first.make_for(request)
