@@ -46,8 +46,9 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import check, check_outside
+from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.checking.with_aoti import check_outside
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
