@@ -11,6 +11,7 @@ from shrinkfx.explain.anatomy import Known, Told
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.refusal import refusal_chain
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.anatomy import UNTOLD, Anatomy
@@ -48,8 +49,9 @@ def _asked(minimum: Minimum, folder: str) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
     form = CandidateForm.PROGRAM
     ending = minimum.ask(anatomy=folder, form=form, build=Build.FAST)
-    was_stock = not minimum.client.builds.pay
-    if was_stock or ending is None or minimum.fails(ending):
+    if ending is None or minimum.fails(ending) or observe(ending).unresolved:
+        return ending
+    if not minimum.client.builds.pay:  # that was the stock build
         return ending
     for left in Path(folder).iterdir():
         left.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -156,7 +157,6 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 def tell_cause(folder: Path, cause: Sequence[str]) -> None:
     """Put the cause into the summary that lies in a folder, if one does."""
-    path = folder / SUMMARY
-    if path.exists():
-        told = json.loads(path.read_text())
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        told = json.loads((folder / SUMMARY).read_text())
         write_summary(folder, {**told, "cause": list(cause)})

@@ -35,6 +35,7 @@ class Recorded:
     fails_in: tuple[Build, ...] = (Build.FAST, Build.STOCK)
     tells: bool = True
     renamed: str = ""
+    hangs: bool = False
     asked: list[Request] = field(default_factory=list)
 
     @property
@@ -54,6 +55,8 @@ class Recorded:
         elif self.tells:
             (folder / "anatomy.json").write_text(json.dumps(self.data["anatomy"]))
             (folder / "telling").write_text(self.data["telling"])
+        if self.hangs:
+            return Ending("timeout", 9, "run")
         if request.options.build in self.fails_in:
             message = "index out of bounds: 0 <= tmp1 < 12L"
             return Ending("exit", 0, "run", Raised("RuntimeError", message))
@@ -82,6 +85,14 @@ def test_stock_build_is_asked_where_the_fast_one_does_not_fail(searched: Build) 
     assert found is not None
     assert found.value == 12
     assert [r.options.build for r in server.asked] == [Build.FAST, Build.STOCK]
+
+
+def test_what_took_all_its_time_is_not_asked_to_take_it_again() -> None:
+    server = Recorded("roll", hangs=True)
+    found = chain(server.minimum())
+    assert found is not None
+    assert found.unknown == ("what it is made of: it had no answer: timeout in run",)
+    assert len(server.asked) == 1
 
 
 def test_stock_build_is_asked_once_where_the_fast_one_is_given_up() -> None:
