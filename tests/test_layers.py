@@ -113,7 +113,7 @@ IN_THE_WORKER = [
     {"eager"},
     {"graph"},
     {"operators", "printing", "aoti", "interpreter"},
-    {"explaining"},
+    {"explaining", "held"},
     {"checking", "preloads"},
     {"tasks"},
     {"__main__"},

@@ -104,7 +104,7 @@ def _by(
         return tuple([o for o in own if launch and o.name in launch.nodes] or own)
     if written is None or stray.line < 0:
         return ()
-    return written_for(known, written, code.lines[stray.line])
+    return written_for(known, written, code, stray.line)
 
 
 def _is_pytorchs(operator: Operator) -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.readers.generated import Code
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch, KernelText
 from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
@@ -69,20 +71,33 @@ def _numbers(pairs: dict[str, str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Known:
-    """A minimum's anatomy, asked in the names of its program.
-
-    Attributes:
-        left: its operators.
-    """
+    """A minimum's anatomy, asked in the names of its program."""
 
     anatomy: Anatomy
-    skeleton: Skeleton
-    left: tuple[str, ...]
+    candidate: Candidate
     told: Told = field(default_factory=Told)
 
+    @property
+    def skeleton(self) -> Skeleton:
+        """The whole program that it is cut from."""
+        return self.candidate.skeleton
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Its operators."""
+        return self.candidate.operators
+
+    @cached_property
+    def _left(self) -> dict[str, Operator]:
+        return {one.name: one for one in operators_left(self.candidate)}
+
     def operators(self, nodes: Iterable[str]) -> tuple[Operator, ...]:
-        """Describe those of the nodes that are operators of the program."""
-        return operators_of(self.skeleton, nodes)
+        """Describe those of the nodes that are operators of the program.
+
+        One that is left as it is now, one that was cut as it was.
+        """
+        found = _operators_of(self.skeleton, nodes)
+        return tuple(self._left.get(one.name, one) for one in found)
 
     def written_for(
         self, kernel: KernelText, nodes: Iterable[str]
@@ -165,8 +180,11 @@ class Known:
         )
 
     def layout_of(self, given: GivenInput) -> Layout:
-        """Describe an input. What stands for a part of the program is no input."""
-        made_by = self.operators([given.name])
+        """Describe an input. What stands for a part of the program is no input.
+
+        It was made by the operator that was there, replaced by now or not.
+        """
+        made_by = _operators_of(self.skeleton, [given.name])
         return Layout(
             name=given.target or given.name,
             role="value" if made_by else given.role,
@@ -245,8 +263,8 @@ def _is_called(operator: Operator, name: str) -> bool:
     return name in (operator.operator, operator.operator.rpartition(".")[0])
 
 
-def operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ...]:
-    """Describe operators, by their own names or by those of their values."""
+def _operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ...]:
+    """Describe operators as they were, by their names or by those of their values."""
     producers = [skeleton.producer(name) for name in nodes if name in skeleton]
     found = (skeleton.node(name) for name in dict.fromkeys(producers))
     return tuple(

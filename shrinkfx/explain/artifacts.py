@@ -21,7 +21,7 @@ MOST_BYTES = 64 << 20
 _MARK = ".shrinkfx"
 """A file by which a folder is known that may be replaced."""
 
-_TLPARSE, _TLPARSE_S = "tlparse", 120.0
+_TLPARSE, _TLPARSE_S, _LEAST_S = "tlparse", 120.0, 1.0
 _WHAT = {
     Left.SOURCES: "generated code of the minimum",
     Left.LOG: "its compilation's log under TORCH_LOGS=+inductor,output_code",
@@ -32,14 +32,18 @@ _WHAT = {
     _TLPARSE: "tlparse's report of the trace: open index.html",
 }
 _NO_ORIGINAL = "the original's kernel: of it, only names of kernels are kept"
+_BY_HAND = f"tlparse explain/{Left.TRACE}/*.log"
 _NO_TLPARSE = (
     "tlparse's report: tlparse is not installed (pip install 'shrinkfx[trace]'), then "
-    f"tlparse explain/{Left.TRACE}/*.log"
+    f"{_BY_HAND}"
 )
 
 
-def publish(guide: Guide, home: Path, folder: Path) -> Guide:
+def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide:
     """Put what children have left below ``home`` into ``folder``, in one step.
+
+    Args:
+        within_s: what may be spent on what can be done by hand as well.
 
     Returns:
         The guide, with a list of it.
@@ -48,7 +52,7 @@ def publish(guide: Guide, home: Path, folder: Path) -> Guide:
     left.mkdir(exist_ok=True)
     left_out = [*guide.left_out, _NO_ORIGINAL]
     left_out += _inputs(guide.values, home / "printed", left)
-    left_out += _report_of_trace(left)
+    left_out += _report_of_trace(left, min(within_s, _TLPARSE_S))
     if folder.exists() and not (folder / _MARK).exists():
         why = f"{folder.name}/: there is one already that shrinkfx has not made"
         return replace(guide, left_out=(why,))
@@ -90,8 +94,8 @@ def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
         yield "the guilty kernel's inputs: no run has come to saving any"
 
 
-def _report_of_trace(left: Path) -> Iterator[str]:
-    """Have tlparse read the trace, where it is installed."""
+def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
+    """Have tlparse read the trace, where it is installed and there is time."""
     traces = sorted((left / Left.TRACE).glob("*.log"))
     if not traces:
         yield "TORCH_TRACE: nothing was traced"
@@ -101,12 +105,14 @@ def _report_of_trace(left: Path) -> Iterator[str]:
     command = shutil.which(_TLPARSE, path=places)
     if command is None:
         yield _NO_TLPARSE
-    elif failed := _run_tlparse(command, traces[0], left / _TLPARSE):
+    elif within_s < _LEAST_S:
+        yield f"tlparse's report: minutes are short: {_BY_HAND}"
+    elif failed := _run_tlparse(command, traces[0], left / _TLPARSE, within_s):
         shutil.rmtree(left / _TLPARSE, ignore_errors=True)
         yield f"tlparse's report: {failed}"
 
 
-def _run_tlparse(command: str, trace: Path, out: Path) -> str:
+def _run_tlparse(command: str, trace: Path, out: Path, within_s: float) -> str:
     """Write a report; '' if that is done, else why not."""
     words = [command, str(trace), "-o", str(out), "--overwrite", "--no-browser"]
     try:
@@ -116,10 +122,12 @@ def _run_tlparse(command: str, trace: Path, out: Path) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_TLPARSE_S,
+            timeout=within_s,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        return f"it took more than {within_s:.0f} s: {_BY_HAND}"
+    except OSError as error:
         return str(error)
     if done.returncode == 0:
         return ""

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-import networkx as nx
-
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.compiling import compiling
 from shrinkfx.explain.decisions import decisions
 from shrinkfx.explain.guide import guide
 from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators_left
+from shrinkfx.explain.operators import computed_from, operators_left
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.report.explanation.chain import Chain
@@ -120,10 +118,10 @@ def _of_a_liar(found: Explanation, minimum: Minimum, shown: Shown) -> Explanatio
     """
     if found.values is None or not found.guilty:
         return found
-    graph, kept = minimum.candidate.skeleton.graph, minimum.candidate.keep
+    names = [one.name for one in found.guilty]
+    read = {n for name in names for n in computed_from(minimum.candidate, name)}
     for liar in found.operators:
-        below = nx.descendants(graph, liar.name) if liar.name in shown.lies else ()
-        if liar.name in kept and any(one.name in below for one in found.guilty):
+        if liar.name in shown.lies and liar.name in read:
             shown_by = ", ".join(map(str, found.guilty))
             said = f"{liar} lies about its result: {shown.lies[liar.name]}."
             return replace(found, cause=(said, _READ.format(shown_by)), guilty=(liar,))

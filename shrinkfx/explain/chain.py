@@ -11,9 +11,10 @@ from shrinkfx.explain.anatomy import Known, Told
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.refusal import refusal_chain
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.protocol.anatomy import Anatomy
+from shrinkfx.protocol.anatomy import UNTOLD, Anatomy
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.explanation.chain import Chain
@@ -31,26 +32,30 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
         return None
     with scratch.folder("anatomy") as folder:
         ending = _asked(minimum, folder)
-        if ending is None:
-            return Chain(unknown=("what it is made of: minutes were short",))
-        if not minimum.fails(ending):
-            why = "what it is made of: it did not fail so when it was to tell"
-            return Chain(unknown=(why,))
-        known = _read(minimum, Path(folder))
-    if known is None:
-        return Chain(unknown=("what it is made of: it left nothing that tells",))
+        if ending is None or not minimum.fails(ending):
+            return _unknown(minimum.why_not(ending))
+        untold, known = Path(folder) / UNTOLD, _read(minimum, Path(folder))
+        if known is None:
+            nothing = "it left nothing that tells"
+            return _unknown(untold.read_text() if untold.exists() else nothing)
     return _followed(minimum, known, ending, memory)
+
+
+def _unknown(why: str) -> Chain:
+    return Chain(unknown=(f"what it is made of: {why}",))
 
 
 def _asked(minimum: Minimum, folder: str) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
-    build, form = minimum.client.options.build, CandidateForm.PROGRAM
+    form = CandidateForm.PROGRAM
     ending = minimum.ask(anatomy=folder, form=form, build=Build.FAST)
-    if build is Build.FAST or ending is None or minimum.fails(ending):
+    if ending is None or minimum.fails(ending) or observe(ending).unresolved:
+        return ending
+    if not minimum.client.builds.pay:  # that was the stock build
         return ending
     for left in Path(folder).iterdir():
         left.unlink()
-    return minimum.ask(anatomy=folder, form=form)
+    return minimum.ask(anatomy=folder, form=form, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
@@ -68,9 +73,7 @@ def _read(minimum: Minimum, folder: Path) -> Known | None:
     if minimum.client.options.calls > 1:  # eager's values are those of the first
         anatomy = replace(anatomy, eager=())
     said = telling.read_text(errors="replace") if telling.exists() else ""
-    candidate = minimum.candidate
-    operators = tuple(candidate.operators)
-    return Known(anatomy, candidate.skeleton, operators, Told.read(said))
+    return Known(anatomy, minimum.candidate, Told.read(said))
 
 
 def _followed(

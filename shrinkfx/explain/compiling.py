@@ -21,7 +21,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.files import Excerpt, Traces
-from shrinkfx.report.explanation.compiling import CodeLine, Halted
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.operators import Operator
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
@@ -76,16 +77,16 @@ def compiling(minimum: Minimum) -> Halted | None:
     Compiles it once; each launch is printed where it stops in the run.
 
     Returns:
-        None where it is another kind of failure, or no time is left.
+        None where it is another kind of failure.
     """
     target = minimum.target
     if target.stage is Stage.COMPARE or target.kind in _ELSEWHERE:
         return None
     minimum.note("explain: looking where it fails")
-    asked = _ask(minimum)
-    if asked is None:
-        return None
-    ending, traces = asked
+    ending, traces = _ask(minimum)
+    if ending is None or not minimum.fails(ending):
+        why = f"where it stops: {minimum.why_not(ending)}"
+        return Halted((), "", unknown=(why,))
     if target.stage is Stage.COMPILE:
         told = _of_compiler(minimum, ending, traces)
     else:
@@ -93,7 +94,7 @@ def compiling(minimum: Minimum) -> Halted | None:
     return replace(told, eager_fails=not minimum.client.options.reference)
 
 
-def _ask(minimum: Minimum) -> tuple[Ending, Traces] | None:
+def _ask(minimum: Minimum) -> tuple[Ending | None, Traces]:
     options = minimum.client.options
     printing = minimum.target.stage is Stage.RUN and options.probe is None
     inductor = {**options.inductor, **_PRINTER} if printing else options.inductor
@@ -101,8 +102,6 @@ def _ask(minimum: Minimum) -> tuple[Ending, Traces] | None:
         path = Path(folder) / "evidence.json"
         form = CandidateForm.PROGRAM
         ending = minimum.ask(evidence=str(path), form=form, inductor=inductor)
-        if ending is None or not minimum.fails(ending):
-            return None
         left = Traces.from_line(path.read_text()) if path.exists() else Traces()
         return ending, left
 
@@ -227,7 +226,9 @@ def code_of(complaint: Complaint, excerpt: Excerpt | None) -> tuple[CodeLine, ..
         first = complaint.line - len(complaint.code) + 1
         numbered = enumerate(complaint.code, first)
         at, mark = complaint.line, complaint.caret
-    lines = [CodeLine(n, text, mark if n == at else "") for n, text in numbered]
+    lines = [
+        CodeLine(n, text, n == at, mark if n == at else "") for n, text in numbered
+    ]
     return tuple(_around(lines, at))
 
 

@@ -52,7 +52,7 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
         why = "which line it was: AddressSanitizer tells, where it is asked"
         chain = replace(chain, guilty=chain.fused, unknown=(why,))
     else:
-        by = written_for(known, kernel, code.lines[line])
+        by = written_for(known, kernel, code, line)
         guilty = with_views(known, chain.fused, by) or chain.fused
         chain = replace(chain, code=marked(code, line), guilty=guilty)
         is_exact = bool(by)

@@ -72,7 +72,8 @@ def guide(
         asking = _Asking(minimum, Path(home), guilty_kernels)
         found = asking.guide()
         if folder is not None:
-            found = publish(found, Path(home), folder)
+            left_s = minimum.budget.share()
+            found = publish(found, Path(home), folder, within_s=left_s)
     return found
 
 

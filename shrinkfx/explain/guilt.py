@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
 from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.operators import computed_from
 from shrinkfx.failure.readers.generated import COPY
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.operators import Operator
@@ -50,7 +49,7 @@ def guilty(
 
 def _left_before(known: Known, operator: Operator) -> tuple[Operator, ...]:
     """List the operators left that another is computed from."""
-    before = nx.ancestors(known.skeleton.graph, operator.name)
+    before = computed_from(known.candidate, operator.name)
     return known.operators([name for name in known.left if name in before])
 
 
@@ -59,11 +58,12 @@ def _readers(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
 
     The place at which such a one reads is what the operator's own index is made of.
     """
-    after = nx.descendants(known.skeleton.graph, by.name)
     return tuple(
         operator
         for operator in chain.fused
-        if operator.name in after and not known.skeleton.node(operator.name).pointwise
+        if by.name in computed_from(known.candidate, operator.name)
+        if operator.name not in known.candidate.replace  # what is simple is pointwise
+        if not known.skeleton.node(operator.name).pointwise
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.guilt import guilty
-from shrinkfx.explain.lines import marked
+from shrinkfx.explain.lines import marked, written_for
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
 from shrinkfx.protocol.anatomy import KernelText
 from shrinkfx.report.explanation.chain import (
@@ -51,7 +51,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     bound = check.upper or check.lower
     limit_value = refused.values.get(bound.replace(" ", ""))
     limit = known.limit(bound, passed, limit_value)
-    checked_by = _operators_of(known, refused.kernel, "", check.said)
+    checked_by = written_for(known, refused.kernel, code, check.line)
     chain = Chain(
         eager_fails=eager_fails,
         kernel=refused.kernel.name,
@@ -116,23 +116,10 @@ def _step(
     return Step(
         code=f"{step.name} = {step.expression}",
         value=refused.values.get(step.name),
-        operators=_operators_of(known, refused.kernel, step.name, step.expression),
+        operators=written_for(known, refused.kernel, refused.code, step.line),
         parameter=parameter,
         reads=known.layout(known.read(passed[parameter])) if parameter else None,
     )
-
-
-def _operators_of(
-    known: Known, kernel: KernelText, variable: str, expression: str
-) -> tuple[Operator, ...]:
-    """Say which operators a line was written for; none where that was not tracked."""
-    for origin in kernel.origins:
-        same = origin.expression == expression
-        if not variable:
-            same = not origin.variable and f"bounds: {expression}" in origin.expression
-        if same and origin.variable == variable:
-            return known.written_for(kernel, origin.nodes)
-    return ()
 
 
 def _indexed(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
 from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.operators import computed_from
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.protocol.anatomy import KernelText
-from shrinkfx.report.explanation.chain import CodeLine
+from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.operators import Operator
 
 
@@ -19,24 +18,37 @@ def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
     )
 
 
-def written_for(known: Known, kernel: KernelText, line: str) -> tuple[Operator, ...]:
-    """Say which operators a line was written for; none where that is not tracked."""
-    for origin in kernel.origins:
-        text = f"{origin.variable} = {origin.expression}" if origin.variable else ""
-        if text and text in line:
-            return known.written_for(kernel, origin.nodes)
-    return ()
+def written_for(
+    known: Known, kernel: KernelText, code: Code, line: int
+) -> tuple[Operator, ...]:
+    """Say which operators a line was written for; none where that is not tracked.
+
+    Args:
+        kernel: as Inductor has written it.
+        code: that, or what became of it.
+    """
+    check = next((check for check in code.checks() if check.line == line), None)
+    if check is not None:
+        said = f'bounds: {check.said}"'
+        found = [o for o in kernel.origins if not o.variable and said in o.expression]
+    elif (at := code.statement(line)) is not None:
+        written = at.name, at.expression
+        found = [o for o in kernel.origins if (o.variable, o.expression) == written]
+    else:
+        found = []
+    return known.written_for(kernel, found[0].nodes) if found else ()
 
 
 def with_views(
     known: Known, fused: tuple[Operator, ...], by: tuple[Operator, ...]
 ) -> tuple[Operator, ...]:
     """Add the views that an operator reads by: the address is as much their work."""
-    skeleton = known.skeleton
+    read = [name for one in by for name in computed_from(known.candidate, one.name)]
     views = [
         view
         for view in fused
-        if skeleton.node(view.name).storage is not None and view not in by
-        if any(nx.has_path(skeleton.graph, view.name, reader.name) for reader in by)
+        if view.name in read and view not in by
+        if known.skeleton.node(view.name).storage is not None
+        if view.name not in known.candidate.replace
     ]
     return (*views, *by)

@@ -14,6 +14,7 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckCandidate
@@ -24,7 +25,7 @@ class Minimum:
     """The smallest failing program, and how it is asked about its failure.
 
     Attributes:
-        client: set up as it fails, built as AOTInductor does.
+        client: set up as it fails, and built as in the search.
         target: how it fails.
         note: told a line for the user of each thing that takes seconds.
         budget: where it is short, what is left to ask is not asked.
@@ -54,6 +55,23 @@ class Minimum:
     def fails(self, ending: Ending | None) -> bool:
         """Tell whether it has failed as it does."""
         return ending is not None and self.target.admits(observe(ending).signature)
+
+    def why_not(self, ending: Ending | None) -> str:
+        """Say why an answer tells nothing of how the program fails, or ''."""
+        if ending is None:
+            return "minutes were short"
+        if self.fails(ending):
+            return ""
+        seen = observe(ending)
+        if why := seen.unresolved or seen.invalid:
+            return f"it had no answer: {why}"
+        if seen.signature is not None:
+            return f"it failed otherwise when it was to tell: {seen.signature}"
+        if self.rate < 1.0:
+            return "it did not fail so then, as in some of its runs"
+        if self.client.options.form is CandidateForm.SOURCE:
+            return "it fails as its printed source, and did not as the program it is of"
+        return "it did not fail so when it was to tell"
 
     def with_client(self, client: CheckClient) -> Minimum:
         """Ask by another client."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.walks import reached
 from shrinkfx.report.explanation.operators import Operator
 
 
@@ -20,6 +21,13 @@ def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
         place = (node.source, node.scope) if own else ("", "")
         found.append(Operator(name, candidate.target(name), *place))
     return tuple(found)
+
+
+def computed_from(candidate: Candidate, operator: str) -> frozenset[str]:
+    """Name the operators left that one is computed from: past what was cut, none."""
+    if operator not in candidate.keep:
+        return frozenset()
+    return frozenset(reached(candidate.producers(operator), candidate.producers))
 
 
 def operators_among(

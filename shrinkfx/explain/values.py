@@ -54,14 +54,11 @@ def _ask(minimum: Minimum, **changes: Any) -> KernelValues:  # noqa: ANN401
         path = Path(folder) / "values.json"
         asked = {"build": Build.FAST, "form": CandidateForm.PROGRAM, **changes}
         ending = minimum.ask(values=str(path), **asked)
-        if ending is None:
-            return KernelValues(unknown="no minutes were left to ask")
-        if not minimum.fails(ending) or not path.exists():
-            return KernelValues(unknown=_OTHERWISE)
+        if why := minimum.why_not(ending):
+            return KernelValues(unknown=why)
+        if not path.exists():
+            return KernelValues(unknown="it left nothing that tells")
         return KernelValues.from_line(path.read_text())
-
-
-_OTHERWISE = "with its values kept it does not fail as it does"
 
 
 def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:

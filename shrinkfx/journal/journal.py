@@ -46,14 +46,20 @@ class Journal:
     time as long as its answers are: so it begins again, and what it has asked before
     is answered from here.
 
+    Args:
+        counts_time: whoever works on the run here does so in its minutes.
+
     Attributes:
         db: the file.
         recalled: answers that were asked for in an earlier session.
         recalled_cpu_seconds: what these have cost then.
     """
 
-    def __init__(self, path: Path | str = ":memory:") -> None:
+    def __init__(
+        self, path: Path | str = ":memory:", *, counts_time: bool = True
+    ) -> None:
         self.db = Database(path)
+        self._counts_time = counts_time
         self._boot = boot_id()
         self._session = 0
         self._ticked = 0.0
@@ -87,6 +93,8 @@ class Journal:
 
     def tick(self) -> None:
         """Note that the run is alive: time that nothing tells of is not counted."""
+        if not self._counts_time:
+            return
         now = time.time()
         if not self._session:
             insert = "INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)"

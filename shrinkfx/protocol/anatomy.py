@@ -170,6 +170,10 @@ class StrayAccess(Reported):
     made_up: bool = False
 
 
+UNTOLD = "untold"
+"""A file in the folder for it: why nothing of it is known."""
+
+
 @dataclass(frozen=True)
 class Anatomy(Reported):
     """What a compiled program is made of.

@@ -90,6 +90,10 @@ class Application(Message):
     origin: str = ""
 
 
+LOWERING = "lowering"
+"""A file in a server's folder while the server itself makes its first lowering."""
+
+
 class Left(StrEnum):
     """What a check leaves in a folder for whoever reads the code of a program."""
 

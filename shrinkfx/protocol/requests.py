@@ -40,6 +40,7 @@ class Setup(Message):
         device: where to move the program, or None for where it is.
         arch: the GPU that kernels are made for where there is none.
         max_disk_bytes: what ``directory`` may take; None means what is free.
+        first_lowering: make one in the server, which one before has not died of.
         reading_cpu_s: what reading the model and inputs may take; 5,000 operators
             took 39.
     """
@@ -54,6 +55,7 @@ class Setup(Message):
     arch: str = ARCHS[0]
     reading_cpu_s: float = 300.0
     max_disk_bytes: int | None = None
+    first_lowering: bool = True
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -151,3 +153,10 @@ def _of_repro(verified: Verified) -> dict[str, Any]:
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     write_json(folder / SUMMARY, summary)
+
+
+def tell_cause(folder: Path, cause: Sequence[str]) -> None:
+    """Put the cause into the summary that lies in a folder, if one does."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        told = json.loads((folder / SUMMARY).read_text())
+        write_summary(folder, {**told, "cause": list(cause)})

@@ -14,6 +14,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.events import Listener
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -22,6 +23,7 @@ from shrinkfx.report.atomic_files import draft_of, publish, write_json
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.header import with_cause
+from shrinkfx.report.summary import tell_cause
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import RESULT, at_work
 from shrinkfx.run.kept import Kept
@@ -61,12 +63,10 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
     It is there already: nothing that goes wrong here takes anything of it away.
     """
     nothing = Explained(Explanation(), (), context.out)
-    shown = _shown(kept.subject, kept.result, minimal)
-    shown = replace(
-        shown, fails=kept.verified.always_fails, memory=kept.record.memory.report
-    )
+    memory = kept.record.memory.report
+    shown = _shown(kept.subject, minimal, kept.verified.always_fails, memory)
     try:
-        context.journal.note(RESULT, _to_json(context.options, kept, minimal))
+        context.journal.note(RESULT, _to_json(context.options, kept, shown))
         if context.options.no_explain:
             return nothing
         found = _found(context, kept.subject, kept.result, shown)
@@ -79,11 +79,13 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
     return nothing
 
 
-def _shown(subject: Subject, result: Result, minimal: bool) -> Shown:
+def _shown(
+    subject: Subject, minimal: bool, fails: bool, memory: MemoryReport | None
+) -> Shown:
     """State what the run has shown of a result."""
     told = [text.partition(" (") for text in subject.other_causes.mismatches]
     lies = {name: said.partition(") ")[2] for name, _, said in told}
-    return Shown(minimal=minimal, lies=lies)
+    return Shown(fails, minimal, memory, lies)
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
@@ -102,12 +104,11 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
             subject = recall_subject(context, server)
             subject = subject.with_options(calls=known["calls"])
             result = _from_json(subject, known)
-            shown = _shown(subject, result, known["minimal"])
-            found = _found(context, subject, result, shown)
+            found = _found(context, subject, result, _shown_from_json(subject, known))
             return _written(out, found, result.seen or subject.target)
 
 
-def _to_json(options: Options, kept: Kept, minimal: bool) -> dict[str, Any]:
+def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
     """State what ``--explain DIR`` needs to ask about a result."""
     result = kept.result
     return {
@@ -116,7 +117,9 @@ def _to_json(options: Options, kept: Kept, minimal: bool) -> dict[str, Any]:
         "seen": asdict(result.seen) if result.seen else None,
         "rate": result.rate,
         "calls": kept.subject.calls,
-        "minimal": minimal,
+        "minimal": shown.minimal,
+        "fails": shown.fails,
+        "memory": asdict(shown.memory) if shown.memory else None,
         "inputs": str(options.inputs.resolve()) if options.inputs else None,
         "environment": dict(options.environment),
     }
@@ -126,6 +129,13 @@ def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
     candidate = Candidate.from_json(subject.whole.skeleton, known["candidate"])
     seen = Signature.from_json(known["seen"]) if known["seen"] else None
     return Result(candidate, known["form"], seen, rate=known["rate"])
+
+
+def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
+    """Say again what a run has shown; an earlier version has not noted all of it."""
+    told = known.get("memory")
+    memory = MemoryReport(**told) if told else None
+    return _shown(subject, known["minimal"], known.get("fails", True), memory)
 
 
 def _found(
@@ -154,9 +164,13 @@ _OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
 
 
 def _written(out: Path, found: Explanation, failure: Signature) -> Explained:
-    """Leave ``explain.json``, and the cause at the top of the repro."""
+    """Leave ``explain.json``, and the cause at the top of the repro and in the summary.
+
+    A run writes its summary again after this.
+    """
     write_json(out / EXPLAIN, json.loads(found.to_line()))
     _tell_in(out / "repro.py", found.cause)
+    tell_cause(out, found.cause)
     return Explained(found, in_lines(found, failure), out)
 
 

@@ -58,6 +58,10 @@ def at_work(
     Where a new run finds out that there is nothing to be done, its journal goes;
     whatever else ends it, it says how to go on.
 
+    Args:
+        again: the option that goes on. What is asked of a result that is there already
+            takes none of the run's minutes: it may have been stopped, and go on later.
+
     Raises:
         UsageError: another process is at work there.
         StorageError: the disk is full, or the journal damaged.
@@ -65,7 +69,8 @@ def at_work(
     clear_orphans()
     with _told(out, again), taken(out):
         _remove_drafts(out)
-        with closing(Journal(out / JOURNAL)) as journal:
+        counts_time = again == "--resume"
+        with closing(Journal(out / JOURNAL, counts_time=counts_time)) as journal:
             is_new = journal.fact("run") is None
             journal.db.check()
             journal.once("run", lambda: _described(options))

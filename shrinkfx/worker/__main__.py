@@ -91,7 +91,8 @@ def _serve(line: Line, worker: _Worker, directory: Path) -> None:
     from shrinkfx.worker.aoti.first_lowering import FirstLowering
 
     stock = worker.setup.backend == Backend.AOTI
-    first = FirstLowering(worker.program if stock else None, directory)
+    makes_one = stock and worker.setup.first_lowering
+    first = FirstLowering(worker.program if makes_one else None, directory)
 
     def work(request: Request) -> Work:
         first.make_for(request)
@@ -234,7 +235,7 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
 
         os.chdir(task.cwd)
         note("run")
-        temporary = aoti.temporary_below(folder)
+        temporary = aoti.own_cache_below(folder)
         environment = {**bare_script.environment(folder), **temporary}
         side = request.options.guard_pages
         if side != Guard.OFF:
@@ -261,7 +262,7 @@ def _command(task: RunCommand) -> Work:
         if own:
             os.environ["PYTHONPATH"] = own
         # One that is killed clears nothing away.
-        os.environ.update(aoti.temporary_below(folder))
+        os.environ.update(aoti.own_cache_below(folder))
         os.execvp(task.words[0], task.words)
 
     return work

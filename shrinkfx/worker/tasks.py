@@ -7,15 +7,12 @@ import os
 import runpy
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch.export import ExportedProgram
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import (
     Answer,
     Description,
@@ -27,8 +24,8 @@ from shrinkfx.protocol.answers import (
     Registered,
     Unresolved,
 )
-from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm, Probe
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
     CheckCandidate,
@@ -46,13 +43,13 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import check, check_outside
+from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.checking.with_aoti import check_outside
 from shrinkfx.worker.cpu_memory import guard_pages
-from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
-from shrinkfx.worker.explaining.leaving import leaving
 from shrinkfx.worker.explaining.settings import read_settings
+from shrinkfx.worker.explaining.untold import untold
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
@@ -65,13 +62,10 @@ from shrinkfx.worker.graph.describe import (
     keeps_state,
     mutates,
 )
-from shrinkfx.worker.graph.inline_cond import inline_conds
-from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
+from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
-from shrinkfx.worker.loading.devices import save_for_cuda
-from shrinkfx.worker.loading.load import load
-from shrinkfx.worker.model import Program
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine
 from shrinkfx.worker.preloads.alone import register
@@ -83,23 +77,9 @@ from shrinkfx.worker.printing.module import (
 )
 from shrinkfx.worker.sizes.read_space import find_space
 
-_SKELETON = "skeleton.json"
 
-_Cut = CheckCandidate | SaveCandidate | WriteCandidate
-"""Tasks that are about a candidate."""
-
-
-@dataclass
-class Worker:
-    """What the server holds and every child inherits.
-
-    Attributes:
-        threads: to be restored in the child; the server itself runs with one.
-    """
-
-    setup: Setup
-    threads: int
-    program: Program | None = None
+class Worker(Held):
+    """Does what is asked, in a child, with what the server holds."""
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer:
         return request.task.require(self._answer(request, note, folder))
@@ -141,38 +121,16 @@ class Worker:
                 return self._script(task, options, note, folder)
         raise TypeError(f"no worker does {request.task}")
 
-    def _loaded(self) -> Program:
-        """Load now if the server could not: a CUDA program needs a context."""
-        if self.program is None:
-            self.program = load(self.setup)
-        return self.program
-
-    def _cut_from(self, form: GraphForm) -> tuple[Program, Path]:
-        """Choose the graph that candidates are cut from, and its folder."""
-        folder = Path(self.setup.directory) / f"graph-{form}"
-        match form:
-            case GraphForm.FUNCTIONAL:
-                return self._loaded(), folder
-            case GraphForm.IN_PLACE:
-                return self._loaded().as_exported(), folder
-            case GraphForm.INLINED_COND:
-                return inline_conds(self._loaded(), folder), folder
-
-    def _prepare_eager(self) -> None:
-        """Let a user's Triton kernels run here; no code can be generated after."""
-        if self.setup.backend == Backend.INTERPRETER:
-            interpreter.switch_on()
-
     def _describe(self, options: CheckOptions, note: Note, folder: Path) -> Description:
-        self._prepare_eager()
+        self.prepare_eager()
         note(Stage.EAGER)
-        program, home = self._cut_from(options.graph)
+        program, home = self.cut_from(options.graph)
         recorded = Values(home, program).record(program, folder / OPERATOR)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )
         skeleton = describe(program, content).to_json()
-        path = home / _SKELETON
+        path = home / SKELETON
         path.write_text(json.dumps(skeleton))
         note(Stage.DONE)
         return Description(
@@ -188,12 +146,12 @@ class Worker:
         )
 
     def _examine(self, task: Examine, note: Note, folder: Path) -> Examined:
-        self._prepare_eager()
+        self.prepare_eager()
         note(Stage.EAGER)
-        return examine(self._loaded(), task, folder / OPERATOR)
+        return examine(self.loaded(), task, folder / OPERATOR)
 
     def _original(self, options: CheckOptions, note: Note, folder: Path) -> Answer:
-        program = self._loaded()
+        program = self.loaded()
         inputs = program.example, program.failing
         run = Rebuilt(program.original, *inputs, passing=program.passing)
         return check(self.setup, run, options, note, folder)
@@ -207,58 +165,35 @@ class Worker:
     ) -> Answer:
         note(Stage.REBUILD)
         try:
-            built = self._built(task, options)
+            built = self.built(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
-        if not built.outputs:  # exported anew, its nodes have other names
-            options = replace(options, evidence=None, anatomy=None, values=None)
-        with leaving(self.setup, options, note, folder) as (setup, noted):
-            return check(setup, built, options, noted, folder)
-
-    def _built(self, task: _Cut, options: CheckOptions) -> Rebuilt:
-        """Make a candidate, in the form that was asked for.
-
-        Raises:
-            CannotRebuild, Unprintable: it is no program, or none as source.
-        """
-        program, home = self._cut_from(options.graph)
-        skeleton = Skeleton.from_json(json.loads((home / _SKELETON).read_text()))
-        candidate = Candidate.from_json(skeleton, task.candidate)
-        built = rebuild(program, candidate, Values(home, program), options.taps)
-        for again in (built.stale, options.form is CandidateForm.SOURCE):
-            if again:
-                built = built.exported_again(export_source(built)[0])
-        return built
+        if not built.outputs:  # exported anew
+            options = untold(options)
+        return check(self.setup, built, options, note, folder)
 
     def _save(self, task: SaveCandidate, options: CheckOptions, note: Note) -> Answer:
         """Put a candidate and its inputs where a user's command can read them."""
         note(Stage.REBUILD)
         try:
-            built = self._built(task, options)
+            built = self.built(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
-        self._prepare_eager()
+        self.prepare_eager()
         note(Stage.EAGER)
         Reference(built, options).run_eager()
-        self._write_program(built.exported, Path(task.path))
+        self.write_program(built.exported, Path(task.path))
         torch.save(built.failing.args, task.inputs)
         note(Stage.DONE)
         return Done()
-
-    def _write_program(self, exported: ExportedProgram, path: Path) -> None:
-        """Save a program for the device that it is meant for."""
-        if self.setup.backend == Backend.INTERPRETER:
-            save_for_cuda(exported, path)
-        else:
-            torch.export.save(exported, path)
 
     def _write(
         self, task: WriteCandidate, options: CheckOptions, note: Note
     ) -> Printed:
         note(Stage.REBUILD)
-        built = self._built(task, options)
+        built = self.built(task, options)
         exported = built.exported
-        self._write_program(exported, Path(task.path))
+        self.write_program(exported, Path(task.path))
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
         source, unprintable = None, ""
@@ -269,13 +204,13 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a script would raise it, too
             unprintable = str(error)
         torch.save(long_values(built), task.data)
-        self._prepare_eager()
+        self.prepare_eager()
         note(Stage.DONE)
         calls = (n for n in exported.graph.nodes if n.op == "call_function")
         return Printed(
             source=source,
             unprintable=unprintable,
-            two_sets=self._loaded().failing is not self._loaded().example,
+            two_sets=self.loaded().failing is not self.loaded().example,
             passes=built.passing is not None,
             limits=tuple(Reference(built, options).limits()),
             operators=count_operators(exported.graph_module),
@@ -288,37 +223,31 @@ class Worker:
         )
 
     def _space(self, note: Note) -> OpenSizes:
-        program = self._loaded()
+        program = self.loaded()
         space = find_space(program.original, program.failing)
         note(Stage.DONE)
         return OpenSizes(space)
 
     def _compile(self, options: CheckOptions, note: Note, folder: Path) -> Done:
         note(Stage.COMPILE)
-        original = self._loaded().original
+        original = self.loaded().original
         aoti.build_once(original, folder, self.setup.inductor, options)
         note(Stage.DONE)
         return Done()
 
-    def _made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
-        """Take the original, with inputs of the sizes that were asked for."""
-        program = self._loaded()
-        made = inputs_at(program, sizes, seed, self.setup.inputs)
-        return Rebuilt(program.original, program.example, made)
-
     def _at_sizes(
         self, task: CheckAtSizes, options: CheckOptions, note: Note, folder: Path
     ) -> Answer:
-        run = self._made(task.sizes, task.seed)
+        run = self.made(task.sizes, task.seed)
         checked = check_outside if task.outside else check
         return checked(self.setup, run, options, note, folder)
 
     def _save_inputs(self, task: SaveInputs, note: Note) -> Done:
-        made = self._made(task.sizes, task.seed).failing
+        made = self.made(task.sizes, task.seed).failing
         saved = {"args": made.args, "kwargs": made.kwargs}
         passing = {}
         if task.passing is not None:
-            near = self._made(task.passing, task.seed).failing
+            near = self.made(task.passing, task.seed).failing
             passing = {"passing": {"args": near.args, "kwargs": near.kwargs}}
         torch.save({**saved, **passing}, task.path)
         note(Stage.DONE)
@@ -335,7 +264,7 @@ class Worker:
         self, task: RunScript, options: CheckOptions, note: Note, folder: Path
     ) -> Answer:
         os.chdir(task.cwd)
-        temporary = aoti.temporary_below(folder)
+        temporary = aoti.own_cache_below(folder)
         environment = {**bare_script.environment(folder), **temporary}
         note(Stage.RUN)
         if self.setup.backend == Backend.INTERPRETER:

@@ -22,6 +22,7 @@ from shrinkfx.check.client.restarting import LIVES, RestartingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Unresolved
+from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
     CompileOriginal,
@@ -106,6 +107,19 @@ def test_server_that_dies_whatever_it_is_asked_is_given_up(
         server.ask(asked)
     assert int(died.read_text()) == 1000 - LIVES
     assert survivors() == []
+
+
+@pytest.mark.parametrize("at_work", [False, True])
+def test_first_lowering_that_a_process_has_died_of_is_made_no_more(
+    start: Start, deaths: Callable[[int], Path], *, at_work: bool
+) -> None:
+    server = start()
+    if at_work:
+        (server.directory / LOWERING).touch()
+    server.ask(request("kill_server", deaths=str(deaths(1))))
+    assert server._setup.first_lowering is not at_work
+    server.ask(request("kill_server", deaths=str(deaths(1))))
+    assert server._setup.first_lowering is not at_work
 
 
 def test_next_process_describes_the_program_as_the_last_one_did(

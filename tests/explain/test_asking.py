@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shrinkfx.check.allowance import Unlimited
+from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.minimum import Minimum
@@ -15,8 +18,9 @@ from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.anatomy import UNTOLD
 from shrinkfx.protocol.answers import Checked, Ending, Raised
-from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.protocol.requests import Request
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -30,6 +34,8 @@ class Recorded:
     name: str
     fails_in: tuple[Build, ...] = (Build.FAST, Build.STOCK)
     tells: bool = True
+    renamed: str = ""
+    hangs: bool = False
     asked: list[Request] = field(default_factory=list)
 
     @property
@@ -44,9 +50,13 @@ class Recorded:
         assert request.options.anatomy is not None
         folder = Path(request.options.anatomy)
         assert not list(folder.iterdir())
-        if self.tells:
+        if self.renamed:
+            (folder / UNTOLD).write_text(self.renamed)
+        elif self.tells:
             (folder / "anatomy.json").write_text(json.dumps(self.data["anatomy"]))
             (folder / "telling").write_text(self.data["telling"])
+        if self.hangs:
+            return Ending("timeout", 9, "run")
         if request.options.build in self.fails_in:
             message = "index out of bounds: 0 <= tmp1 < 12L"
             return Ending("exit", 0, "run", Raised("RuntimeError", message))
@@ -67,12 +77,63 @@ def test_one_compilation_tells_all() -> None:
     assert asked.options.build is Build.FAST
 
 
-def test_stock_build_is_asked_where_the_fast_one_does_not_fail() -> None:
+@pytest.mark.parametrize("searched", Build)
+def test_stock_build_is_asked_where_the_fast_one_does_not_fail(searched: Build) -> None:
     server = Recorded("roll", fails_in=(Build.STOCK,))
-    found = chain(server.minimum())
+    minimum = server.minimum()
+    found = chain(minimum.with_client(minimum.client.with_options(build=searched)))
     assert found is not None
     assert found.value == 12
     assert [r.options.build for r in server.asked] == [Build.FAST, Build.STOCK]
+
+
+def test_what_took_all_its_time_is_not_asked_to_take_it_again() -> None:
+    server = Recorded("roll", hangs=True)
+    found = chain(server.minimum())
+    assert found is not None
+    assert found.unknown == ("what it is made of: it had no answer: timeout in run",)
+    assert len(server.asked) == 1
+
+
+def test_stock_build_is_asked_once_where_the_fast_one_is_given_up() -> None:
+    server = Recorded("roll", fails_in=())
+    minimum = server.minimum()
+    given_up = Builds(in_a_row=MAX_FALLBACKS_IN_A_ROW)
+    chain(minimum.with_client(replace(minimum.client, builds=given_up)))
+    assert [r.options.build for r in server.asked] == [Build.STOCK]
+
+
+PASSES = Ending("exit", 0, "done", Checked())
+
+
+@pytest.mark.parametrize(
+    ("changes", "ending", "why"),
+    [
+        ({}, None, "minutes were short"),
+        ({}, PASSES, "it did not fail so when it was to tell"),
+        ({"rate": 0.5}, PASSES, "it did not fail so then, as in some of its runs"),
+        ({}, Ending("signal", 11, "run"), "it failed otherwise when it was to tell: "),
+        ({}, Ending("memory", 9, "run"), "it had no answer: memory in run"),
+    ],
+)
+def test_it_is_said_why_an_answer_tells_nothing(
+    changes: dict[str, Any], ending: Ending | None, why: str
+) -> None:
+    minimum = replace(Recorded("roll").minimum(), **changes)
+    assert minimum.why_not(ending).startswith(why)
+
+
+def test_program_that_is_asked_where_its_source_fails_need_not_fail() -> None:
+    minimum = Recorded("roll").minimum()
+    client = minimum.client.with_options(form=CandidateForm.SOURCE)
+    assert "as its printed source" in minimum.with_client(client).why_not(PASSES)
+
+
+def test_program_with_other_names_is_said_to_be_one() -> None:
+    server = Recorded("roll", renamed="it has other names")
+    found = chain(server.minimum())
+    assert found is not None
+    assert found.unknown == ("what it is made of: it has other names",)
 
 
 def test_what_no_longer_fails_tells_nothing() -> None:

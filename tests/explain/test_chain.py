@@ -12,11 +12,14 @@ import pytest
 from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.anatomy import Known, Told
 from shrinkfx.explain.index import index_chain
+from shrinkfx.explain.lines import written_for
 from shrinkfx.explain.refusal import refusal_chain
 from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.anatomy import Anatomy, EagerRange
+from shrinkfx.protocol.anatomy import Anatomy, EagerRange, KernelText, LineOrigin
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import in_lines
@@ -31,11 +34,14 @@ def recorded(name: str) -> tuple[Known, str]:
     data: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
     known = Known(
         Anatomy.from_json(data["anatomy"]),
-        Skeleton.from_json(data["skeleton"]),
-        tuple(data["left"]),
+        cut_to(Skeleton.from_json(data["skeleton"]), *data["left"]),
         Told.read(data["telling"]),
     )
     return known, data["said"]
+
+
+def cut_to(program: Skeleton, *left: str) -> Candidate:
+    return Candidate(program, frozenset(left), {}, Outputs.SINKS)
 
 
 def guilty(chain: Chain) -> list[str]:
@@ -49,7 +55,8 @@ def at_fault(chain: Chain) -> str:
 
 def test_index_that_a_kernel_before_has_counted_wrong() -> None:
     known, said = recorded("pos")
-    known = replace(known, left=("cumsum", "add", "embedding"))
+    left = cut_to(known.skeleton, "cumsum", "add", "embedding")
+    known = replace(known, candidate=left)
     chain = index_chain(known, said, False)
     assert guilty(chain) == ["aten.cumsum.default"]
     assert (chain.value, chain.limit and chain.limit.value) == (10, 10)
@@ -66,6 +73,50 @@ def test_what_is_left_before_a_wrong_value_may_be_why() -> None:
     before = ["aten.ne.Scalar", "aten._to_copy.default"]
     assert guilty(chain) == [*before, "aten.cumsum.default"]
     assert chain.cause[-1].endswith("or what it is computed from, is wrong.")
+
+
+def test_line_is_that_of_the_operator_it_was_written_for_and_of_no_other() -> None:
+    known, _ = recorded("pos")
+    lines = ["{", "    auto tmp2 = tmp0 + tmp1;", "    auto tmp12 = tmp0 + tmp1;"]
+    lines += ["    auto tmp2 = tmp0 + tmp1 + tmp3;"]
+    lines += [
+        f'    AOTI_TORCH_CHECK(tmp2 < {n}, "index out of bounds: tmp2 < {n}")'
+        for n in ("1", "12")
+    ]
+    origins = (
+        LineOrigin("tmp2", "tmp0 + tmp1", ("ne",)),
+        LineOrigin("tmp12", "tmp0 + tmp1", ("add",)),
+        LineOrigin("", lines[5].strip(), ("embedding",)),
+    )
+    kernel = KernelText("cpp_fused_0", "\n".join(lines), origins)
+    found = [written_for(known, kernel, Code(kernel.text), n) for n in range(6)]
+    names = [[operator.name for operator in operators] for operators in found]
+    assert names == [[], ["ne"], ["add"], [], [], ["embedding"]]
+
+
+def test_operator_before_a_cut_is_no_reason_for_what_comes_after_it() -> None:
+    known, said = recorded("pos")
+    left = (name for name in known.left if name != "_to_copy")
+    apart = replace(known, candidate=cut_to(known.skeleton, *left))
+    assert "ne" in apart.left
+    chain = index_chain(apart, said, False)
+    assert guilty(chain) == ["aten.cumsum.default"]
+    assert chain.cause[-1].endswith(": it is wrong.")
+
+
+def test_operator_that_was_replaced_is_known_as_what_it_is_now() -> None:
+    known, said = recorded("pos")
+    simple = {"_to_copy": "ne"}
+    candidate = replace(known.candidate, replace=simple).normalised()
+    replaced = replace(known, candidate=candidate)
+    (now,) = replaced.operators(["_to_copy"])
+    assert now.operator == candidate.target("_to_copy") != "aten._to_copy.default"
+    assert not now.line
+    # A value that was cut off was made by what was there.
+    given = replace(known.anatomy.inputs[0], name="_to_copy")
+    assert known.layout_of(given) == replaced.layout_of(given)
+    chain = index_chain(replaced, said, False)
+    assert now in chain.guilty
 
 
 def test_index_of_places_alone_is_its_lowerings() -> None:

@@ -17,7 +17,7 @@ from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.compilers import gcc, triton
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.explanation.compiling import Halted
@@ -202,3 +202,25 @@ def test_a_death_of_the_compiler_says_how_it_ended() -> None:
     died = Ending("signal", signal.SIGSEGV, "compile")
     found = explain(Traces(raised_at=(("cos",),)), died)
     assert found.doing == "compilation"
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [
+        (
+            Ending("exit", 0, "done", Checked()),
+            "it did not fail so when it was to tell",
+        ),
+        (Ending("late", 9, "compile"), "it had no answer: "),
+    ],
+)
+def test_it_is_said_why_nobody_knows_where_it_stops(then: Ending, why: str) -> None:
+    before = Ending("exit", stage="compile", answer=recorded("lowering/alone"))
+    seen = observe(before).signature
+    assert seen
+    client = CheckClient(Server(Traces(), then), Limits(20.0, 1 << 30))
+    found = compiling(Minimum(client, PROGRAM, seen))
+    assert found is not None
+    assert not found.cause
+    (unknown,) = found.unknown
+    assert unknown.startswith(f"where it stops: {why}")

@@ -209,24 +209,45 @@ def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
     assert alone == "kernel.py: bad_1 alone fails alike: it strays"
 
 
-@pytest.mark.parametrize(("code", "is_there"), [(0, True), (3, False)])
-def test_report_of_the_trace_is_there_where_tlparse_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_there: bool
-) -> None:
-    class Traced(Flagged):
-        def _leave(self, home: Path) -> None:
-            (home / Left.TRACE).mkdir(parents=True)
-            (home / Left.TRACE / "dedicated.log").write_text("trace")
+class Traced(Flagged):
+    def _leave(self, home: Path) -> None:
+        (home / Left.TRACE).mkdir(parents=True)
+        (home / Left.TRACE / "dedicated.log").write_text("trace")
 
+
+@pytest.fixture(name="parser")
+def _parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install a tlparse, which a test has yet to write."""
     parser = tmp_path / "bin" / "tlparse"
     parser.parent.mkdir()
-    parser.write_text(f'#!/bin/sh\nmkdir "$3"\ncp "$1" "$3/index.html"\nexit {code}\n')
-    parser.chmod(0o755)
+    parser.touch(0o755)
     monkeypatch.setenv("PATH", f"{parser.parent}:/usr/bin:/bin")
+    return parser
+
+
+@pytest.mark.parametrize(("code", "is_there"), [(0, True), (3, False)])
+def test_report_of_the_trace_is_there_where_tlparse_is(
+    tmp_path: Path, parser: Path, code: int, *, is_there: bool
+) -> None:
+    parser.write_text(f'#!/bin/sh\nmkdir "$3"\ncp "$1" "$3/index.html"\nexit {code}\n')
     found = asked(Traced(), tmp_path / "explain", "bad_1")
     assert (tmp_path / "explain/tlparse/index.html").exists() is is_there
     told = "tlparse's report: it ended with 3: " in found.left_out
     assert told is not is_there
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(4.0, "it took more than 1 s"), (3.0, "minutes are short")]
+)
+def test_tlparse_may_take_what_is_left_of_the_minutes(
+    tmp_path: Path, parser: Path, seconds: float, said: str
+) -> None:
+    parser.write_text("#!/bin/sh\nexec sleep 60\n")
+    client = CheckClient(Traced(), Limits(60.0, 1 << 30))
+    minimum = Minimum(client, PROGRAM, TARGET, budget=Minutes(seconds))
+    found = guide(minimum, ("bad_1",), tmp_path / "explain")
+    by_hand = "tlparse explain/trace/*.log"
+    assert f"tlparse's report: {said}: {by_hand}" in found.left_out
 
 
 def test_what_is_too_large_is_left_out_with_a_word(

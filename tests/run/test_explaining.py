@@ -14,12 +14,14 @@ from support.doubles import FakeServer
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import UsageError, WorkerError
 from shrinkfx.events import Event, Noted, ignore
+from shrinkfx.explain.cause import Shown
+from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
+from shrinkfx.report.record import Failure, Memory, Programs, ProgramSize, RunRecord
 from shrinkfx.report.written import Verified, Written
 from shrinkfx.run import explaining
 from shrinkfx.run.context import RunContext
@@ -32,6 +34,7 @@ from shrinkfx.testing import chain, whole
 
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 SIZE = ProgramSize(2)
+OVERRUN = MemoryReport("heap-buffer-overflow", "read", 4, "cpp_fused_exp_0", 12, "")
 REPRO = "# crash in AOTInductor\n#\n# Seen on: torch\n\nimport torch\n"
 
 
@@ -108,6 +111,7 @@ def test_failure_that_a_command_judges_has_no_cause_that_is_known(out: Path) -> 
 def test_result_is_noted_for_who_asks_later(out: Path) -> None:
     candidate = whole(chain("x", "relu", "exp"))
     kept = kept_of(candidate)
+    kept = replace(kept, record=replace(kept.record, memory=Memory(report=OVERRUN)))
     with closing(Journal(out / JOURNAL)) as journal:
         context = RunContext(Options(Path("model.pt2")), out, ignore, journal)
         explain_result(context, kept, minimal=False)
@@ -116,7 +120,8 @@ def test_result_is_noted_for_who_asks_later(out: Path) -> None:
     again = explaining._from_json(kept.subject, known)
     assert again.candidate == candidate
     assert again == kept.result
-    assert known["minimal"] is False
+    shown = explaining._shown_from_json(kept.subject, known)
+    assert shown == Shown(fails=True, minimal=False, memory=OVERRUN)
 
 
 def options_at(folder: Path) -> Options:
@@ -159,3 +164,29 @@ def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
     explained = explain_result(context_of(out), kept, minimal=True)
     assert not explained.explanation.cause
     assert not explained.explanation.guilty
+
+
+def test_what_a_run_has_seen_of_a_result_is_known_later_too(tmp_path: Path) -> None:
+    """One that was not seen to fail in each run blames nobody then, either."""
+    kept = kept_of(whole(chain("x", "relu")))
+    unverified = replace(kept, record=replace(kept.record, verified=Verified()))
+    for each, fails in ((kept, True), (unverified, False)):
+        out = tmp_path / str(fails)
+        out.mkdir()
+        (out / "repro.py").write_text(REPRO)
+        with closing(Journal(out / JOURNAL)) as journal:
+            context = RunContext(Options(Path("model.pt2")), out, ignore, journal)
+            explain_result(context, each, minimal=True)
+            known = journal.fact("result")
+        assert explaining._shown_from_json(kept.subject, known).fails is fails
+        del known["fails"], known["memory"]  # as an earlier version has noted it
+        assert explaining._shown_from_json(kept.subject, known) == Shown(minimal=True)
+
+
+def test_summary_that_is_there_has_the_cause_as_well(out: Path) -> None:
+    (out / "summary.json").write_text('{"schema": 1, "cause": []}')
+    kept = kept_of(whole(chain("x", "relu")))
+    explained = explain_result(context_of(out), kept, minimal=True)
+    told = json.loads((out / "summary.json").read_text())
+    assert told == {"schema": 1, "cause": list(explained.explanation.cause)}
+    assert told["cause"]

@@ -470,3 +470,24 @@ def test_journal_of_another_version_is_left_alone(out: Path) -> None:
         db.execute("CREATE TABLE checks (number INTEGER)")
     with pytest.raises(StorageError, match="version 0"):
         Journal(path)
+
+
+def test_explaining_takes_none_of_the_minutes_of_a_run(
+    options: Options, out: Path
+) -> None:
+    with at_work(options, out, ignore) as context:
+        context.journal.note("baseline", {})
+    with closing(sqlite3.connect(out / "journal.sqlite", isolation_level=None)) as db:
+        db.execute("UPDATE sessions SET began_at = seen_at - 50")
+    before = worked(out)
+    assert before[0] == pytest.approx(50, abs=1e-3)
+    with at_work(options, out, ignore, "--explain") as context:
+        context.journal.tick()  # as after each answer
+    assert worked(out) == before
+
+
+def worked(out: Path) -> list[float]:
+    """List how long each session was at work, of those that count."""
+    took = "SELECT seen_at - began_at FROM sessions"
+    with closing(sqlite3.connect(out / "journal.sqlite")) as db:
+        return [seconds for (seconds,) in db.execute(took)]

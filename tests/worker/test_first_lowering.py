@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.answers import Built, Ending, Raised, Stopped
 from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, Describe, RunScript
 from shrinkfx.worker.aoti.first_lowering import FirstLowering
@@ -110,6 +111,20 @@ def test_it_is_made_for_programs_of_the_cpu_alone(
     first.heard(CHECK, PASSES)
     first.make_for(CHECK)
     assert lowered == []
+
+
+def test_server_that_dies_of_it_leaves_word_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[bool] = []
+    name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
+    at_work = tmp_path / LOWERING
+    monkeypatch.setattr(name, lambda _: there.append(at_work.exists()))
+    first = FirstLowering(program(), tmp_path)
+    first.heard(CHECK, PASSES)
+    first.make_for(CHECK)
+    assert there == [True]
+    assert not at_work.exists()  # it lives
 
 
 def test_one_that_fails_is_no_end_of_the_server(

@@ -16,7 +16,7 @@ from torch.export import Dim, export
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import check_outside
+from shrinkfx.worker.checking.with_aoti import check_outside
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
 

@@ -13,7 +13,7 @@ from torch.export import Dim, export
 
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
-from shrinkfx.worker.checking import check as module
+from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
@@ -55,8 +55,8 @@ def tried(
     )
     dims = ({0: Dim("n", min=2, max=9)},)
     exported = export(of or Doubles(), example.args, dynamic_shapes=dims)
-    monkeypatch.setattr(module.aoti, "build_once", lambda *_: "package")
-    monkeypatch.setattr(module.aoti, "load", lambda _: load())
+    monkeypatch.setattr(aoti, "build_once", lambda *_: "package")
+    monkeypatch.setattr(aoti, "load", lambda _: load())
     stages: list[str] = []
     setup = Setup(str(folder))
     run = Rebuilt(exported, example, failing, passing=passing)

@@ -15,6 +15,7 @@ from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
 from shrinkfx.protocol.answers import Description, Ending
 from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
@@ -163,6 +164,8 @@ class RestartingServer(Server):
     def _begin_anew(self, error: WorkerError) -> None:
         """Start the next process; again if something kills that one, too."""
         self._lost = {*self._described}
+        if (self.directory / LOWERING).exists():  # it has died of that
+            self._setup = replace(self._setup, first_lowering=False)
         while self._deaths < LIVES - 1:
             self._deaths += 1
             self.close()

@@ -95,6 +95,11 @@ class Code:
                 return self._whole(number, found)
         return None
 
+    def statement(self, line: int) -> Assignment | None:
+        """Read the statement that begins in a line, if it gives a name a value."""
+        found = _ASSIGNED.match(self.lines[line])
+        return self._whole(line, found) if found else None
+
     def history(self, expression: str, above: int) -> tuple[Assignment, ...]:
         """List what an expression was computed from, the first step first."""
         found: dict[int, Assignment] = {}

@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.operators import Operator
-
-
-@dataclass(frozen=True)
-class CodeLine(Message):
-    """A line of generated code; ``number`` counts from the kernel's first, 1."""
-
-    number: int
-    text: str
-    at_fault: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import named
-
-
-@dataclass(frozen=True)
-class CodeLine(Message):
-    """A line of generated code.
-
-    Attributes:
-        number: in its file; in the kernel's own text where that is Triton's.
-        mark: the compiler's caret below it, in its columns; '' where there is none.
-    """
-
-    number: int
-    text: str
-    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,7 +16,7 @@ class Halted(Message):
 
     Attributes:
         guilty: the operators that it was at; several where nothing tells them apart.
-        doing: what was being done: ``lowering``, ``a post-grad pass``.
+        doing: what was being done: ``lowering``, ``a post-grad pass``; '' if unknown.
         place: ``torch/_inductor/lowering.py:cumsum``, the function that raised, or ''.
         said: the first line of the error.
         kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
@@ -55,6 +42,8 @@ class Halted(Message):
     @property
     def cause(self) -> tuple[str, ...]:
         """State it in at most three sentences."""
+        if not self.doing:
+            return ()
         return tuple(filter(None, [self._what(), self._where()]))
 
     def _what(self) -> str:
@@ -72,7 +61,7 @@ class Halted(Message):
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
 
     def _where(self) -> str:
-        at = next((line for line in self.code if line.mark), None)
+        at = next((line for line in self.code if line.at_fault), None)
         if at is not None:
             text = "the generated code" if self.file else "its text"
             return f"Line {at.number} of {text}: `{at.text.strip()}`."

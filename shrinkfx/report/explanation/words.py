@@ -38,12 +38,11 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
 
 def _code(explanation: Explanation) -> Iterator[str]:
     """Show the line of generated code at fault; ``explain.json`` has those around."""
-    chain, halted = explanation.chain, explanation.halted
-    lines = [(c.number, c.text) for c in chain.code if c.at_fault] if chain else []
-    if halted is not None:
-        lines += [(c.number, c.text) for c in halted.code if c.mark]
-    for number, text in lines:
-        yield f"code:     line {number}: {cut(text.strip(), _WIDTH)}"
+    for part in (explanation.chain, explanation.halted):
+        for line in part.code if part is not None else ():
+            if line.at_fault:
+                text = cut(line.text.strip(), _WIDTH)
+                yield f"code:     line {line.number}: {text}"
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:

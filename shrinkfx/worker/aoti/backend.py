@@ -75,7 +75,7 @@ def build(exported: ExportedProgram, folder: Path, options: InductorOptions) -> 
     A cache of its own makes a check independent of the ones before it, and its
     disk space goes with the folder. So does what compilers leave when they are killed.
     """
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    os.environ[_CACHE] = str(folder / "inductor")
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     path = torch._inductor.aoti_compile_and_package(
         exported,
@@ -180,8 +180,8 @@ def temporary_below(folder: Path) -> dict[str, str]:
     """Have whatever is temporary lie below a folder, which goes after the check.
 
     Neither compilers nor AOTInductor's loader clear anything away where the process
-    is killed. Precompiled
-    headers would be there as well, but serve all programs: they stay where they are.
+    is killed. Inductor's cache would be there as well, but has precompiled headers,
+    which serve all programs: it stays where it is.
 
     Returns:
         Environment variables.
@@ -190,6 +190,37 @@ def temporary_below(folder: Path) -> dict[str, str]:
     caches.mkdir(parents=True, exist_ok=True)
     (folder / caches.name).symlink_to(caches)
     return {"TMPDIR": str(folder)}
+
+
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def own_cache_below(folder: Path) -> dict[str, str]:
+    """Have what a process compiles by itself lie below a folder, its cache too.
+
+    AOTInductor writes a program's files in place, and packs them when it has let go of
+    their lock: where two processes compile the same program into one cache, one packs
+    what the other has just emptied, and cannot load that. What is written in one step,
+    or under a lock until it is whole, serves all: precompiled headers, and the folders
+    of two letters that hold single files, named for what is in them.
+
+    Returns:
+        Environment variables.
+    """
+    usual = Path(default_cache_dir())
+    shared = Path(os.environ.get(_CACHE) or usual)
+    for place in (usual / _HEADERS, shared / _LOCKS):
+        place.mkdir(parents=True, exist_ok=True)
+    own = folder / usual.name
+    own.mkdir()
+    single = [path for path in shared.iterdir() if len(path.name) == _LETTERS]
+    for place in (usual / _HEADERS, shared / _LOCKS, *single):
+        (own / place.name).symlink_to(place.resolve())
+    return {"TMPDIR": str(folder), _CACHE: str(own)}
+
+
+_HEADERS, _LOCKS, _LETTERS = "precompiled_headers", "locks", 2
+"""What Inductor calls these, and how long the names of such folders are."""
 
 
 def load(package: Package) -> Callable[..., Any]:

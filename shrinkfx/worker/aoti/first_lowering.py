@@ -30,6 +30,7 @@ from torch.utils import _pytree
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Step
+from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
@@ -72,11 +73,14 @@ class FirstLowering:
         if not due or not isinstance(request.task, _LOWER) or _is_built(request):
             return
         self._may_come = False
+        at_work = self._folder.with_name(LOWERING)
         try:
+            at_work.touch()  # if this process dies of it, the next makes none
             self._folder.mkdir()
             lower_two_operators(self._folder)
         except Exception:  # noqa: BLE001 - each child makes its own then, and tells
             traceback.print_exc()  # into the server's log
+        at_work.unlink(missing_ok=True)
         gc.freeze()  # as the server has frozen what it had before
 
 

@@ -29,6 +29,7 @@ from shrinkfx.protocol.anatomy import (
 )
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.eager.intermediates import SEED
 from shrinkfx.worker.explaining.line_origins import LineOrigins
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.explaining.stray import stray_access
@@ -57,7 +58,7 @@ def gathered(
 
     def noted(stage: str) -> None:
         if stage == Stage.LOAD and options.reference:
-            known.add_eager(run)
+            known.add_eager(run, SEED if options.fallback_random else SEED + 1)
         _leave(folder, known.anatomy(build))
         note(stage)
 
@@ -96,9 +97,9 @@ class _Gathered:
         self._reused: dict[str, str] = {}
         self._inputs: tuple[str, ...] = ()
 
-    def add_eager(self, run: Rebuilt) -> None:
-        """Add what a run in eager tells; it fails, or draws, what it may."""
-        ranges, untrue = eager_facts(run)
+    def add_eager(self, run: Rebuilt, second_seed: int) -> None:
+        """Add what eager tells, as far as a run with another seed tells the same."""
+        ranges, untrue = eager_facts(run, second_seed)
         self._subject = replace(self._subject, eager=ranges, untrue=untrue)
 
     def anatomy(self, build: Path) -> Anatomy:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,7 +22,7 @@ from torch._logging import _internal as torch_logs
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.files import Left
-from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.explaining.kernel_alone import keeping_launches
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
@@ -37,29 +36,24 @@ _WRAPPER = "AsyncCompile"
 
 @contextlib.contextmanager
 def leaving(
-    setup: Setup, options: CheckOptions, note: Note, folder: Path
-) -> Iterator[tuple[Setup, Note]]:
-    """Leave code and logs of what is compiled inside, if that is asked for.
+    home: Path, setup: Setup, kernels: Collection[str], note: Note, folder: Path
+) -> Iterator[Note]:
+    """Leave code and logs of what is compiled inside.
 
     Args:
+        home: where.
+        kernels: those whose arguments are left as well.
         folder: the child's own, below which everything is compiled.
 
     Yields:
-        What to compile with, and what to note stages with.
+        What to note stages with.
     """
-    if setup.backend == Backend.INTERPRETER:
-        # Elsewhere the check itself does so.
-        setup = replace(setup, inductor={**setup.inductor, **options.inductor})
-    if options.leave is None:
-        yield setup, note
-        return
-    home = Path(options.leave)
     home.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        saved = stack.enter_context(_saving_arguments(options.kernels))
+        saved = stack.enter_context(_saving_arguments(kernels))
         stack.enter_context(_code_kept(home / Left.SOURCES))
         if setup.backend == Backend.INTERPRETER:
-            kept = keeping_launches(home, options.kernels, setup.arch)
+            kept = keeping_launches(home, kernels, setup.arch)
             stack.enter_context(kept)
         stack.callback(_copy_sources, folder, home / Left.SOURCES)
         stack.enter_context(_logging(home))
@@ -72,7 +66,7 @@ def leaving(
                 os.chdir(home / Left.INPUTS)
             note(stage)
 
-        yield setup, noted
+        yield noted
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,10 @@ from shrinkfx.protocol.anatomy import (
     Symbol,
     Untrue,
 )
+from shrinkfx.worker.eager import uninitialised
 from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
+from shrinkfx.worker.eager.intermediates import SEED
+from shrinkfx.worker.explaining.recompute import identical
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
@@ -134,30 +138,49 @@ def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
     return []
 
 
-def eager_facts(run: Rebuilt) -> tuple[tuple[EagerRange, ...], tuple[Untrue, ...]]:
-    """Run it in eager, value by value: what whole numbers are, and who lies."""
-    mismatches = FakeMismatches()
+def eager_facts(
+    run: Rebuilt, second_seed: int
+) -> tuple[tuple[EagerRange, ...], tuple[Untrue, ...]]:
+    """Run it in eager, value by value: what whole numbers are, and who lies.
+
+    Args:
+        second_seed: of another run. No range is told of a value that is another one
+            there: neither need it be this one in the run that failed.
+    """
     given = flat_inputs(run.exported, run.failing)
-    mismatches.sizes = bind(run.exported, given)
-    watcher = _Ranges(run.exported.graph_module, mismatches)
-    with torch.no_grad():
-        watcher.run(*(_copies(given) if mutates(run.exported) else given))
-    pairs = zip(mismatches.mismatched, mismatches.found, strict=True)
-    return tuple(watcher.ranges), tuple(Untrue(*pair) for pair in pairs)
+    sizes = bind(run.exported, given)
+    module = run.exported.graph_module
+    again = fx.GraphModule(module, copy.deepcopy(module.graph))
+    uninitialised.fill(again, 1)
+    first, second = _Whole(module, sizes), _Whole(again, sizes)
+    copied = mutates(run.exported)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(SEED)
+        first.run(*(_copies(given) if copied else given))
+        torch.manual_seed(second_seed)
+        with contextlib.suppress(Exception):  # memory as it is may be an index
+            second.run(*(_copies(given) if copied else given))
+    ranges = tuple(
+        EagerRange(name, int(value.min()), int(value.max()))
+        for name, value in first.values.items()
+        if identical(value, second.values.get(name))
+    )
+    pairs = zip(first.mismatches.mismatched, first.mismatches.found, strict=True)
+    return ranges, tuple(Untrue(*pair) for pair in pairs)
 
 
-class _Ranges(Watcher):
-    """Notes what whole numbers lie between."""
+class _Whole(Watcher):
+    """Keeps values of whole numbers."""
 
-    def __init__(self, module: fx.GraphModule, mismatches: FakeMismatches) -> None:
-        super().__init__(module, mismatches)
-        self.ranges: list[EagerRange] = []
+    def __init__(self, module: fx.GraphModule, sizes: SizesByName) -> None:
+        super().__init__(module, FakeMismatches())
+        self.mismatches.sizes = sizes
+        self.values: dict[str, torch.Tensor] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and value.numel() and value.dtype in _WHOLE:
-            least, most = int(value.min()), int(value.max())
-            self.ranges.append(EagerRange(n.name, least, most))
+            self.values[n.name] = value.detach().clone()
         return value
 
 

@@ -1,0 +1,68 @@
+"""Test your strategy without a compiler: programs, an oracle, and the laws.
+
+Nothing here imports torch, so a test takes microseconds::
+
+    from shrinkfx.testing import chain, check_strategy, whole
+
+    def test_my_strategy_proposes_the_last_operator_first():
+        view = View(whole(chain("x", "relu", "tanh")))
+        assert next(MyStrategy().propose(view)) == Drop(frozenset({"tanh"}))
+
+    @given(candidates())
+    def test_my_strategy_keeps_the_laws(candidate):
+        check_strategy(MyStrategy(), candidate)
+
+To see what the search makes of it, hand ``Asker(FakeOracle(...))`` to a
+``Reducer`` and compare the result and ``len(oracle.asked)``.
+"""
+
+from __future__ import annotations
+
+from shrinkfx.testing.drawn import candidates, edits_of, skeletons
+from shrinkfx.testing.laws import check_strategy
+from shrinkfx.testing.oracle import OTHER, PLANTED, Answer, FakeOracle, calls, needs
+from shrinkfx.testing.programs import (
+    DYNAMIC,
+    FLOATS,
+    FREE,
+    HALVES,
+    ROW,
+    Nodes,
+    chain,
+    feed,
+    inner,
+    operator,
+    projection,
+    size,
+    skeleton,
+    subgraph,
+    whole,
+)
+
+__all__ = [
+    "DYNAMIC",
+    "FLOATS",
+    "FREE",
+    "HALVES",
+    "OTHER",
+    "PLANTED",
+    "ROW",
+    "Answer",
+    "FakeOracle",
+    "Nodes",
+    "calls",
+    "candidates",
+    "chain",
+    "check_strategy",
+    "edits_of",
+    "feed",
+    "inner",
+    "needs",
+    "operator",
+    "projection",
+    "size",
+    "skeleton",
+    "skeletons",
+    "subgraph",
+    "whole",
+]

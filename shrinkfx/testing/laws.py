@@ -1,0 +1,46 @@
+"""The laws of a strategy, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.apply import apply
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Edit
+from shrinkfx.program.view import View
+from shrinkfx.search.strategy import Strategy, broken, proposals
+
+
+def check_strategy(strategy: Strategy, candidate: Candidate) -> None:
+    """Check the laws of ``shrinkfx.search.strategy`` on one candidate.
+
+    Whether the most promising edits come first is for you to judge.
+
+    Raises:
+        StrategyError: names the law that is broken, and says what was seen.
+    """
+    _check_form(strategy, candidate)
+    edits = proposals(strategy, candidate)
+    twin = Candidate.from_json(candidate.skeleton, candidate.to_json())
+    for again in (candidate, twin):
+        if (other := proposals(strategy, again)) != edits:
+            raise broken(strategy, 1, f"it proposed {edits}, then {other}")
+    for edit in edits:
+        _check_edit(strategy, candidate, edit)
+
+
+def _check_form(strategy: Strategy, candidate: Candidate) -> None:
+    if not isinstance(strategy, Strategy) or not strategy.name.isidentifier():
+        raise TypeError(f"{strategy!r} has no name, combines and propose(view)")
+    if not isinstance(strategy.propose(View(candidate)), Iterator):
+        raise broken(strategy, 4, "propose is no generator")
+
+
+def _check_edit(strategy: Strategy, candidate: Candidate, edit: Edit) -> None:
+    try:
+        apply(candidate, [edit])
+    except InvalidEdit:
+        return
+    except Exception as error:  # a plug-in may put anything into an edit
+        raise broken(strategy, 3, f"{edit!r} raises {error!r}") from error

@@ -1,0 +1,38 @@
+"""A run on inputs on which a program passes, before that which is to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Answer, Checked
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.rebuild import Rebuilt
+
+
+class PassingRun:
+    """The run on inputs on which the original passes, before that which fails."""
+
+    def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
+        near = run.at_passing
+        self._reference = Reference(near, options) if near else None
+
+    def run_eager(self) -> None:
+        if self._reference:
+            self._reference.run_eager()
+
+    def fails(self, compiled: Callable[..., Any], note: Note) -> Answer | None:
+        """Answer how the compiled program fails there already; None if it passes."""
+        if self._reference is None:
+            return None
+        note(Stage.PASSING)
+        answer = self._reference.judge(compiled, lambda _: None)
+        return answer if fails(answer) else None
+
+
+def fails(answer: Answer) -> bool:
+    """Tell whether a run has ended otherwise than with eager's results."""
+    return not isinstance(answer, Checked) or answer.difference is not None

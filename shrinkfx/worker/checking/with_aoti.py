@@ -1,0 +1,140 @@
+"""A check with AOTInductor: compile a program, load it, run it and compare."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped
+from shrinkfx.protocol.choices import Guard, InductorOptions, Weights
+from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.fast_build import StepPassed
+from shrinkfx.worker.checking.passing import PassingRun, fails
+from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.cpu_memory import asan
+from shrinkfx.worker.eager.intermediates import call
+from shrinkfx.worker.explaining.recording import Recording
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.describe import mutates
+from shrinkfx.worker.graph.rebuild import Rebuilt
+
+_AGAIN_S = 5.0
+"""Seconds after which a child runs a program that passes no further time."""
+
+
+def with_aoti(
+    setup: Setup,
+    run: Rebuilt,
+    options: CheckOptions,
+    note: Note,
+    folder: Path,
+    recording: Recording | None = None,
+) -> Answer:
+    if options.guard_pages is not Guard.OFF:
+        # What was loaded before lies elsewhere.
+        moved = copy.deepcopy((run.failing, run.passing))
+        run = replace(run, failing=moved[0], passing=moved[1])
+    reference, before = Reference(run, options), PassingRun(run, options)
+    note(Stage.EAGER)
+    reference.run_eager()
+    before.run_eager()
+    note(Stage.COMPILE)
+    inductor = _inductor_options(setup, options)
+    try:
+        package = aoti.build_once(run.exported, folder, inductor, options)
+    except StepPassed:
+        return Stopped(f"{options.only} passes, nothing else was tried")
+    note(Stage.LOAD)
+    try:
+        compiled = aoti.load(package)
+    except aoti.CannotHandOver as error:
+        print(f"shrinkfx: its weights go into the package: {error}", flush=True)
+        inside = _with_weights_inside(options)
+        return with_aoti(setup, run, inside, note, folder, recording)
+    if failure := before.fails(compiled, note):
+        return failure
+    if run.passing and mutates(run.exported):
+        compiled = aoti.load(package)  # with the buffers that it had at first
+    runs = 1 if mutates(run.exported) else options.runs
+    if recording is not None:
+        compiled = recording.keeping(compiled)
+    answer = _run_until_it_fails(reference, compiled, runs, note)
+    # A corrupt heap may only show when what was allocated is freed.
+    del compiled
+    gc.collect()
+    note(Stage.DONE)
+    return answer
+
+
+def _with_weights_inside(options: CheckOptions) -> CheckOptions:
+    """Have AOTInductor place the weights, so that whatever fails is its own failure."""
+    return replace(options, package=None, weights=Weights.INSIDE)
+
+
+def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
+    inductor = {**setup.inductor, **options.inductor}
+    if options.sanity:
+        os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+    if options.fallback_random:
+        inductor["fallback_random"] = True
+    if options.sanitize:
+        inductor = {**asan.OPTIONS, **inductor}
+    return inductor
+
+
+def _run_until_it_fails(
+    reference: Reference, compiled: Callable[..., Any], runs: int, note: Note
+) -> Answer:
+    """Run again what passes, ``runs`` times at most and for ``_AGAIN_S``."""
+    stop = time.monotonic() + _AGAIN_S
+    for left in reversed(range(runs)):
+        answer = reference.judge(compiled, note)
+        if fails(answer) or not left or time.monotonic() > stop:
+            break
+    return answer
+
+
+def check_outside(
+    setup: Setup,
+    run: Rebuilt,
+    options: CheckOptions,
+    note: Note,
+    folder: Path,
+) -> Answer:
+    """Run a compiled package at sizes that its program does not declare.
+
+    It must refuse them, or do what eager does; where eager raises, it must, too.
+
+    Returns:
+        ``Checked``, with ``refused`` if it says why it does not.
+    """
+    os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+    reference, raised = Reference(run, options), ""
+    note(Stage.EAGER)
+    try:
+        reference.run_eager()
+    except Exception as error:  # noqa: BLE001 - what the compiled program must do, too
+        raised = f"{type(error).__name__}: {first_line(str(error))}"
+    note(Stage.LOAD)
+    package = aoti.build_once(run.exported, folder, setup.inductor, options)
+    compiled = aoti.load(package)
+    try:
+        answer = Checked() if raised else reference.judge(compiled, note)
+        if raised:
+            note(Stage.RUN)
+            call(compiled, run.failing)
+            text = f"it gives a result, and eager raises {raised}"
+            answer = Checked(Difference("values", text))
+    except Exception as error:  # noqa: BLE001 - loud enough
+        answer = Checked(refused=str(error))
+    note(Stage.DONE)
+    return answer

@@ -1,0 +1,94 @@
+"""What the server holds and every child inherits, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm
+from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.protocol.tasks import CheckCandidate, SaveCandidate, WriteCandidate
+from shrinkfx.worker.eager.inputs_at import inputs_at
+from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.graph.inline_cond import inline_conds
+from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.loading.devices import save_for_cuda
+from shrinkfx.worker.loading.load import load
+from shrinkfx.worker.model import Program
+from shrinkfx.worker.printing.module import export_source
+
+SKELETON = "skeleton.json"
+
+Cut = CheckCandidate | SaveCandidate | WriteCandidate
+"""Tasks that are about a candidate."""
+
+
+@dataclass
+class Held:
+    """What the server holds and every child inherits.
+
+    Attributes:
+        threads: to be restored in the child; the server itself runs with one.
+    """
+
+    setup: Setup
+    threads: int
+    program: Program | None = None
+
+    def loaded(self) -> Program:
+        """Load now if the server could not: a CUDA program needs a context."""
+        if self.program is None:
+            self.program = load(self.setup)
+        return self.program
+
+    def cut_from(self, form: GraphForm) -> tuple[Program, Path]:
+        """Choose the graph that candidates are cut from, and its folder."""
+        folder = Path(self.setup.directory) / f"graph-{form}"
+        match form:
+            case GraphForm.FUNCTIONAL:
+                return self.loaded(), folder
+            case GraphForm.IN_PLACE:
+                return self.loaded().as_exported(), folder
+            case GraphForm.INLINED_COND:
+                return inline_conds(self.loaded(), folder), folder
+
+    def prepare_eager(self) -> None:
+        """Let a user's Triton kernels run here; no code can be generated after."""
+        if self.setup.backend == Backend.INTERPRETER:
+            interpreter.switch_on()
+
+    def built(self, task: Cut, options: CheckOptions) -> Rebuilt:
+        """Make a candidate, in the form that was asked for.
+
+        Raises:
+            CannotRebuild, Unprintable: it is no program, or none as source.
+        """
+        program, home = self.cut_from(options.graph)
+        skeleton = Skeleton.from_json(json.loads((home / SKELETON).read_text()))
+        candidate = Candidate.from_json(skeleton, task.candidate)
+        built = rebuild(program, candidate, Values(home, program), options.taps)
+        for again in (built.stale, options.form is CandidateForm.SOURCE):
+            if again:
+                built = built.exported_again(export_source(built)[0])
+        return built
+
+    def write_program(self, exported: ExportedProgram, path: Path) -> None:
+        """Save a program for the device that it is meant for."""
+        if self.setup.backend == Backend.INTERPRETER:
+            save_for_cuda(exported, path)
+        else:
+            torch.export.save(exported, path)
+
+    def made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
+        """Take the original, with inputs of the sizes that were asked for."""
+        program = self.loaded()
+        made = inputs_at(program, sizes, seed, self.setup.inputs)
+        return Rebuilt(program.original, program.example, made)

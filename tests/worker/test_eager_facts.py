@@ -1,0 +1,49 @@
+"""What is told of eager's values is so in any run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.worker.eager.intermediates import SEED
+from shrinkfx.worker.explaining.subject import eager_facts
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.model import Inputs
+
+
+class Draws(nn.Module):
+    """A few numbers of the input, of chance, of both, and of whatever lies there."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        drawn = torch.randint(0, 1 << 40, (4,))
+        lies_there = torch.empty(3, dtype=torch.int64)
+        return x + 1, drawn, x + drawn, drawn * 0, lies_there * 1
+
+
+def ranges(second_seed: int) -> dict[str, tuple[int, int]]:
+    inputs = Inputs((torch.arange(4),), {})
+    exported = torch.export.export(Draws(), inputs.args)
+    found, untrue = eager_facts(Rebuilt(exported, inputs, inputs), second_seed)
+    assert not untrue
+    return {each.node: (each.least, each.most) for each in found}
+
+
+def test_no_range_is_told_of_what_chance_has_a_part_in() -> None:
+    told = ranges(SEED + 1)
+    assert told["add"] == (1, 4)
+    assert told["mul"] == (0, 0)  # whatever was drawn
+    assert {"x", "add", "mul"} == told.keys()
+
+
+def test_what_compiled_code_draws_as_eager_does_is_told() -> None:
+    assert {"randint", "add_1"} <= ranges(SEED).keys()
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_no_number_is_drawn_that_a_program_would_draw(seed: int) -> None:
+    torch.manual_seed(seed)
+    expected = torch.rand(2)
+    torch.manual_seed(seed)
+    ranges(SEED)
+    assert torch.equal(torch.rand(2), expected)
