@@ -16,7 +16,7 @@ import pytest
 from support.doubles import request_of, told
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.client.stem import Stem
+from shrinkfx.check.client.stem import ADOPTION, Stem
 from shrinkfx.errors import WorkerError
 from shrinkfx.protocol.requests import MARK
 
@@ -173,6 +173,20 @@ def test_stem_that_cannot_be_adopted_is_done_without(
     bare = start(environment=None, beside=main)
     assert bare.pid != main.ready.stem
     seen_by(bare)
+
+
+def test_this_process_adopts_while_a_server_starts_and_no_longer() -> None:
+    def adopts() -> bool:
+        found = ctypes.c_int()
+        ctypes.CDLL(None).prctl(37, ctypes.byref(found), 0, 0, 0)
+        return bool(found)
+
+    assert not adopts()
+    with ADOPTION:
+        with ADOPTION:
+            assert adopts()
+        assert adopts()
+    assert not adopts()
 
 
 def test_stem_ends_with_its_server(

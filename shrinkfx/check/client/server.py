@@ -24,7 +24,7 @@ from shrinkfx import scratch
 from shrinkfx.check.client import bare_environment
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.orphans import kill_marked, new_mark
-from shrinkfx.check.client.stem import Stem, adopting
+from shrinkfx.check.client.stem import ADOPTION, Stem
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
@@ -214,7 +214,7 @@ class Server:
         return ""
 
     def _adopting(self) -> AbstractContextManager[None]:
-        return adopting() if self._leaves_stem else contextlib.nullcontext()
+        return ADOPTION if self._leaves_stem else contextlib.nullcontext()
 
     def _keep_stem(self) -> None:
         """Learn what was left behind; what nothing can become of ends here."""
@@ -239,9 +239,8 @@ class Server:
     def _started(self) -> subprocess.Popen[bytes] | Stem:
         environment = _environment(self._environment, self._mark)
         asked = self._command, environment, self._cwd
-        process = (self._beside and self._beside._grown_stem(*asked)) or self._popen(
-            environment
-        )
+        grown = self._beside._grown_stem(*asked) if self._beside else None
+        process = grown or self._popen(environment)
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
         return process

@@ -13,10 +13,12 @@ import math
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from shrinkfx.protocol.requests import MARK, Growth
 
@@ -97,7 +99,8 @@ class Stem:
 
     def kill(self) -> None:
         if self.pid and self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float = math.inf) -> int:
         """Wait for its end, and tell it as ``subprocess`` does.
@@ -129,17 +132,33 @@ class Stem:
         self.stdout.close()
 
 
-@contextlib.contextmanager
-def adopting() -> Iterator[None]:
-    """Have what a process below this one leaves behind be this one's child.
+class Adoption:
+    """While entered, what processes below this one leave behind becomes its child.
 
-    So its CPU-seconds count where this process's do, and its end can be told.
+    So the CPU-seconds of that count where those of this process do, and its end can be
+    told. Several threads may be in it at a time.
     """
-    prctl = ctypes.CDLL(None).prctl
-    before = ctypes.c_int()
-    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        prctl(_PR_SET_CHILD_SUBREAPER, before, 0, 0, 0)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = ctypes.c_int()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._ask(_PR_GET_CHILD_SUBREAPER, ctypes.byref(self._before))
+                self._ask(_PR_SET_CHILD_SUBREAPER, 1)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._ask(_PR_SET_CHILD_SUBREAPER, self._before)
+
+    def _ask(self, what: int, argument: Any) -> None:  # noqa: ANN401 - of C
+        ctypes.CDLL(None).prctl(what, argument, 0, 0, 0)
+
+
+ADOPTION = Adoption()
