@@ -16,7 +16,6 @@ import site
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 from shrinkfx.protocol.requests import Growth, Setup
 from shrinkfx.worker.forkserver.serve import Line, take_line
@@ -91,9 +90,10 @@ def is_as_anyones() -> bool:
     return here in others or not any(_lies_in(here, module) for module in found)
 
 
-def _lies_in(folder: str, module: ModuleType) -> bool:
-    files = [*getattr(module, "__path__", [])] or [getattr(module, "__file__", "")]
-    return any(os.path.dirname(file or "") == folder for file in files)
+def _lies_in(folder: str, module: object) -> bool:
+    known = getattr(module, "__dict__", {})  # some make up what they are asked for
+    files = known.get("__path__") or [known.get("__file__")]
+    return any(os.path.dirname(str(file)) == folder for file in files)
 
 
 def _grown() -> tuple[Setup, Line]:
