@@ -287,6 +287,7 @@ class Ready(Reported):
         ignored_options: Inductor options that the back end sets otherwise itself.
         no_guard_pages: why there are none although they were asked for, or ''.
         beside: what the preloads have used that is not installed.
+        stem: the process that was left behind to become another server, or 0.
     """
 
     error: str = ""
@@ -301,3 +302,4 @@ class Ready(Reported):
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
     beside: Beside = field(default_factory=Beside)
+    stem: int = 0

@@ -43,6 +43,8 @@ class Setup(Message):
         first_lowering: make one in the server, which one before has not died of.
         reading_cpu_s: what reading the model and inputs may take; 5,000 operators
             took 39.
+        stem: descriptors of a stem's line, to read from and to write to; None where no
+            stem is to be left behind.
     """
 
     directory: str
@@ -56,6 +58,20 @@ class Setup(Message):
     reading_cpu_s: float = 300.0
     max_disk_bytes: int | None = None
     first_lowering: bool = True
+    stem: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Growth(Message):
+    """What a stem is told before the ``Setup`` of the server that it becomes.
+
+    Attributes:
+        environment: variables to set; None takes one away.
+        cwd: the folder to be in.
+    """
+
+    environment: Mapping[str, str | None]
+    cwd: str
 
 
 @dataclass(frozen=True)

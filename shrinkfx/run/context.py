@@ -61,6 +61,7 @@ class RunContext:
         )
         self.busyness = Busyness(self.note)
         self.meters = {name: Meter() for name in PARTS}
+        self._main: Server | None = None
 
     def elsewhere(self, folder: Path) -> RunContext:
         """Write the results of this run to another folder."""
@@ -91,14 +92,19 @@ class RunContext:
         settings = _settings(self.options)
         settings["environment"] = {**(variables or {}), **self.options.environment}
         with _blaming_files(self.options):
-            return self._lasting(command=worker, **settings)
+            self._main = self._lasting(command=worker, leaves_stem=True, **settings)
+        return self._main
 
     def bare_server(self, backend: str, worker: Sequence[str] = WORKER) -> Server:
         """Start a worker without a program, in a stranger's environment."""
         arch = self.options.arch
         self._doing("starting a process")
         return self._lasting(
-            command=worker, environment=None, backend=backend, arch=arch
+            command=worker,
+            environment=None,
+            backend=backend,
+            arch=arch,
+            beside=self._main,
         )
 
     @with_fields_of(Server)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import platform
 import sys
@@ -34,6 +35,7 @@ from shrinkfx.worker.forkserver.serve import (
     take_line,
     used_cpu_s,
 )
+from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import (
     Note,
     Work,
@@ -73,7 +75,10 @@ def main() -> None:
     try:
         try:
             with _collecting_once():
-                worker, ready = _start(setup)
+                threads = _import_torch()
+                setup, line, stem = split(setup, line)
+                directory = Path(setup.directory)
+                worker, ready = _start(setup, threads)
         except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
             traceback.print_exc()  # into the server's log
             line.write(_refusal(setup, error))
@@ -81,7 +86,7 @@ def main() -> None:
         # A child that collects would look at all that torch has imported and copy
         # those pages: 0.24 of the 0.37 CPU-seconds that a small check took.
         gc.freeze()
-        line.write(ready)
+        line.write(replace(ready, stem=stem))
         _serve(line, worker, directory)
     except ParentGone:
         return
@@ -126,12 +131,24 @@ def _refusal(setup: Setup, error: Exception) -> Ready:
     return Ready(reason, setup.model or "the worker", advice)
 
 
-def _start(setup: Setup) -> tuple[_Worker, Ready]:
-    """Import torch, load what can be loaded before a fork, and warm up."""
+def _import_torch() -> int:
+    """Import torch and the worker, and tell in how many threads torch would run."""
     import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    importlib.import_module("shrinkfx.worker.tasks")  # it imports all the others
+    return threads
+
+
+def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
+    """Load what can be loaded before a fork, and warm up.
+
+    Args:
+        threads: of torch in a child; the server itself runs with one.
+    """
+    import torch
+
     from shrinkfx.worker.aoti import backend as aoti
     from shrinkfx.worker.disk_space import allow
     from shrinkfx.worker.interpreter import backend as interpreter

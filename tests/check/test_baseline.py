@@ -67,12 +67,62 @@ def found(
     return baseline(compiler(server), until, match, max_runs, notes.append), notes
 
 
-def test_steady_failure_to_compile_takes_one_fresh_run_and_one_fork() -> None:
+def test_steady_failure_to_compile_takes_two_forks() -> None:
     server = FakeServer(RAISES)
     base, _ = found(server)
     assert base.target.kind is Kind.COMPILE_ERROR
     assert base.rate == 1.0
-    assert [request.fresh for request in server.asked] == [True, False]
+    assert [request.fresh for request in server.asked] == [False, False]
+
+
+def fresh_ones(server: FakeServer) -> list[int]:
+    """Number the runs that were in a fresh interpreter."""
+    return [n for n, request in enumerate(server.asked) if request.fresh]
+
+
+@pytest.mark.parametrize("ending", [DIFFERS, IS_NAN, REFUSES])
+def test_failure_that_says_what_is_wrong_is_believed_of_forks(ending: Ending) -> None:
+    server = FakeServer(ending)
+    found(server)
+    assert fresh_ones(server) == []
+
+
+@pytest.mark.parametrize("stage", ["compile", "run"])
+def test_death_in_a_fork_is_seen_in_a_fresh_interpreter_next(stage: str) -> None:
+    server = FakeServer(replace(CRASHES, stage=stage))
+    assert found(server)[0].rate == 1.0
+    assert fresh_ones(server) == [1]
+
+
+def test_death_in_forks_alone_does_not_count_as_steady() -> None:
+    server = FakeServer(CRASHES, PASSES, CRASHES)
+    base, notes = found(server)
+    assert fresh_ones(server) == [1]
+    assert base.rate < 1.0
+    assert any("flaky" in note for note in notes)
+
+
+def test_program_that_passes_in_a_fork_is_compiled_in_a_fresh_interpreter() -> None:
+    server = FakeServer(PASSES)
+    with pytest.raises(NotReproducible):
+        found(server, max_runs=5)
+    assert fresh_ones(server) == [1]
+    first, second, *_ = (request.options.package for request in server.asked)
+    assert first != second
+
+
+def test_failure_in_a_fresh_interpreter_alone_is_found() -> None:
+    base, _ = found(FakeServer(PASSES, DIFFERS, PASSES))
+    assert base.target.kind is Kind.MISMATCH
+
+
+@pytest.mark.parametrize(("until", "max_runs"), [(None, 1), ("hang", 100)])
+def test_only_run_of_a_program_is_in_a_fresh_interpreter(
+    until: str | None, max_runs: int
+) -> None:
+    server = FakeServer(HANGS)
+    found(server, until, max_runs=max_runs)
+    assert fresh_ones(server) == [0]
 
 
 def test_program_that_keeps_state_is_called_until_it_fails() -> None:

@@ -28,6 +28,7 @@ from shrinkfx.processes import descendants
 from shrinkfx.protocol.answers import Description, Ending, Ready, Unresolved
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.worker.forkserver.serve import Line, serve, take_line
+from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import Note, Work, become_subreaper, supervise
 
 
@@ -45,6 +46,17 @@ def echo(request: Request, folder: Path) -> Answer:
 
 def core_limit(request: Request, folder: Path) -> Answer:
     return {"limit": resource.getrlimit(resource.RLIMIT_CORE)[0]}
+
+
+def surroundings(request: Request, folder: Path) -> Answer:
+    held = sorted(os.readlink(entry) for entry in _descriptors())
+    return {
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "path": sys.path,
+        "held": [name.partition(":")[0] for name in held],
+        "SIGTERM": str(signal.getsignal(signal.SIGTERM)),
+    }
 
 
 def list_pipes(request: Request, folder: Path) -> Answer:
@@ -455,16 +467,20 @@ def main() -> None:
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
         Path(sys.argv[2]).write_text(setup.directory)
         time.sleep(1000)
-    _greet(line, manner)
+    setup, line, stem = split(setup, line)
+    if manner == "--dies-when-grown" and setup.directory != str(directory):
+        sys.exit("no torch here")
+    directory = Path(setup.directory)
+    _greet(line, manner, stem)
     if manner != "--refuses":
         serve(line, work, directory)
 
 
-def _greet(line: Line, manner: str) -> None:
+def _greet(line: Line, manner: str, stem: int) -> None:
     if manner == "--refuses":
         line.write(Ready(error="not a zip", subject="m.pt2", advice="save it again"))
     elif manner != "--babbles":
-        line.write(Ready(versions={"vices": "1"}))
+        line.write(Ready(versions={"vices": "1"}, stem=stem))
 
 
 def _once(request: Request, folder: Path) -> None:

@@ -171,17 +171,19 @@ class Bounds:
         self.out_of_minutes |= not allowed
         return allowed
 
-    def compiled(self, client: CheckClient) -> Observation | None:
+    def compiled(
+        self, client: CheckClient, *, fresh: bool = False
+    ) -> Observation | None:
         """Compile and run it; None if the minutes were spent before its end."""
         try:
-            return client.original()[0]
+            return client.original(fresh=fresh)[0]
         except BudgetExhausted:
             self.out_of_minutes = True
             return None
 
-    def run(self, client: CheckClient) -> Observation | None:
+    def run(self, client: CheckClient, *, fresh: bool = False) -> Observation | None:
         """Run what is compiled; None if the minutes were spent before its end."""
-        seen = self.compiled(client)
+        seen = self.compiled(client, fresh=fresh)
         if seen is not None:
             self.spent_s += seen.seconds
             self._longest_s = max(self._longest_s, seen.seconds)

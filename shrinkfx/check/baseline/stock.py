@@ -55,7 +55,11 @@ def baseline(
     build: Build = Build.STOCK,
     budget: Allowance = UNLIMITED,
 ) -> Baseline:
-    """Run the program in a fresh interpreter, then on in forks.
+    """Run the program in a fork, then on in forks, and in a fresh interpreter.
+
+    That interpreter is asked where a fork may be why: where the program passes, and
+    where it dies without a word. What an exception or a wrong result says is the
+    program's; and the repro's fresh run has the last word on it.
 
     A failure to compile is steady if a second process shows it. Of anything else
     there are more runs, which cost little since they compile nothing: until what is
@@ -77,11 +81,12 @@ def baseline(
         BudgetExhausted: the first run has not come to its end.
     """
     wanted = until or ANY
-    note("baseline: running the program as it is, first in a fresh process")
+    note("baseline: running the program as it is")
     tried: list[tuple[Runs, Bounds]] = []
     with scratch.folder("package") as folder:
         kept = client.with_options(package=f"{folder}/first.pt2")
-        first, ending = kept.original(fresh=True)
+        alone = max_runs == 1 or wanted == Kind.HANG  # there may be no second run
+        first, ending = kept.original(fresh=alone)
         ways = [kept]
         said = ending.answer
         skipped = isinstance(said, Checked) and said.values_skipped > 0
@@ -146,6 +151,22 @@ def _run_often(
     return kept
 
 
+_IN_WORDS = (
+    Kind.ASSERT,
+    Kind.NAN,
+    Kind.MISMATCH,
+    Kind.CHECK_INPUTS,
+    Kind.COMPILE_ERROR,
+    Kind.LOAD_ERROR,
+    Kind.EXCEPTION,
+)
+"""Failures that say what is wrong: that it happened in a fork is not why."""
+
+
+def _is_in_words(target: Signature | None) -> bool:
+    return target is not None and target.kind in _IN_WORDS
+
+
 def _leaves_out_weights(kept: CheckClient) -> bool:
     return kept.options.weights is Weights.BESIDE
 
@@ -157,7 +178,7 @@ def _again(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
     """
     name, before = f"{kept.options.package}.again", list(runs.seen)
     again = kept.with_options(package=name, weights=Weights.INSIDE)
-    seen = bounds.compiled(again)
+    seen = bounds.compiled(again, fresh=not _is_in_words(runs.target))
     if seen is None:
         return kept
     runs.seen.append(seen)
@@ -272,7 +293,8 @@ def _go_on(
             again = kept.with_options(package=None)
         else:
             again = kept.with_options(runs=batch)
-        if seen := bounds.run(again):
+        fresh = len(runs.seen) == 1 and not _is_in_words(runs.target)
+        if seen := bounds.run(again, fresh=fresh):
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]
     if len(silent) >= MAX_SILENT_RUNS:

@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 from shrinkfx import scratch
+from shrinkfx.processes import rss_bytes
 from shrinkfx.protocol.requests import MARK
 
 _BITS = 28
@@ -46,14 +47,19 @@ def clear_orphans() -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill what carries a mark, or one that begins so."""
+    """Kill what carries a mark, or one that begins so.
+
+    The dead carry a limit as well, and stay where the first process waits for none.
+    """
     needle = f"{MARK}={mark}".encode()
     owner, _, number = mark.partition(":")
     numbers = range(int(number), int(number) + 1) if number else _numbers(owner)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         found = [
-            pid for pid in _pids() if needle in _environ(pid) or _limit(pid) in numbers
+            pid
+            for pid in _pids()
+            if needle in _environ(pid) or (_limit(pid) in numbers and rss_bytes(pid))
         ]
         if not found:
             return

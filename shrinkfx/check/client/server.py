@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
@@ -22,6 +24,7 @@ from shrinkfx import scratch
 from shrinkfx.check.client import bare_environment
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.orphans import kill_marked, new_mark
+from shrinkfx.check.client.stem import ADOPTION, Stem
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
@@ -61,6 +64,8 @@ class Server:
             and an empty folder: nothing tunes PyTorch, or finds its user's modules.
         cwd: where modules are looked for, first of all.
         max_disk_bytes: what it may write there at a time; None means what is free.
+        leaves_stem: leave a process behind that can become another server.
+        beside: a server whose stem this one is to be, where that makes no difference.
     """
 
     def __init__(
@@ -78,11 +83,15 @@ class Server:
         cwd: Path | None = None,
         max_disk_bytes: int | None = None,
         start_timeout_s: float = 600.0,
+        leaves_stem: bool = False,
+        beside: Server | None = None,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
         self._command, self._environment = command, environment
         self._cwd = cwd if environment is not None else self.directory / _EMPTY
         self._start_timeout_s = start_timeout_s
+        self._leaves_stem, self._beside = leaves_stem, beside
+        self._stem: Stem | None = None
         self._setup = Setup(
             directory=str(self.directory),
             model=str(model) if model else None,
@@ -99,7 +108,8 @@ class Server:
     def start(self, clock_s: float = math.inf) -> None:
         """Start the process and have it load; again, if it was closed before.
 
-        If something kills it from outside while it loads, it is started once more.
+        If something kills it from outside while it loads, it is started once more; a
+        stem that ends then is done without.
 
         Args:
             clock_s: what that may take by the clock, whatever it takes of its own time.
@@ -108,7 +118,7 @@ class Server:
         try:
             self._start(deadline)
         except WorkerError as error:
-            if not error.killed:
+            if not (error.killed or isinstance(self._process, Stem)):
                 raise
             self._start(deadline)
 
@@ -116,7 +126,7 @@ class Server:
         self.directory.mkdir(exist_ok=True)
         (self.directory / _EMPTY).mkdir(exist_ok=True)
         self._mark, self._buffer = new_mark(), b""
-        with held_interrupt() as interrupted:
+        with held_interrupt() as interrupted, self._adopting():
             self._process = self._started()
             own = OwnTime(self._look)
             try:
@@ -125,6 +135,7 @@ class Server:
                 if not self._wait(*within, interrupted, own, deadline):
                     raise KeyboardInterrupt
                 self.ready = self._take(Ready, _LOADING)
+                self._keep_stem()
             except BaseException as error:
                 self._process.kill()  # while it loads, it does not listen
                 was_there = self.directory.is_dir()
@@ -174,6 +185,7 @@ class Server:
                 self._process.kill()
                 self._process.wait()
             self._process.stdout.close()
+            self._end_stem()
             kill_marked(self._mark)
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -201,7 +213,41 @@ class Server:
             )
         return ""
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _adopting(self) -> AbstractContextManager[None]:
+        return ADOPTION if self._leaves_stem else contextlib.nullcontext()
+
+    def _keep_stem(self) -> None:
+        """Learn what was left behind; what nothing can become of ends here."""
+        if self._stem and not self._stem.is_left(self.ready.stem):
+            self._end_stem()
+
+    def _end_stem(self) -> None:
+        if self._stem:
+            self._stem.close()
+            self._stem = None
+
+    def _grown_stem(
+        self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None
+    ) -> Stem | None:
+        """Have the stem become a server, if a new process would be the same."""
+        stem = self._stem
+        if not (stem and cwd and stem.grow(command, environment, cwd)):
+            return None
+        self._stem = None
+        return stem
+
+    def _started(self) -> subprocess.Popen[bytes] | Stem:
+        environment = _environment(self._environment, self._mark)
+        asked = self._command, environment, self._cwd
+        grown = self._beside._grown_stem(*asked) if self._beside else None
+        process = grown or self._popen(environment)
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        return process
+
+    def _popen(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        stem = Stem(self._command, environment) if self._leaves_stem else None
+        self._setup = replace(self._setup, stem=stem.its_ends if stem else None)
         try:
             with (self.directory / _LOG).open("ab") as log:
                 process = subprocess.Popen(
@@ -211,14 +257,18 @@ class Server:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     cwd=self._cwd,
-                    env=_environment(self._environment, self._mark),
+                    env=environment,
                     start_new_session=True,
+                    pass_fds=stem.its_ends if stem else (),
                 )
         except BaseException:
+            if stem:
+                stem.close()
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)
+        if stem:
+            stem.hand_over()
+        self._stem = stem
         return process
 
     def _look(self) -> Sample:

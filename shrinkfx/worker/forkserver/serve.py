@@ -103,6 +103,8 @@ def take_line(log: Path) -> Line:
     sink = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
+    os.close(null)
+    os.close(sink)
     return line
 
 

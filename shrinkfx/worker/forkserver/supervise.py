@@ -43,9 +43,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def become_subreaper() -> None:
-    """Adopt every orphan that a child leaves behind."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def become_subreaper(adopts: int = 1) -> None:
+    """Adopt every orphan that a child leaves behind; 0 takes it back."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, adopts, 0, 0, 0)
 
 
 def bear_mark(mark: str) -> None:

@@ -25,6 +25,7 @@ from shrinkfx.protocol.tasks import (
 from shrinkfx.report.running import SAVED
 from shrinkfx.testing import feed, operator, skeleton
 from shrinkfx.worker.forkserver.serve import serve, take_line
+from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import Note, Work
 
 Arguments = Mapping[str, Any]
@@ -114,8 +115,9 @@ def main() -> None:
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         setup = Setup.from_line(stdin.readline())
     directory = Path(setup.directory)
-    line = take_line(directory / "server.log")
-    line.write(Ready(versions={"torch": "none"}))
+    setup, line, stem = split(setup, take_line(directory / "server.log"))
+    directory = Path(setup.directory)
+    line.write(Ready(versions={"torch": "none"}, stem=stem))
 
     def work(request: Request) -> Work:
         def do(note: Note, folder: Path) -> Answer:

@@ -1,0 +1,118 @@
+"""A copy of a server from before it has loaded anything, to become another one.
+
+    server   imports torch --+-- preloads, program, requests
+                             |
+    stem                     +-- waits --> requests to a server without these
+
+So a server that needs neither the preloads nor the program need not import torch. The
+stem is not below the server, where it would be ended with the next child: it ends when
+its line does, and is found by the server's mark.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from shrinkfx.protocol.requests import Growth, Setup
+from shrinkfx.worker.forkserver.serve import Line, take_line
+from shrinkfx.worker.forkserver.supervise import become_subreaper
+
+_NONE = 0
+
+
+def split(setup: Setup, line: Line) -> tuple[Setup, Line, int]:
+    """Leave a stem behind where one is asked for; return there when it is to serve.
+
+    Returns:
+        What to load, on which line to serve, and the stem's process or 0.
+    """
+    if setup.stem is None:
+        return setup, line, _NONE
+    orders, answers = setup.stem
+    stem = _fork_apart() if is_as_anyones() else _NONE
+    if stem is None:
+        line.close()
+        os.dup2(orders, 0)
+        os.dup2(answers, 1)
+    os.close(orders)
+    os.close(answers)
+    if stem is None:
+        return *_grown(), _NONE
+    return replace(setup, stem=None), line, stem
+
+
+def _fork_apart() -> int | None:
+    """Fork a process that is not below this one; None in that, 0 if it cannot be."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    told, tell = os.pipe()
+    become_subreaper(0)
+    try:
+        if (between := os.fork()) == 0:
+            _leave_behind(told, tell)
+            return None
+        os.waitpid(between, 0)
+    except OSError as error:
+        print(f"no stem: {error}", file=sys.stderr)
+    finally:
+        become_subreaper()
+        os.close(tell)
+    with os.fdopen(told, "rb") as pipe:
+        return int(pipe.read() or _NONE)
+
+
+def _leave_behind(told: int, tell: int) -> None:
+    """Return in a child, whose parent has told its number and ended."""
+    try:
+        os.setsid()
+        if (stem := os.fork()) == 0:
+            os.close(told)
+            return
+        os.write(tell, b"%d" % stem)
+    except OSError as error:
+        print(f"no stem: {error}", file=sys.stderr)
+    os._exit(0)
+
+
+def is_as_anyones() -> bool:
+    """Tell whether this process has imported nothing from a place of its user's own.
+
+    Another folder to start in has other modules in it, by the names of torch's perhaps.
+    """
+    if site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path:
+        return False
+    here, *others = sys.path
+    found = (m for n, m in [*sys.modules.items()] if "." not in n and n != "__main__")
+    return here in others or not any(_lies_in(here, module) for module in found)
+
+
+def _lies_in(folder: str, module: object) -> bool:
+    known = getattr(module, "__dict__", {})  # some make up what they are asked for
+    files = known.get("__path__") or [known.get("__file__")]
+    return any(os.path.dirname(str(file)) == folder for file in files)
+
+
+def _grown() -> tuple[Setup, Line]:
+    """Wait in a stem for what to be; end if nobody will tell any more."""
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
+        growth, told = stdin.readline(), stdin.readline()
+    if not told.endswith(b"\n"):
+        os._exit(0)
+    _become(Growth.from_line(growth))
+    setup = Setup.from_line(told)
+    return setup, take_line(Path(setup.directory) / "server.log")
+
+
+def _become(growth: Growth) -> None:
+    """Take another environment, and another folder to find modules in."""
+    for name, value in growth.environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    os.chdir(growth.cwd)
+    sys.path[0] = growth.cwd
