@@ -6,6 +6,9 @@
             there with strict answers
         none does: the result stays as it is, unconfirmed
 
+Who has dearer answers that imply those of the stages, a repro that fails say, has them
+first: ``find`` searches, ``ask_stages`` asks afterwards what is still open.
+
 There are three such pairs of answers. A candidate is asked about in the form of the
 program, and in that of printed source, which exported again is another program until it
 has been shown to fail. It is built fast, and as users build. Last, judges: what costs
@@ -90,6 +93,7 @@ class StagedSearch:
 
     Attributes:
         search: the one of the two that holds the result.
+        is_open: the stage was not asked about it.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class StagedSearch:
     ) -> None:
         self.search = first
         self._first, self._stage, self._note = first, stage, note
-        self._gave_up = False
+        self._gave_up = self.is_open = False
         self._judges: list[Confirmation] = []
         self._earlier: list[Candidate] | None = None
 
@@ -109,29 +113,60 @@ class StagedSearch:
         Raises:
             BudgetExhausted: ``reducer.best`` holds what was reached.
         """
-        early, stage = self._stage.early, self._stage.search
-        parts = iter([early, self._first.run] if early else [self._first.run])
-        if all(map(self._is_confirmed_after, parts)):
+        self.find()
+        self.ask_stages()
+
+    def find(self) -> None:
+        """Do so, but leave open what stages say that were not asked about less."""
+        early, first = self._stage.early, self._first
+        if early is not None:
+            early()
+            if not self._is_confirmed():
+                self._go_on(first.run)
+                return
+        if isinstance(first, StagedSearch):
+            first.find()
+        else:
+            first.run()
+        self.is_open = True
+
+    def ask_stages(self) -> None:
+        """Ask what ``find`` has left open, and reduce on where the answer is no."""
+        if not self.is_open:
             return
-        start = self._step_back()
+        self.is_open = False
+        if isinstance(self._first, StagedSearch):
+            self._first.ask_stages()
+        if not self._is_confirmed():
+            self._go_on()
+
+    def _go_on(self, rest: Callable[[], object] | None = None) -> None:
+        """Reduce on by the stage's answers, from a step where it says yes.
+
+        Args:
+            rest: of the search before, if the stage was asked early; for where it
+                says yes to no step.
+        """
+        start, stage = self._step_back(), self._stage
         if start is None:
-            self._say(self._stage.giving_up)
+            self._say(stage.giving_up)
             self._gave_up = True
-            # What is left to run: less may be confirmed where all of it was not.
-            self._gave_up = not any(map(self._is_confirmed_after, parts))
+            if rest is not None:
+                rest()
+                # Less may be confirmed where all of it was not.
+                self._gave_up = not self._is_confirmed()
             return
-        self._say(self._stage.going_on)
-        stage.restart(start)
-        self.search = stage
-        stage.run()
+        self._say(stage.going_on)
+        stage.search.restart(start)
+        self.search = stage.search
+        stage.search.run()
 
     def _say(self, text: str) -> None:
         if text:
             self._note(text)
 
-    def _is_confirmed_after(self, run: Callable[[], object]) -> bool:
-        """Run a part of the search, and ask the stage about what that came to."""
-        run()
+    def _is_confirmed(self) -> bool:
+        """Ask the stage about what the search has come to."""
         form = self.reducer.asker.form
         reducers = _reducers(self._stage.search)
         alike = [other for other in reducers if other.asker.form == form]

@@ -93,6 +93,31 @@ def test_stage_is_asked_early_and_what_it_denied_then_may_hold_in_the_end() -> N
     assert search.unconfirmed == set()
 
 
+def test_stages_left_open_are_asked_as_if_they_had_not_been() -> None:
+    demands = [["n7"], ["n7", "n9"], ["n7", "n9", "n11"]]
+    first, second, third = (reducer(needs(*names)) for names in demands)
+    search = staged(first, Stage("second", second), Stage("third", third))
+    search.find()
+    assert search.is_open
+    assert first.best.operators == ("n7",)
+    assert [asked(other) for other in (second, third)] == [0, 0]
+    search.ask_stages()
+    assert not search.is_open
+    assert search.reducer.best.operators == ("n7", "n9", "n11")
+    questions = [asked(other) for other in (first, second, third)]
+    search.ask_stages()
+    assert [asked(other) for other in (first, second, third)] == questions
+
+
+def test_stage_that_has_denied_early_is_not_left_open() -> None:
+    first, strict = reducer(needs("n7")), reducer(lambda candidate: False)
+    early = partial(first.run, lambda best: best.cost[0] < 15)
+    search = StagedSearch(first, Stage("strict", strict, early=early))
+    search.find()
+    assert not search.is_open
+    assert search.unconfirmed == {"strict"}
+
+
 def test_staged_search_may_be_a_stage() -> None:
     loose, strict = (
         StagedSearch(reducer(needs(*names)), Stage("inner", reducer(needs("n7"))))
