@@ -46,6 +46,7 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.checking.check import check, check_outside
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
@@ -344,7 +345,8 @@ class Worker:
         sys.argv = [task.path]
         bare_script.become(environment, task.cwd)
         try:
-            runpy.run_path(task.path, run_name="__main__")
+            with shared_objects(folder):
+                runpy.run_path(task.path, run_name="__main__")
         except interpreter.Unsupported as error:
             return Unresolved(str(error))
         note(Stage.DONE)
