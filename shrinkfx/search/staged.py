@@ -30,6 +30,9 @@ from shrinkfx.search.reducer import Reducer
 READABLE = 50
 """Operators below which the printed source is asked about."""
 
+FEW = 10
+"""Operators below which that waits for the end: the rest costs little, if in vain."""
+
 SOURCE = "source"
 """The stage that asks about printed source."""
 
@@ -74,14 +77,14 @@ class Stage:
         name: who wants to know, for the journal.
         search: goes on where the result is not confirmed.
         steps_back: which of the accepted steps to ask about then.
-        early: part of the search before, after which it is asked already.
+        early: does a part of the search before, and tells whether to ask already.
         going_on, giving_up: what is noted where a step was found, and where none was.
     """
 
     name: str
     search: Search
     steps_back: Callable[[Sequence[Candidate]], list[Candidate]] = steps_back
-    early: Callable[[], object] | None = None
+    early: Callable[[], bool] | None = None
     going_on: str = ""
     giving_up: str = ""
 
@@ -119,15 +122,10 @@ class StagedSearch:
     def find(self) -> None:
         """Do so, but leave open what stages say that were not asked about less."""
         early, first = self._stage.early, self._first
-        if early is not None:
-            early()
-            if not self._is_confirmed():
-                self._go_on(first.run)
-                return
-        if isinstance(first, StagedSearch):
-            first.find()
-        else:
-            first.run()
+        if early is not None and early() and not self._is_confirmed():
+            self._go_on(first.run)
+            return
+        (first.find if isinstance(first, StagedSearch) else first.run)()
         self.is_open = True
 
     def ask_stages(self) -> None:
@@ -272,12 +270,17 @@ def _reducers(search: Search) -> list[Reducer]:
 def in_each_form(program: Reducer, source: Reducer) -> StagedSearch:
     """Search in the form of the program, as long as its printed source fails too.
 
-    That is asked about early, when the candidate is small enough to be read, and again
-    at the end.
+    That is asked about early, of the first step that is small enough to be read, and
+    again at the end.
     """
+
+    def asks_early(best: Candidate) -> bool:
+        is_step = best is not program.history[0]
+        return is_step and FEW <= best.cost[0] < READABLE
+
     back = partial(near_or_known, is_known=source.asker.has_reproduced)
-    early = partial(program.run, lambda best: best.cost[0] < READABLE)
-    return StagedSearch(program, Stage(SOURCE, source, back, early))
+    stage = Stage(SOURCE, source, back, lambda: asks_early(program.run(asks_early)))
+    return StagedSearch(program, stage)
 
 
 def in_each_build(
