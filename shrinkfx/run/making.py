@@ -47,8 +47,8 @@ class Maker:
         """Write a candidate and its repro, and see that fail.
 
         Args:
-            must: have one, if not as source, though the minutes end before that has
-                run.
+            must: where the minutes end before it has run as source, have it run as the
+                program itself, beyond them.
         """
         found, budget = self.found, context.budget
         calls, rate = calls_and_rate(context, self.subject, found, candidate)
