@@ -18,7 +18,7 @@ from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
-from shrinkfx.report.written import Written
+from shrinkfx.report.written import EMBEDDED, Written
 
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
@@ -152,7 +152,7 @@ def _attempts(
         )
         path.write_text(text)
         beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
-        yield Written((path, *beside), "the program itself", False, parts, settings)
+        yield Written((path, *beside), EMBEDDED, False, parts, settings)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from shrinkfx.report.carried import Carried
 
+EMBEDDED = "the program itself"
+"""How a repro is written that is no source."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -26,6 +29,11 @@ class Written:
     carried: Carried = field(default_factory=Carried)
     environment: Mapping[str, str] = field(default_factory=dict)
     not_needed: tuple[str, ...] = ()
+
+    @property
+    def is_source(self) -> bool:
+        """Tell whether the program is printed in it."""
+        return self.how != EMBEDDED
 
 
 @dataclass(frozen=True)

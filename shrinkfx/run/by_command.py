@@ -19,7 +19,7 @@ from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.running import SAVED
-from shrinkfx.report.written import Verified, Written
+from shrinkfx.report.written import EMBEDDED, Verified, Written
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.record import Result, before_verifying
@@ -95,7 +95,7 @@ def verify_by_command(
             )
             if not written.fails:
                 written.files[0].unlink()
-                written = Written((context.out / "minimal.pt2",), "the program itself")
+                written = Written((context.out / "minimal.pt2",), EMBEDDED)
         program = (context.out / "minimal.pt2").resolve()
         runs = runs_of(subject.command, client, program, inputs, context.budget)
     if takes_inputs:

@@ -2,13 +2,15 @@
 
 result -> its repro, three runs: not all fail -> back along the accepted steps to one
 whose repro does -> on from there, each step verified -> its repro
+
+A repro is source, and built as users build. One that fails answers for the stages of
+the search, and these are asked only where it does not.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx import scratch
@@ -16,21 +18,16 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Printed
-from shrinkfx.protocol.choices import Guard
-from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.judging import seen_to_fail_without_guard_pages
-from shrinkfx.run.kept import Kept, moved, result_of
-from shrinkfx.run.memory_error import examine
-from shrinkfx.run.record import Result
+from shrinkfx.run.kept import Kept, moved
+from shrinkfx.run.making import Maker, must_be_there
 from shrinkfx.run.reduction import (
     SearchResult,
-    calls_and_rate,
+    ask_stages,
     measure_result,
     stopping,
 )
-from shrinkfx.run.result import NotWritten, verify, verify_as_is, write
+from shrinkfx.run.result import NotWritten
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.staged import steps_back
@@ -51,8 +48,9 @@ class Verification:
         found: SearchResult,
         reserve_s: float,
     ) -> None:
-        self._context, self._server, self._subject = context, server, subject
+        self._context, self._subject = context, subject
         self._found, self._reserve_s = found, reserve_s
+        self._maker = Maker(server, subject, found)
         self._first = found.reducer.best
         self._asked = False
         self._has_gone_on = self._cut_short = False
@@ -60,12 +58,14 @@ class Verification:
 
     def run(self) -> Kept:
         """Write and verify the result, or an earlier step where that cannot be."""
-        self._must_be_there()
+        must_be_there(self._context.budget)
+        if self._found.search.is_open and not self._found.stopped:
+            self._ask_stages_unless_shown()
         confirmed = self._confirm()
         if not confirmed and self._found.without_guard_pages:
             self._context.note(_PAGES)
             self._found.without_guard_pages = False
-            self._must_be_there()
+            must_be_there(self._context.budget)
             confirmed = self._confirm()
         kept = self._written()
         if confirmed and not kept.verified.always_fails:
@@ -78,22 +78,44 @@ class Verification:
         self._found.calls, self._found.rate = kept.subject.calls, kept.result.rate
         return kept
 
-    def _must_be_there(self) -> None:
-        """Have time to write a program and to run its repro once, come what may."""
-        budget = self._context.budget
-        budget.must_have(_CHECKS_TO_RUN * budget.check_s + _TO_WRITE_S)
+    def _ask_stages_unless_shown(self) -> None:
+        """Ask the stages of the search, unless the result's repro answers for them."""
+        context, found, before = self._context, self._found, self._found.reducer
+        is_shown = False
+        with self._out_of_budget():
+            is_shown = self._shows_all(before.best)
+        if is_shown or found.stopped:
+            return
+        context.note(_APART)
+        context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
+        with stopping(context, found):
+            ask_stages(context, self._subject, found)
+        if found.reducer is not before:
+            (context.out / "repro.py").unlink(missing_ok=True)  # of another result
+            self._first, self._kept = found.reducer.best, None
+        must_be_there(context.budget)
 
-    def _check_s(self, candidate: Candidate) -> float:
-        budget = self._context.budget
-        is_whole = candidate.cost >= self._subject.whole.cost
-        return budget.check_s if is_whole else budget.pace_s
+    def _shows_all(self, best: Candidate) -> bool:
+        """Tell whether the result's repro fails, in the form and build of each stage.
+
+        One that is no source for want of minutes leaves none to ask in, either.
+        """
+        if not self._judge().confirms(best):
+            return False
+        verified, budget = self._written().verified, self._context.budget
+        is_source = verified.written.is_source and self._found.printable
+        can_be = self._found.printable and self._maker.has_time_for_source(budget, best)
+        return verified.always_fails and (is_source or not can_be)
+
+    def _made(self, context: RunContext, candidate: Candidate) -> Kept:
+        return self._maker.make(context, candidate, must=self._kept is None)
 
     def _original_at_least(self, kept: Kept) -> Kept:
         """Verify the original's own repro where there was no time for steps back."""
         reducer, whole = self._found.reducer, self._found.search.history[0]
         if reducer.best is whole:
             return kept
-        self._must_be_there()
+        must_be_there(self._context.budget)
         with contextlib.suppress(BudgetExhausted):
             other = self._made_elsewhere(whole)
             if other is not None and other.verified.always_fails:
@@ -166,7 +188,7 @@ class Verification:
             self._found.stopped, self._context.out_of_budget = str(reason), True
             self._cut_short = True
             if self._kept is None:
-                self._must_be_there()  # it is written after this
+                must_be_there(self._context.budget)  # it is written after this
 
     def _judge(self) -> Confirmation:
         """Make a judge that writes the first one's repro where all will look for it."""
@@ -180,9 +202,10 @@ class Verification:
     def check(self, candidate: Candidate) -> Verdict:
         """Answer, as an oracle does, whether a candidate's repro fails in every run."""
         kept: Kept | None
+        budget = self._context.budget
         if candidate is self._first and not self._asked:
             kept = self._made_in_place(candidate)
-        elif not self._context.budget.has(self._check_s(candidate)):
+        elif not budget.has(self._maker.check_s(budget, candidate)):
             raise BudgetExhausted("the minutes are spent")
         else:
             kept = self._made_elsewhere(candidate)
@@ -225,55 +248,8 @@ class Verification:
             return kept
         return None
 
-    def _made(self, context: RunContext, candidate: Candidate) -> Kept:
-        """Write a candidate and its repro, and see that fail."""
-        found = self._found
-        calls, rate = calls_and_rate(context, self._subject, found, candidate)
-        subject = self._subject.with_options(calls=calls)
-        result = result_of(subject, found, candidate, rate)
-        known = seen_to_fail_without_guard_pages(context, candidate, result.form)
-        about = subject.target, candidate, result.form, known
-        memory = examine(context, subject.client, *about)
-        if found.without_guard_pages:
-            memory = replace(memory, guard=Guard.OFF)
-        result = replace(result, memory=memory)
-        printed = write(context, subject.client, result)
-        if not context.budget.has(_CHECKS_FOR_SOURCE * self._check_s(candidate)):
-            context.note("minutes are short: repro.py will hold the program itself")
-            printed = replace(printed, unprintable=_NO_TIME)
-        try:
-            return self._run(context, subject, result, printed)
-        except BudgetExhausted:
-            if printed.unprintable or self._kept is not None:
-                raise
-            self._must_be_there()
-            printed = replace(printed, unprintable=_NO_TIME)
-            return self._run(context, subject, result, printed)
 
-    def _run(
-        self, context: RunContext, subject: Subject, result: Result, printed: Printed
-    ) -> Kept:
-        """Write the repro of a result that is saved and printed, and run that."""
-        asked = context, self._server, subject, result, printed
-        if subject.command:
-            record = verify_by_command(*asked)
-        elif self._found.without_guard_pages:
-            record = verify_as_is(*asked)
-        else:
-            record = verify(*asked)
-        return Kept(subject, result, record)
-
-
-_CHECKS_TO_RUN, _TO_WRITE_S = 2, 30.0
-"""What it may take to write a program, start a process and run the repro there: checks
-of the whole program, and seconds."""
-
-_CHECKS_FOR_SOURCE = 3
-"""Runs that a repro may take which is source, whose inputs come from a seed if it fails
-with these, and else not; the program itself, with its inputs, takes one."""
-
-_NO_TIME = "minutes were short"
-
+_APART = "its repro does not show it: asking as source and in the stock build"
 _REFUSAL = "its repro does not fail in every run"
 _STEP = "verifying an earlier step, of {} operators"
 _CANDIDATE = "verifying a candidate of {} operators"

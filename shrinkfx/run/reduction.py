@@ -77,7 +77,11 @@ class SearchResult:
 
 
 def reduce(context: RunContext, subject: Subject) -> SearchResult:
-    """Reduce until nothing more can go, or something ends it before that."""
+    """Reduce until nothing more can go, or something ends it before that.
+
+    Whether the result fails as source and in the stock build is left to its repro,
+    which does both, unless it is to fail without guard pages first.
+    """
     search = staged(context, subject, choose(context.options.strategies))
     found = SearchResult(
         search,
@@ -94,8 +98,9 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
     with stopping(context, found):
         if subject.unasked:
             raise BudgetExhausted(subject.unasked)
-        found.search.run()
+        found.search.find()
         if found.without_guard_pages:
+            found.search.ask_stages()
             confirm_without_guard_pages(context, subject, found)
         measure_result(context, subject, found)
     return found
@@ -173,6 +178,18 @@ _SILENT = (
     "without guard pages the result does not fail so in every run: going on from a "
     "step that does"
 )
+
+
+def ask_stages(context: RunContext, subject: Subject, found: SearchResult) -> None:
+    """Ask about the result as source and in the stock build, and go on by that."""
+    best = found.reducer.best
+    try:
+        found.search.ask_stages()
+    finally:
+        if found.reducer.best is not best:
+            found.forget(subject)
+    if found.reducer.best is not best:
+        measure_result(context, subject, found)
 
 
 def measure_result(context: RunContext, subject: Subject, found: SearchResult) -> None:

@@ -6,6 +6,9 @@
             there with strict answers
         none does: the result stays as it is, unconfirmed
 
+Who has dearer answers that imply those of the stages, a repro that fails say, has them
+first: ``find`` searches, ``ask_stages`` asks afterwards what is still open.
+
 There are three such pairs of answers. A candidate is asked about in the form of the
 program, and in that of printed source, which exported again is another program until it
 has been shown to fail. It is built fast, and as users build. Last, judges: what costs
@@ -26,6 +29,9 @@ from shrinkfx.search.reducer import Reducer
 
 READABLE = 50
 """Operators below which the printed source is asked about."""
+
+FEW = 10
+"""Operators below which that waits for the end: the rest costs little, if in vain."""
 
 SOURCE = "source"
 """The stage that asks about printed source."""
@@ -71,14 +77,14 @@ class Stage:
         name: who wants to know, for the journal.
         search: goes on where the result is not confirmed.
         steps_back: which of the accepted steps to ask about then.
-        early: part of the search before, after which it is asked already.
+        early: does a part of the search before, and tells whether to ask already.
         going_on, giving_up: what is noted where a step was found, and where none was.
     """
 
     name: str
     search: Search
     steps_back: Callable[[Sequence[Candidate]], list[Candidate]] = steps_back
-    early: Callable[[], object] | None = None
+    early: Callable[[], bool] | None = None
     going_on: str = ""
     giving_up: str = ""
 
@@ -90,6 +96,7 @@ class StagedSearch:
 
     Attributes:
         search: the one of the two that holds the result.
+        is_open: the stage was not asked about it.
     """
 
     def __init__(
@@ -97,7 +104,7 @@ class StagedSearch:
     ) -> None:
         self.search = first
         self._first, self._stage, self._note = first, stage, note
-        self._gave_up = False
+        self._gave_up = self.is_open = False
         self._judges: list[Confirmation] = []
         self._earlier: list[Candidate] | None = None
 
@@ -109,29 +116,55 @@ class StagedSearch:
         Raises:
             BudgetExhausted: ``reducer.best`` holds what was reached.
         """
-        early, stage = self._stage.early, self._stage.search
-        parts = iter([early, self._first.run] if early else [self._first.run])
-        if all(map(self._is_confirmed_after, parts)):
+        self.find()
+        self.ask_stages()
+
+    def find(self) -> None:
+        """Do so, but leave open what stages say that were not asked about less."""
+        early, first = self._stage.early, self._first
+        if early is not None and early() and not self._is_confirmed():
+            self._go_on(first.run)
             return
-        start = self._step_back()
+        (first.find if isinstance(first, StagedSearch) else first.run)()
+        self.is_open = True
+
+    def ask_stages(self) -> None:
+        """Ask what ``find`` has left open, and reduce on where the answer is no."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if isinstance(self._first, StagedSearch):
+            self._first.ask_stages()
+        if not self._is_confirmed():
+            self._go_on()
+
+    def _go_on(self, rest: Callable[[], object] | None = None) -> None:
+        """Reduce on by the stage's answers, from a step where it says yes.
+
+        Args:
+            rest: of the search before, if the stage was asked early; for where it
+                says yes to no step.
+        """
+        start, stage = self._step_back(), self._stage
         if start is None:
-            self._say(self._stage.giving_up)
+            self._say(stage.giving_up)
             self._gave_up = True
-            # What is left to run: less may be confirmed where all of it was not.
-            self._gave_up = not any(map(self._is_confirmed_after, parts))
+            if rest is not None:
+                rest()
+                # Less may be confirmed where all of it was not.
+                self._gave_up = not self._is_confirmed()
             return
-        self._say(self._stage.going_on)
-        stage.restart(start)
-        self.search = stage
-        stage.run()
+        self._say(stage.going_on)
+        stage.search.restart(start)
+        self.search = stage.search
+        stage.search.run()
 
     def _say(self, text: str) -> None:
         if text:
             self._note(text)
 
-    def _is_confirmed_after(self, run: Callable[[], object]) -> bool:
-        """Run a part of the search, and ask the stage about what that came to."""
-        run()
+    def _is_confirmed(self) -> bool:
+        """Ask the stage about what the search has come to."""
         form = self.reducer.asker.form
         reducers = _reducers(self._stage.search)
         alike = [other for other in reducers if other.asker.form == form]
@@ -237,12 +270,17 @@ def _reducers(search: Search) -> list[Reducer]:
 def in_each_form(program: Reducer, source: Reducer) -> StagedSearch:
     """Search in the form of the program, as long as its printed source fails too.
 
-    That is asked about early, when the candidate is small enough to be read, and again
-    at the end.
+    That is asked about early, of the first step that is small enough to be read, and
+    again at the end.
     """
+
+    def asks_early(best: Candidate) -> bool:
+        is_step = best is not program.history[0]
+        return is_step and FEW <= best.cost[0] < READABLE
+
     back = partial(near_or_known, is_known=source.asker.has_reproduced)
-    early = partial(program.run, lambda best: best.cost[0] < READABLE)
-    return StagedSearch(program, Stage(SOURCE, source, back, early))
+    stage = Stage(SOURCE, source, back, lambda: asks_early(program.run(asks_early)))
+    return StagedSearch(program, stage)
 
 
 def in_each_build(

@@ -43,6 +43,7 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.checking.with_aoti import check_outside
@@ -273,7 +274,8 @@ class Worker(Held):
         sys.argv = [task.path]
         bare_script.become(environment, task.cwd)
         try:
-            runpy.run_path(task.path, run_name="__main__")
+            with shared_objects(folder):
+                runpy.run_path(task.path, run_name="__main__")
         except interpreter.Unsupported as error:
             return Unresolved(str(error))
         note(Stage.DONE)

@@ -96,6 +96,7 @@ def test_last_one_is_kept_unproven_where_none_fails(tmp_path: Path) -> None:
 def test_program_that_cannot_be_printed_is_embedded_at_once(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: True, unprintable="a body")
     assert written.how == "the program itself"
+    assert not written.is_source
     assert len(runner.texts) == 1
 
 

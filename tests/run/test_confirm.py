@@ -25,7 +25,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Ending, Invalid, NotSanitized, Raised
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.choices import Build, CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.record import ProgramSize
@@ -35,6 +35,7 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.subject import Subject
+from shrinkfx.search.staged import StagedSearch
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
@@ -53,12 +54,17 @@ class World:
     """Compiled programs and scripts that fail as two predicates say.
 
     Attributes:
+        source, stock: what else it takes to fail as source, and in the stock build.
         compiled, scripts: what was run, and with which guard pages.
+        ways: of what was compiled, in which form and build.
     """
 
     def __init__(self, folder: Path, program: Fails, script: Script) -> None:
         self.folder = folder
         self.program, self.script = program, script
+        self.source: Fails = lambda *_: True
+        self.stock: Fails = lambda *_: True
+        self.ways: list[tuple[Candidate, str, str]] = []
         self.compiled: list[tuple[Candidate, Guard]] = []
         self.scripts: list[tuple[Candidate, Guard]] = []
         self.events: list[Event] = []
@@ -76,7 +82,13 @@ class World:
             return Ending("exit", answer=NotSanitized("no libasan"))
         side = Guard(asked.get("guard_pages", Guard.OFF))
         self.compiled.append((candidate, side))
-        return self.ending if self.program(candidate, side) else PASSES
+        form, build = asked.get("form", "program"), asked.get("build", Build.STOCK)
+        self.ways.append((candidate, str(form), str(build)))
+        demands = [self.program]
+        demands += [self.source] if form == CandidateForm.SOURCE else []
+        demands += [self.stock] if build == Build.STOCK else []
+        fails = all(demand(candidate, side) for demand in demands)
+        return self.ending if fails else PASSES
 
     def run(self, asked: Arguments) -> Ending:
         text = Path(asked["path"]).read_text()
@@ -89,7 +101,7 @@ class World:
         self.scripts.append((candidate, side))
         if (fails := self.script(candidate, side)) is None:
             return Ending("late", stage="run")
-        if not fails:
+        if not fails or (lines and not self.source(candidate, side)):
             return PASSES
         if self.ending is DIES:
             return DIES
@@ -109,7 +121,8 @@ class World:
             context = RunContext(options, self.folder, self.events.append, journal)
             guarding = about.pop("guarding", Guarding())
             limits = Limits(9.0, 1 << 30)
-            client = CheckClient(server, limits, guarding.around(CheckOptions()))
+            checked = CheckOptions(build=about.pop("build", Build.STOCK))
+            client = CheckClient(server, limits, guarding.around(checked))
             target = about.pop("target", RAISES)
             subject = Subject(
                 WHOLE, ProgramSize(12), client, target, 1.0, None, guarding
@@ -529,3 +542,150 @@ def rewritten(kept: Kept, files: tuple[Path, ...], carried: Carried) -> Kept:
     written = replace(kept.verified.written, files=files, carried=carried)
     verified = replace(kept.verified, written=written)
     return replace(kept, record=replace(kept.record, verified=verified))
+
+
+def in_stock_builds(world: World) -> list[Candidate]:
+    return [c for c, _, build in world.ways if build == Build.STOCK]
+
+
+def test_repro_that_fails_answers_for_source_and_stock_build(world: World) -> None:
+    raising(world, only("n3"), only("n3"))
+    verified, kept = world.verified(build=Build.FAST)
+    assert verified.always_fails
+    assert kept.result.candidate.operators == ("n3",)
+    assert in_stock_builds(world) == []
+    assert {form for _, form, _ in world.ways} == {"program"}
+    assert kept.verified.written.is_source
+    assert world.found.reducer.minimal
+    assert "its repro does not show it" not in world.notes
+
+
+def test_repro_that_passes_has_the_stock_build_asked_and_gone_on_with(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    world.stock = only("n7")
+    verified, kept = world.verified(build=Build.FAST)
+    assert (verified.runs, verified.failed) == (3, 3)
+    assert kept.result.candidate.operators == ("n3", "n7")
+    assert world.found.reducer.asker.build == Build.STOCK
+    assert world.found.reducer.minimal
+    ways = [(candidate.digest, *way) for candidate, *way in world.ways]
+    assert len(ways) == len(set(ways))  # each was asked about once
+    assert "asking as source and in the stock build" in world.notes
+    assert "not fail in the stock build: going on with that" in world.notes
+    assert "earlier step" not in world.notes  # it was the build, and not the repro
+    assert '"n7"' in (world.folder / "repro.py").read_text()
+
+
+def test_repro_that_fails_as_the_program_alone_has_source_gone_on_with(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3"))
+    world.source = only("n9")
+    verified, kept = world.verified(build=Build.FAST)
+    assert verified.always_fails
+    assert kept.verified.written.is_source
+    assert kept.result.candidate.operators == ("n3", "n9")
+    assert kept.result.form == "source"
+
+
+def test_result_that_was_never_source_is_verified_as_the_program(world: World) -> None:
+    raising(world, only("n3"), only("n3"))
+    world.source = lambda *_: False
+    verified, kept = world.verified(build=Build.FAST)
+    assert verified.always_fails
+    assert kept.result.candidate.operators == ("n3",)
+    assert not kept.verified.written.is_source
+    assert in_stock_builds(world) == [kept.result.candidate]
+    assert len(world.scripts) == 1 + 1 + 3  # as source by a seed and not, then embedded
+
+
+DEMANDS: list[tuple[str, ...]] = [(), ("n5",), ("n1", "n9"), ("nowhere",)]
+
+
+@pytest.mark.parametrize("source", DEMANDS)
+@pytest.mark.parametrize("stock", DEMANDS)
+def test_result_is_that_of_asking_the_stages_first(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    source: tuple[str, ...],
+    stock: tuple[str, ...],
+) -> None:
+    """A script has the demands of both, as source and stock build in one."""
+    raising(world, only("n3"), only("n3", *stock))
+    world.source, world.stock = only(*source), only(*stock)
+    verified, last = world.verified(build=Build.FAST)
+    asked = len(world.ways)
+    world.ways.clear()
+    find = StagedSearch.find
+
+    def asking_at_once(search: StagedSearch) -> None:
+        find(search)
+        search.ask_stages()
+
+    monkeypatch.setattr(StagedSearch, "find", asking_at_once)
+    before, first = world.verified(build=Build.FAST)
+    # What was known of its source when its repro was written may differ.
+    assert replace(last.result, printable=first.result.printable) == first.result
+    assert (verified.runs, verified.failed) == (before.runs, before.failed)
+    assert verified.written.how == before.written.how
+    assert asked <= len(world.ways)
+
+
+def test_stages_are_not_asked_where_the_search_was_stopped(world: World) -> None:
+    raising(world, only("n3"), lambda *_: False)
+    world.stock = lambda *_: False
+    world.verified(build=Build.FAST, max_checks=4)
+    assert world.found.stopped
+    assert in_stock_builds(world) == []
+    assert len(world.found.search.verdicts()) == 4
+
+
+def test_stages_that_checks_do_not_suffice_for_leave_what_they_found(
+    world: World,
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    world.stock = only("n7")
+    world.verified(build=Build.FAST)
+    total = len(world.found.search.verdicts())
+    for checks in range(total - 3, total):
+        verified, kept = world.verified(build=Build.FAST, max_checks=checks)
+        assert f"{checks} checks are spent" in world.found.stopped
+        assert verified.always_fails
+        assert kept.result.candidate == world.found.reducer.best
+        assert "stopped early" in (world.folder / "repro.py").read_text()
+
+
+def test_run_killed_while_stages_are_asked_goes_on_to_the_same_end(
+    world: World, tmp_path: Path
+) -> None:
+    raising(world, only("n3"), only("n3", "n7"))
+    world.stock = only("n7")
+    _, unbroken = world.verified(build=Build.FAST)
+    stock = len(in_stock_builds(world))
+    for moment in (0, 1, stock // 2, stock - 1):
+        path = tmp_path / f"{moment}.sqlite"
+        world.ways.clear()
+
+        def dies(candidate: Candidate, side: Guard, moment: int = moment) -> bool:
+            if len(in_stock_builds(world)) > moment:
+                raise Killed
+            return needs("n7")(candidate)
+
+        world.stock = dies
+        with pytest.raises(Killed):
+            world.verified(path, build=Build.FAST)
+        world.stock = only("n7")
+        _, kept = world.verified(path, build=Build.FAST)
+        assert kept.result == unbroken.result
+        assert kept.verified.failed == 3
+
+
+def test_stages_come_before_runs_without_guard_pages(world: World) -> None:
+    world.program = world.script = guarded(only("n3", "n7"))
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
+    assert verified.failed == 3
+    assert kept.result.candidate.operators == ("n3", "n7")
+    first = next(n for n, (_, _, build) in enumerate(world.ways) if build == "stock")
+    assert world.compiled[first][1] is Guard.AFTER  # the confirmation

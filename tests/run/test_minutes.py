@@ -282,7 +282,7 @@ def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
     assert warning.startswith("minutes were short")
 
 
-@pytest.mark.parametrize("check_s", [80.0, 23.0])
+@pytest.mark.parametrize("check_s", [80.0, 27.0])
 def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
     model: Made, check_s: float
 ) -> None:
@@ -298,7 +298,7 @@ def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
     assert world.context.budget.check_s == check_s
 
 
-@pytest.mark.parametrize("check_s", [80.0, 23.0])
+@pytest.mark.parametrize("check_s", [80.0, 27.0])
 @pytest.mark.parametrize("schema", [SCHEMA - 1, None])
 def test_run_that_another_version_has_begun_is_refused_with_what_to_do(
     model: Made, check_s: float, schema: int | None
@@ -321,7 +321,7 @@ def test_run_that_another_version_has_begun_is_refused_with_what_to_do(
 
 def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
     lie = "n3 (aten.n3.default) has strides [1], its metadata says [2]"
-    world = model(23.0)
+    world = model(27.0)
     world.described = replace(
         world.described, mismatches=(lie,), eager_error="no such size\nat all"
     )
@@ -334,7 +334,7 @@ def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
 
 
 def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
-    world = model(23.0)
+    world = model(27.0)
     assert world.reduced(3.0).status == "stopped"
     *answered, _ = world.questions()  # the last one was cut short
     world.asked.clear()
@@ -361,7 +361,7 @@ def test_repro_of_the_original_is_there_where_no_smaller_one_fails(
     model: Made,
 ) -> None:
     """The minutes are spent when the result's repro turns out to pass."""
-    world = model(23.0)
+    world = model(27.0)
     world.script = lambda candidate: candidate == WHOLE
     world.script_s = 60.0
     reduction = world.reduced(3.0)
@@ -377,7 +377,7 @@ def test_repro_that_takes_longer_than_thought_is_the_program_itself(
     model: Made,
 ) -> None:
     """It fails with its own inputs only, and there was no time to come to those."""
-    world = model(23.0)
+    world = model(25.0)
     world.script_s = 150.0
     world.needs_own_inputs = True
     reduction = world.reduced(3.0)

@@ -24,7 +24,7 @@ from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.reduction import SearchResult, ask_stages, reduce
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 
@@ -150,7 +150,7 @@ class TwoBuilds:
         return Ending("exit", stage="done")
 
 
-def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
+def test_what_the_stock_build_says_counts_once_it_is_asked(tmp_path: Path) -> None:
     worker = TwoBuilds()
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
     client = CheckClient(worker, Limits(10.0, 1 << 30), options)
@@ -160,6 +160,9 @@ def test_what_the_stock_build_says_counts(tmp_path: Path) -> None:
     )
     subject = Subject(WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0)
     found = reduce(context, subject)
+    assert found.reducer.best.keep == {"cos"}
+    assert {options.build for _, options in worker.asked} == {Build.FAST}
+    ask_stages(context, subject, found)
     assert found.reducer.best.keep == {"cos", "tanh"}
     assert found.reducer.asker.build == Build.STOCK
     asked = [(c.digest, o.build, o.only is not None) for c, o in worker.asked]

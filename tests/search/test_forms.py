@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Checked, Event, Listener, Stepped, ignore
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
+from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.staged import READABLE, SOURCE, StagedSearch, in_each_form
+from shrinkfx.search.staged import FEW, READABLE, SOURCE, StagedSearch, in_each_form
 from shrinkfx.search.strategy import Strategy, choose
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
@@ -144,11 +146,46 @@ def test_forms_stop_where_the_budget_ends() -> None:
     assert len(search.verdicts()) == 3
 
 
+class KeepsTheFirst:
+    """Propose to drop all but so many at once."""
+
+    name, combines = "keeps_the_first", False
+
+    def __init__(self, operators: int) -> None:
+        self._operators = operators
+
+    def propose(self, view: View) -> Iterator[Drop]:
+        if rest := view.operators[self._operators :]:
+            yield Drop(frozenset(rest))
+
+
+@pytest.mark.parametrize(("step", "asked"), [(FEW - 1, []), (FEW, [FEW]), (49, [49])])
+def test_forms_ask_early_of_a_step_from_which_there_is_far_to_go(
+    step: int, asked: list[int]
+) -> None:
+    strategies: list[Strategy] = [KeepsTheFirst(step), DropsOneByOne()]
+    program, source = FakeOracle(needs("n0")), FakeOracle(needs("n0"))
+    search = made([program, source], Budget(), strategies=strategies)
+    search.find()
+    assert search.reducer.best.operators == ("n0",)
+    assert [candidate.cost[0] for candidate in source.asked] == asked
+
+
+def test_forms_leave_a_result_to_the_end_that_no_step_led_to() -> None:
+    small = whole(chain("x", *(f"n{i}" for i in range(20))))
+    program, source = FakeOracle(lambda _: False), FakeOracle(lambda _: True)
+    search = made([program, source], Budget(), start=small)
+    search.find()
+    assert (source.asked, search.is_open) == ([], True)
+    search.ask_stages()
+    assert source.asked == [small]
+
+
 def test_forms_ask_about_the_result_where_the_whole_is_no_source() -> None:
     small = whole(chain("x", *(f"n{i}" for i in range(9))))
     source = FakeOracle(lambda candidate: len(candidate.keep) == 1)
     program = FakeOracle(needs("n7"))
     search = made([program, source], Budget(), start=small)
     search.run()
-    assert source.asked == [small, search.reducer.best]
+    assert source.asked == [search.reducer.best]
     assert printable(search)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import Stage, StagedSearch, near_or_known
@@ -33,6 +33,15 @@ def staged(
     for other in others:
         search = StagedSearch(search, other, note)
     return search
+
+
+def asking_below(operators: int, first: Reducer) -> Callable[[], bool]:
+    """Search until so few are left, and tell whether that has been."""
+
+    def is_due(best: Candidate) -> bool:
+        return best.cost[0] < operators
+
+    return lambda: is_due(first.run(is_due))
 
 
 def asked(search: Reducer) -> int:
@@ -85,12 +94,37 @@ def test_stage_that_denies_all_is_named_and_passed_over(goes_on: bool) -> None:
 
 def test_stage_is_asked_early_and_what_it_denied_then_may_hold_in_the_end() -> None:
     first, strict = reducer(needs("n7")), reducer(lambda c: len(c.keep) <= 5)
-    early = partial(first.run, lambda best: best.cost[0] < 15)
+    early = asking_below(15, first)
     search = StagedSearch(first, Stage("strict", strict, early=early))
     search.run()
     assert search.reducer is first
     assert first.best.operators == ("n7",)
     assert search.unconfirmed == set()
+
+
+def test_stages_left_open_are_asked_as_if_they_had_not_been() -> None:
+    demands = [["n7"], ["n7", "n9"], ["n7", "n9", "n11"]]
+    first, second, third = (reducer(needs(*names)) for names in demands)
+    search = staged(first, Stage("second", second), Stage("third", third))
+    search.find()
+    assert search.is_open
+    assert first.best.operators == ("n7",)
+    assert [asked(other) for other in (second, third)] == [0, 0]
+    search.ask_stages()
+    assert not search.is_open
+    assert search.reducer.best.operators == ("n7", "n9", "n11")
+    questions = [asked(other) for other in (first, second, third)]
+    search.ask_stages()
+    assert [asked(other) for other in (first, second, third)] == questions
+
+
+def test_stage_that_has_denied_early_is_not_left_open() -> None:
+    first, strict = reducer(needs("n7")), reducer(lambda candidate: False)
+    early = asking_below(15, first)
+    search = StagedSearch(first, Stage("strict", strict, early=early))
+    search.find()
+    assert not search.is_open
+    assert search.unconfirmed == {"strict"}
 
 
 def test_staged_search_may_be_a_stage() -> None:

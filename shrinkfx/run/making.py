@@ -1,0 +1,98 @@
+"""One candidate and its repro, written and run, within the minutes there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Printed
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.run.by_command import verify_by_command
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.judging import seen_to_fail_without_guard_pages
+from shrinkfx.run.kept import Kept, result_of
+from shrinkfx.run.memory_error import examine
+from shrinkfx.run.record import Result
+from shrinkfx.run.reduction import SearchResult, calls_and_rate
+from shrinkfx.run.result import verify, verify_as_is, write
+from shrinkfx.run.subject import Subject
+from shrinkfx.search.budget import Budget
+
+
+def must_be_there(budget: Budget) -> None:
+    """Have time to write a program and to run its repro once, come what may."""
+    budget.must_have(_CHECKS_TO_RUN * budget.check_s + _TO_WRITE_S)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Writes a candidate and its repro, and sees that fail."""
+
+    server: Server
+    subject: Subject
+    found: SearchResult
+
+    def check_s(self, budget: Budget, candidate: Candidate) -> float:
+        """Say what a check of a candidate takes, as far as known."""
+        is_whole = candidate.cost >= self.subject.whole.cost
+        return budget.check_s if is_whole else budget.pace_s
+
+    def has_time_for_source(self, budget: Budget, candidate: Candidate) -> bool:
+        """Tell whether its repro can be tried as source."""
+        return budget.has(_CHECKS_FOR_SOURCE * self.check_s(budget, candidate))
+
+    def make(self, context: RunContext, candidate: Candidate, *, must: bool) -> Kept:
+        """Write a candidate and its repro, and see that fail.
+
+        Args:
+            must: where the minutes end before it has run as source, have it run as the
+                program itself, beyond them.
+        """
+        found, budget = self.found, context.budget
+        calls, rate = calls_and_rate(context, self.subject, found, candidate)
+        subject = self.subject.with_options(calls=calls)
+        result = result_of(subject, found, candidate, rate)
+        known = seen_to_fail_without_guard_pages(context, candidate, result.form)
+        about = subject.target, candidate, result.form, known
+        memory = examine(context, subject.client, *about)
+        if found.without_guard_pages:
+            memory = replace(memory, guard=Guard.OFF)
+        result = replace(result, memory=memory)
+        printed = write(context, subject.client, result)
+        if not self.has_time_for_source(budget, candidate):
+            context.note("minutes are short: repro.py will hold the program itself")
+            printed = replace(printed, unprintable=_NO_TIME)
+        try:
+            return self._run(context, subject, result, printed)
+        except BudgetExhausted:
+            if printed.unprintable or not must:
+                raise
+            must_be_there(budget)
+            printed = replace(printed, unprintable=_NO_TIME)
+            return self._run(context, subject, result, printed)
+
+    def _run(
+        self, context: RunContext, subject: Subject, result: Result, printed: Printed
+    ) -> Kept:
+        """Write the repro of a result that is saved and printed, and run that."""
+        asked = context, self.server, subject, result, printed
+        if subject.command:
+            record = verify_by_command(*asked)
+        elif self.found.without_guard_pages:
+            record = verify_as_is(*asked)
+        else:
+            record = verify(*asked)
+        return Kept(subject, result, record)
+
+
+_CHECKS_TO_RUN, _TO_WRITE_S = 2, 30.0
+"""What it may take to write a program, start a process and run the repro there: checks
+of the whole program, and seconds."""
+
+_CHECKS_FOR_SOURCE = 3
+"""Runs that a repro may take which is source, whose inputs come from a seed if it fails
+with these, and else not; the program itself, with its inputs, takes one."""
+
+_NO_TIME = "minutes were short"

@@ -1,0 +1,152 @@
+"""An object is compiled once for all forks that come to the same text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch._inductor.cpp_builder import CppBuilder
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.failure.signature import Kind
+from shrinkfx.worker.aoti.shared_objects import shared_objects
+
+TEXT = "int kernel;\n"
+
+
+class Compiler:
+    """A builder in a child's folder, which counts what it compiles."""
+
+    compiled = 0
+
+    def __init__(
+        self, child: Path, text: str = TEXT, flags: str = "-O1", kind: str = "kernel"
+    ) -> None:
+        child.mkdir(exist_ok=True)
+        self.source, self.target = child / f"a.{kind}.cpp", child / f"a.{kind}.o"
+        self.source.write_text(text)
+        self._flags = flags
+
+    def get_target_file_path(self) -> str:
+        return str(self.target)
+
+    def get_command_line(self) -> str:
+        return f"g++ {self.source} {self._flags} -c -o {self.target}"
+
+    def build(self) -> str:
+        """Compile as a child would, and say what the object holds."""
+        builder: Any = self
+        with shared_objects(self.source.parent):
+            CppBuilder.build(builder)
+        return self.target.read_text()
+
+
+@pytest.fixture(name="server")
+def _server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a server whose compiler numbers what it makes."""
+
+    def build(compiler: Compiler) -> None:
+        if "error" in compiler.source.read_text():
+            raise RuntimeError("it does not compile")
+        Compiler.compiled += 1
+        compiler.target.write_text(f"object {Compiler.compiled}")
+        with compiler.source.open("a") as source:
+            source.write(f"\n// Compile cmd\n// {compiler.get_command_line()}\n")
+
+    monkeypatch.setattr(CppBuilder, "build", build)
+    monkeypatch.setattr(Compiler, "compiled", 0)
+    return tmp_path
+
+
+def test_second_child_takes_what_the_first_has_compiled(server: Path) -> None:
+    first, second = (Compiler(server / name) for name in ("child-1", "child-2"))
+    assert first.build() == second.build() == "object 1"
+
+
+def test_what_was_compiled_before_may_say_how(server: Path) -> None:
+    """The texts lie in a cache that they share, too."""
+    compiler = Compiler(server / "child-1")
+    compiler.build()
+    assert "// Compile cmd" in compiler.source.read_text()
+    assert compiler.build() == "object 1"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"text": "int kernel = 1;\n"},
+        {"text": "// one line below\nint kernel;\n"},
+        {"flags": "-O3"},
+        {"kind": "wrapper"},
+    ],
+)
+def test_what_is_not_the_same_is_compiled(server: Path, other: dict[str, str]) -> None:
+    assert Compiler(server / "child-1").build() == "object 1"
+    assert Compiler(server / "child-2", **other).build() == "object 2"
+
+
+def test_own_folder_makes_no_difference_in_a_text(server: Path) -> None:
+    texts = [f'#line 1 "{server / name}/a.cpp"\n' for name in ("child-1", "child-2")]
+    first, second = (
+        Compiler(server / f"child-{n}", text).build() for n, text in enumerate(texts, 1)
+    )
+    assert first == second
+
+
+def test_library_is_linked_by_each(server: Path) -> None:
+    for n in (1, 2):
+        assert Compiler(server / f"child-{n}", kind="weights").build() == f"object {n}"
+
+
+def test_what_does_not_compile_is_tried_each_time(server: Path) -> None:
+    for n in (1, 2):
+        with pytest.raises(RuntimeError, match="does not compile"):
+            Compiler(server / f"child-{n}", "error").build()
+    assert not list(server.glob("object-*"))
+
+
+def test_what_cannot_be_left_or_taken_is_compiled(server: Path) -> None:
+    Compiler(server / "child-1").build()
+    (left,) = server.glob("object-*")
+    left.unlink()
+    left.mkdir()
+    for n in (2, 3):
+        assert Compiler(server / f"child-{n}").build() == f"object {n}"
+
+
+SCRIPT = """
+import torch
+
+class Sum(torch.nn.Module):
+    def forward(self, x):
+        return (x + 1,)
+
+args = (torch.rand(8),)
+with torch.no_grad():
+    program = torch.export.export(Sum(), args)
+    package = torch._inductor.aoti_compile_and_package(program)
+    actual = torch._inductor.aoti_load_package(package)(*args)
+assert False, f"the sum is right: {torch.equal(actual[0], args[0] + 1)}"
+"""
+
+
+@pytest.mark.aoti
+def test_forks_share_objects_and_a_new_interpreter_does_not(tmp_path: Path) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(SCRIPT)
+    with Server(environment=None) as bare:
+        runner = ScriptRunner(bare, Limits(300.0, 8 << 30), Meter())
+        runs = [runner.run([script], fresh=False) for _ in range(2)]
+        assert all("the sum is right: True" in seen.log for seen in runs)
+        objects = sorted(bare.directory.glob("object-*"))
+        assert len(objects) == 2
+        for each in objects:
+            each.write_text("no object")
+        fork, fresh = (runner.run([script], fresh=fresh) for fresh in (False, True))
+        assert fork.signature is not None
+        assert fork.signature.kind is Kind.COMPILE_ERROR  # what it links is none
+        assert "the sum is right: True" in fresh.log
+        assert sorted(bare.directory.glob("object-*")) == objects
