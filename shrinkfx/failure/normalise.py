@@ -29,6 +29,8 @@ _SIZES = re.compile(r"([\[(])(?:(?:s|u|ks|zuf)?#[-+*/%, ]*)+([\])])|(\[)(\])")
 # g++ quotes with U+2018 and U+2019, and the linker with ` and '.
 _QUOTED = re.compile("[\u2018`]([^\u2018\u2019`']*)[\u2019']")
 _SUGGESTION = re.compile("; did you mean [^\n]*| \\{aka [^}]*\\}| \\[-\\S+\\]$")
+# A smaller program returns less, and a long message is cut off in it.
+_STRUCTURE = re.compile(r" ?\(?\bTreeSpec\(.*", re.DOTALL)
 _MANGLED = re.compile(r"\b_Z\w+")
 _TYPE = re.compile(
     r"(?:float|double|int|long|short|char|bool|unsigned|signed|void|auto|half"
@@ -42,7 +44,7 @@ def normalise(text: str) -> str:
     >>> normalise("buf12 of [2, s7] in /tmp/x.cpp:3 is torch.half, not at -1e-5")
     'buf# of [#] in is dtype, not at #'
     """
-    text = _FILE.sub("", _QUOTED_FILE.sub("", text))
+    text = _FILE.sub("", _QUOTED_FILE.sub("", _STRUCTURE.sub("", text)))
     text = _KERNEL.sub("kernel", text)
     text = _DTYPE.sub("dtype", text)
     text = re.sub(r"\b0x[0-9a-f]+\b", "#", text)

@@ -62,9 +62,7 @@ class Beliefs(ABC, Generic[Item]):
         guess: how many are, of however many there are.
     """
 
-    def __init__(
-        self, suspects: Mapping[str, float], count: int, guess: float
-    ) -> None:
+    def __init__(self, suspects: Mapping[str, float], count: int, guess: float) -> None:
         self._suspects, self._guess = suspects, guess
         self._raised: dict[Key, float] = {}
         self._least = 0.0  # at least one of all that is left is needed

@@ -20,6 +20,11 @@ from shrinkfx.failure.normalise import demangled_name, normalise, normalise_cpp
             "dtype, dtype and scalar type dtype",
         ),
         ("cuda:0 and cuda:1", "cuda:# and cuda:#"),
+        (
+            "holds 3 (TreeSpec(tuple, None, [*, TreeSpec(dict, ['a'], [*]), *])), not 5",
+            "holds #",
+        ),
+        ("holds 19 (TreeSpec(tuple, None, [*,", "holds #"),
     ],
 )
 def test_normalise_takes_out_what_drifts(text: str, expected: str) -> None:
