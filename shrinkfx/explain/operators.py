@@ -22,6 +22,24 @@ def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
     return tuple(found)
 
 
+def last_among(candidate: Candidate, names: Collection[str]) -> tuple[Operator, ...]:
+    """List those of operators that nobody else among them is computed from."""
+    among = operators_among(candidate, names)
+    feeding = computed_from(candidate, [one.name for one in among])
+    return tuple(one for one in among if one.name not in feeding)
+
+
+def computed_from(candidate: Candidate, names: Collection[str]) -> set[str]:
+    """Name the operators of a candidate that some are computed from, far or near."""
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        new = candidate.producers(left.pop()) - found
+        found |= new
+        left += new
+    return found
+
+
 def operators_among(
     candidate: Candidate, names: Collection[str]
 ) -> tuple[Operator, ...]:

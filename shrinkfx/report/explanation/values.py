@@ -36,12 +36,15 @@ class WrongValue(Message):
         rewritten: no kernel is wrong, but the graph that Inductor lowers: what came
             before has changed it.
         lost: so that what the guilty one writes into an operand is lost.
+        overwrites: the guilty one changes ``value``, which it declares to read alone;
+            ``shown_by`` are the kernels that read it then.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
         shown_by: later kernels with wrong results that are right for what they were
             given.
         call: of the program, from 1.
+        without: operators that were left out, since they die of what they are given.
     """
 
     guilty: tuple[Operator, ...] = ()
@@ -54,10 +57,12 @@ class WrongValue(Message):
     agrees: bool = True
     rewritten: bool = False
     lost: bool = False
+    overwrites: bool = False
     tiny: bool = False
     told_apart: bool = False
     shown_by: tuple[str, ...] = ()
     call: int = 1
+    without: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = field(default=())
 
     @property
@@ -65,8 +70,18 @@ class WrongValue(Message):
         """State it in at most three sentences; in none where it is not known."""
         if self.wrong is None:
             return ()
+        if self.overwrites:
+            return (self._overwrites(self.wrong),)
         found = self._which(self.wrong), self._first(self.wrong), self._elsewhere()
         return tuple(filter(None, found))
+
+    def _overwrites(self, wrong: Wrong) -> str:
+        """Say who has changed what the others were to read as it was."""
+        what = named(self.guilty) or self.kernel
+        changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
+        then = f"{_some(self.shown_by)} {_is_or_are(self.shown_by)} given it after that"
+        launch = f"launch {self.launch} of {self.launches}"
+        return f"{what} ({launch}) changes {changed}, undeclared; {then}."
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
@@ -86,6 +101,8 @@ class WrongValue(Message):
         else:
             how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
         seen = ", with inner values returned" if self.told_apart else ""
+        if self.without:
+            seen += f", seen without {_some([o.operator for o in self.without])}"
         return f"{what} {place} is wrong{called}{seen}: {how}."
 
     def _rewritten(self) -> str:
@@ -112,6 +129,10 @@ class WrongValue(Message):
             else ("show it, and are right for what they were")
         )
         return f"{names} {what} given."
+
+
+def _is_or_are(words: Sequence[str]) -> str:
+    return "is" if len(words) == 1 else "are"
 
 
 def in_words(wrong: Wrong, differ: str) -> str:
