@@ -56,15 +56,49 @@ class Divides(nn.Module):
         return x / divisor
 
 
+class Spoils(nn.Module):
+    """``sin`` is computed after an operator has written over what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.hidden(x)
+        both: Tensor = hidden.sin() + torch.ops.values_here.spoil(hidden)
+        return both
+
+
+SPOILS = """
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("values_here::spoil", mutates_args=())
+def spoil(x: Tensor) -> Tensor:
+    return x.add_(1.0).clone()
+
+
+@spoil.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+"""
+
+
 @contextmanager
 def minimum(
     folder: Path,
     module: nn.Module,
-    case: str,
+    case: str | Path,
     kind: Kind,
     backend: Backend = Backend.AOTI,
 ) -> Iterator[Minimum]:
-    """Take a program whole for a minimum, with what a case of ``repros/`` plants."""
+    """Take a program whole for a minimum, with what a case of ``repros/`` plants.
+
+    Args:
+        case: its name, or a file of a test's own.
+    """
+    plant = case if isinstance(case, Path) else REPROS / case / "planted.py"
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     x[1] = 0.0
     path = folder / "model.pt2"
@@ -72,7 +106,7 @@ def minimum(
     cuda = backend is Backend.INTERPRETER
     with Server(
         model=path,
-        preloads=[str(REPROS / case / "planted.py")],
+        preloads=[str(plant)],
         environment={"OMP_NUM_THREADS": "1"},
         backend=backend,
         device="cuda" if cuda else None,
@@ -109,6 +143,23 @@ def test_compiled_kernel_that_errs_is_found_before_those_that_show_it(
     assert told.wrong.exact == "eager"
     assert len(told.shown_by) >= 2
     assert told.unknown == ()
+
+
+@pytest.mark.aoti
+def test_operator_that_writes_undeclared_is_guilty_and_not_who_reads_that(
+    tmp_path: Path,
+) -> None:
+    plant = tmp_path / "spoils.py"
+    plant.write_text(SPOILS)
+    exec(SPOILS, {"__name__": "spoils"})  # to be exported
+    with minimum(tmp_path, Spoils(), plant, Kind.MISMATCH) as asked:
+        told = found(asked)
+    assert [operator.name for operator in told.guilty] == ["spoil"]
+    assert told.overwrites
+    assert told.launch == told.launches - 1
+    assert told.wrong
+    assert told.wrong.wrong == told.wrong.of == 12
+    assert "sin" in told.shown_by[0]
 
 
 @pytest.mark.torch
