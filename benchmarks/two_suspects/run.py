@@ -2,15 +2,15 @@
 
     python benchmarks/two_suspects/run.py FOLDER [NAME ...]
 
-Each goes to ``FOLDER/NAME``; what lies there already is judged as it is. A row a
-program: what is left of it, whom the explanation calls guilty, what it says of the
-innocent one, and each of its statements beside the right one.
+Each goes to ``FOLDER/NAME``. What lies there already is judged as it is; without its
+``explain.json`` it is explained anew. A row a program: what is left of it, whom the
+explanation calls guilty, what it says of the innocent one, each of its statements
+beside the right one, and the CPU-seconds of the run.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tomllib
@@ -27,6 +27,7 @@ from support.causes import Cause, judge  # noqa: E402
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation  # noqa: E402
 
 TABLES: dict[str, Any] = tomllib.loads((HERE / "causes.toml").read_text())
+SUMMARY = "summary.json"
 HEAD = ("program", "operators", "guilty", "innocent", *COLUMNS, "CPU-seconds")
 
 
@@ -35,32 +36,29 @@ def main(folder: str, *named: str) -> None:
     print("|---" * len(HEAD) + "|")
     for name in named or TABLES:
         out = Path(folder) / name
-        if not (out / EXPLAIN).exists():
+        if not (out / SUMMARY).exists():
             reduce(name, out)
+        elif not (out / EXPLAIN).exists():
+            run_tool(out, "--explain", str(out))
         print(row(name, *judged(name, out)), flush=True)
 
 
 def reduce(name: str, out: Path) -> None:
-    """Reduce and explain a program; what the tool says lies beside its folder."""
+    """Reduce and explain a program."""
     out.parent.mkdir(parents=True, exist_ok=True)
     program = out.with_suffix(".pt2")
     make = [sys.executable, "-W", "ignore", str(HERE / "programs.py"), name]
     subprocess.run([*make, str(program)], check=True)
-    tool = [sys.executable, "-m", "shrinkfx", str(program), "--out", str(out)]
     plant = ["--preload", str(HERE / f"plants/{name}.py")]
-    asked = ["--until", TABLES[name]["until"], "--explain", "--no-progress"]
-    spent = _cpu_seconds_of_children()
+    asked = ["--until", TABLES[name]["until"], "--explain", "--out", str(out)]
+    run_tool(out, str(program), *plant, *asked)
+
+
+def run_tool(out: Path, *words: str) -> None:
+    """Run the tool; what it says lies beside its folder."""
+    command = [sys.executable, "-m", "shrinkfx", *words, "--no-progress"]
     with out.with_suffix(".log").open("w") as log:
-        subprocess.run(
-            [*tool, *plant, *asked], stdout=log, stderr=subprocess.STDOUT, check=False
-        )
-    spent = _cpu_seconds_of_children() - spent
-    out.with_suffix(".cpu_seconds").write_text(f"{spent:.0f}")
-
-
-def _cpu_seconds_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+        subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
 
 
 def judged(name: str, out: Path) -> list[str]:
@@ -68,9 +66,8 @@ def judged(name: str, out: Path) -> list[str]:
     if not (out / EXPLAIN).exists():
         return ["not explained"]
     found = Explanation.from_json(json.loads((out / EXPLAIN).read_text()))
-    summary = json.loads((out / "summary.json").read_text())
+    summary = json.loads((out / SUMMARY).read_text())
     before, after = summary["operators"].values()
-    spent = out.with_suffix(".cpu_seconds")
     cause = Cause.read(TABLES[name]["cause"])
     worth = judge(cause, stated_by(found, cause, HERE))
     return [
@@ -78,7 +75,7 @@ def judged(name: str, out: Path) -> list[str]:
         ", ".join(one.operator for one in found.guilty) or "nobody",
         said_of_innocent(found, TABLES[name]["innocent"]),
         *(MARKS[worth[what]] if what in worth else "" for what in COLUMNS),
-        spent.read_text() if spent.exists() else "",
+        f"{sum(summary['cpu_seconds'].values()):.0f}",
     ]
 
 

@@ -18,6 +18,7 @@ from shrinkfx.explain.operators import computed_from, last_among
 from shrinkfx.explain.values import values
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.protocol.choices import Probe
 from shrinkfx.report.explanation.values import WrongValue
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.EXCEPTION}
@@ -37,10 +38,10 @@ def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
     Returns:
         None where nothing wrong was found, or where it is no such failure.
     """
-    target = minimum.target
+    target, options = minimum.target, minimum.client.options
     if target.stage is not Stage.RUN or target.kind not in _KINDS:
         return None
-    if not minimum.client.options.reference:
+    if not options.reference or options.probe not in (None, Probe.REAL):
         return None
     last = last_among(minimum.candidate, dying or minimum.candidate.operators)
     before = _before(minimum.candidate, [one.name for one in last])

@@ -14,6 +14,7 @@ from shrinkfx.explain.given import given
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
+from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
 from shrinkfx.testing import chain, whole
 
@@ -82,6 +83,8 @@ def test_nothing_is_asked_where_nothing_could_be_told() -> None:
     minimum = server.minimum()
     eager_fails = minimum.client.with_options(reference=False)
     assert given(minimum.with_client(eager_fails), {"sin"}) is None
+    at_compile = minimum.client.with_options(probe=Probe.HINTS)
+    assert given(minimum.with_client(at_compile), {"sin"}) is None
     assert given(server.minimum(), {"relu"}) is None  # it is given an input
     assert not server.asked
 
