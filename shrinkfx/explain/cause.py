@@ -198,7 +198,9 @@ def _with_more(
 
     What is known already stays known where that is interrupted.
     """
-    parts = found.chain, found.values, found.halted
+    # What was asked without what dies has other kernels.
+    own = None if found.values and found.values.without else found.values
+    parts = found.chain, own, found.halted
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
     try:
         decided = asking("decisions", lambda: decisions(minimum, rate=minimum.rate))

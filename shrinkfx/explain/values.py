@@ -118,6 +118,7 @@ def _of_overwritten(
         value=over.value,
         overwrites=True,
         shown_by=over.read_by,
+        shown_in=operators_among(candidate, over.readers),
         call=told.call,
     )
 

@@ -83,6 +83,7 @@ class Overwritten(Message):
         operators: the program's nodes.
         changed: elements, ``of`` so many.
         read_by: kernels that were given it later.
+        readers: the program's nodes that the first of these computes of it.
     """
 
     value: str
@@ -92,6 +93,7 @@ class Overwritten(Message):
     changed: int
     of: int
     read_by: tuple[str, ...]
+    readers: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def test_what_could_not_be_told_of_kernels_before_is_said() -> None:
     assert found.unknown == ("kernel cpp_0: it depends on random numbers",)
 
 
-OVER = Overwritten("buf1", "planted.write", 2, ("tanh",), 12, 64, ("cpp_2",))
+OVER = Overwritten("buf1", "planted.write", 2, ("tanh",), 12, 64, ("cpp_2",), ("cos",))
 
 
 def test_who_changes_a_value_undeclared_is_guilty_and_not_who_reads_it() -> None:
@@ -164,7 +164,8 @@ def test_who_changes_a_value_undeclared_is_guilty_and_not_who_reads_it() -> None
     assert guilty(found) == ["tanh"]
     assert found.cause == (
         "aten.tanh.default (launch 2 of 3) changes 12 of 64 values of its argument "
-        "buf1, undeclared; cpp_2 is given it after that.",
+        "buf1, undeclared; cpp_2, which computes aten.cos.default, reads it after "
+        "that.",
     )
     earlier = explained(PROGRAM, told(made(1, "relu", WRONG), overwritten=(OVER,)))
     assert guilty(earlier) == ["relu"]

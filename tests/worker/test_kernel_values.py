@@ -166,6 +166,7 @@ def test_who_writes_to_an_argument_undeclared_is_told(tmp_path: Path) -> None:
     assert (over.kernel, over.launch, over.value) == ("writes", 2, "sin")
     assert (over.changed, over.of) == (2, 4)
     assert (over.operators, over.read_by) == (("exp",), ("reads",))
+    assert over.readers == ("cos", "add")
 
 
 def test_what_an_operator_writes_and_nobody_reads_then_is_not_told(

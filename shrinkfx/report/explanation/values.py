@@ -37,7 +37,8 @@ class WrongValue(Message):
             before has changed it.
         lost: so that what the guilty one writes into an operand is lost.
         overwrites: the guilty one changes ``value``, which it declares to read alone;
-            ``shown_by`` are the kernels that read it then.
+            ``shown_by`` are the kernels that read it then, ``shown_in`` what the first
+            of them computes.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
@@ -61,6 +62,7 @@ class WrongValue(Message):
     tiny: bool = False
     told_apart: bool = False
     shown_by: tuple[str, ...] = ()
+    shown_in: tuple[Operator, ...] = ()
     call: int = 1
     without: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = field(default=())
@@ -79,9 +81,11 @@ class WrongValue(Message):
         """Say who has changed what the others were to read as it was."""
         what = named(self.guilty) or self.kernel
         changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
-        then = f"{_some(self.shown_by)} {_is_or_are(self.shown_by)} given it after that"
         launch = f"launch {self.launch} of {self.launches}"
-        return f"{what} ({launch}) changes {changed}, undeclared; {then}."
+        first, *more = self.shown_by
+        then = f"{first}, which computes {named(self.shown_in)}, reads it after that"
+        others = f", and {_some(more)}" if more else ""
+        return f"{what} ({launch}) changes {changed}, undeclared; {then}{others}."
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
@@ -129,10 +133,6 @@ class WrongValue(Message):
             else ("show it, and are right for what they were")
         )
         return f"{names} {what} given."
-
-
-def _is_or_are(words: Sequence[str]) -> str:
-    return "is" if len(words) == 1 else "are"
 
 
 def in_words(wrong: Wrong, differ: str) -> str:

@@ -31,9 +31,8 @@ def overwritten(
                 continue
             changed = int((~torch.isclose(before, left, 0, 0, equal_nan=True)).sum())
             held, later = nodes[name].name, number + 1
-            readers = [
-                c.kernel for c in computed if c.launch > later and held in c.given
-            ]
+            after = [value for value in computed if value.launch > later]
+            readers = [value for value in after if held in value.given]
             if changed and readers:
                 made_by = [n for _, node in launch.made for n in ran.origins(node)]
                 yield Overwritten(
@@ -43,5 +42,6 @@ def overwritten(
                     operators=tuple(dict.fromkeys(made_by)),
                     changed=changed,
                     of=before.numel(),
-                    read_by=tuple(dict.fromkeys(readers)),
+                    read_by=tuple(dict.fromkeys(r.kernel for r in readers)),
+                    readers=readers[0].operators,
                 )
