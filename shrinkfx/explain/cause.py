@@ -96,7 +96,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
     if not _is_settled(found, shown):
         dying = _dying(found)
         wrong = asking("what it was given", lambda: given(minimum, dying))
-        found = _of_what_was_given(found, wrong)
+        found = _of_a_liar(_of_what_was_given(found, wrong), minimum, shown)
     if not minimum.client.options.reference:
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:

@@ -106,3 +106,11 @@ def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
     assert found.guilty == ()
     assert found.cause == ("The run fails: refused.",)
     assert found.values is None
+
+
+def test_who_lies_is_blamed_for_the_wrong_value_that_another_dies_of() -> None:
+    lies = {"relu": "is torch.int32[6], its metadata says torch.int64[6]"}
+    found = explain(Server(FAILS).minimum(), Shown(minimal=True, lies=lies))
+    assert [one.name for one in found.guilty] == ["relu"]
+    assert "lies about its result" in found.cause[0]
+    assert "first wrong values are those of aten.tanh.default" in found.cause[1]

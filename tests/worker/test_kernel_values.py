@@ -149,11 +149,12 @@ def test_value_that_was_overwritten_blames_nobody(tmp_path: Path) -> None:
 
 def test_who_writes_to_an_argument_undeclared_is_told(tmp_path: Path) -> None:
     class Shares(nn.Module):
-        """``exp`` and ``cos`` read one value, and ``exp`` writes over it first."""
+        """``cos`` reads what ``exp`` writes over, and ``tanh`` what it has written."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             given = x.sin()
-            return given.exp() + given.cos()
+            before, writes = given.cos(), given.exp()
+            return before + writes + given.tanh()
 
     run = Run(tmp_path, exported(Shares(), X), X)
     made, after = X.sin(), X.sin().exp()
@@ -161,12 +162,13 @@ def test_who_writes_to_an_argument_undeclared_is_told(tmp_path: Path) -> None:
     run.leave("left_1_sin", torch.cat([after[:1], made[1:]]))
     run.launch("first", sin=made)
     run.launch("writes", "sin", exp=after)
-    run.launch("reads", add=after + after.cos())
-    (over,) = run.judged(after + after.cos()).overwritten
+    run.launch("reads", "exp", tanh=after.tanh())
+    run.launch("reads_late", "exp", "tanh", add_1=after.cos() + after + after.tanh())
+    (over,) = run.judged(after.cos() + after + after.tanh()).overwritten
     assert (over.kernel, over.launch, over.value) == ("writes", 2, "sin")
     assert (over.changed, over.of) == (2, 4)
-    assert (over.operators, over.read_by) == (("exp",), ("reads",))
-    assert over.readers == ("cos", "add")
+    assert (over.operators, over.read_by) == (("exp",), ("reads_late",))
+    assert over.readers == ("cos",)
 
 
 def test_what_an_operator_writes_and_nobody_reads_then_is_not_told(
