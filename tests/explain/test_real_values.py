@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,15 @@ from torch import Tensor, nn
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.values import values
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Description
-from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.explanation.values import WrongValue
@@ -67,6 +70,34 @@ class Spoils(nn.Module):
         hidden = self.hidden(x)
         both: Tensor = hidden.sin() + torch.ops.values_here.spoil(hidden)
         return both
+
+
+class Bags(nn.Module):
+    """Sum the embeddings of the best column of each row, in a call that checks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag(4, 2, mode="sum")
+
+    def forward(self, x: Tensor) -> Tensor:
+        bags: Tensor = self.bag(torch.argmax(x, -1).view(3, 1))
+        return bags
+
+
+ONE_MORE = """
+import torch
+from torch._inductor.lowering import lowerings
+
+aten = torch.ops.aten
+find = lowerings[aten.argmax.default]
+
+
+def one_more(*args, **options):
+    return lowerings[aten.add.Tensor](find(*args, **options), 1)
+
+
+lowerings[aten.argmax.default] = one_more
+"""
 
 
 SPOILS = """
@@ -160,6 +191,25 @@ def test_operator_that_writes_undeclared_is_guilty_and_not_who_reads_that(
     assert told.wrong
     assert told.wrong.wrong == told.wrong.of == 12
     assert "sin" in told.shown_by[0]
+
+
+@pytest.mark.aoti
+def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
+    tmp_path: Path,
+) -> None:
+    plant = tmp_path / "one_more.py"
+    plant.write_text(ONE_MORE)
+    with minimum(tmp_path, Bags(), plant, Kind.EXCEPTION) as asked:
+        ending = asked.ask(build=Build.FAST)
+        assert ending is not None
+        dies = observe(ending).signature
+        assert dies is not None
+        told = explain(replace(asked, target=dies), Shown())
+    assert "aten.argmax.default" in [one.operator for one in told.guilty]
+    assert "embedding_bag" not in [one.name for one in told.guilty]
+    assert told.halted is not None
+    assert [one.name for one in told.halted.guilty] == ["embedding_bag"]
+    assert "embedding_bag" in told.cause[-1]
 
 
 @pytest.mark.torch
