@@ -87,9 +87,7 @@ def _nearest(
     at, sizes = int(address, 16), {s.name: s.value for s in known.anatomy.symbols}
     found: list[tuple[int, Access]] = []
     for parameter, value in given.items():
-        name = passed.get(parameter, "")
-        # What is written in place lies in the memory that another was given for it.
-        layout = known.layout(known.read(name) if "in_out" in parameter else name)
+        layout = known.layout(passed.get(parameter, ""))
         if not value.startswith("0x") or layout is None:
             continue
         if among and parameter not in among:

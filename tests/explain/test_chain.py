@@ -238,29 +238,6 @@ def test_death_in_a_kernel_tells_the_address_and_who_is_in_it() -> None:
     assert chain.unknown
 
 
-def test_memory_that_is_written_in_place_is_its_first_owners() -> None:
-    known, _ = recorded("copy")
-    (kernel,) = known.anatomy.kernels
-    text = kernel.text.replace("out_ptr0", "in_out_ptr0")
-    made, *others = [b for b in known.anatomy.buffers if b.name == "buf0"]
-    assert not others
-    anatomy = replace(
-        known.anatomy,
-        kernels=(replace(kernel, text=text),),
-        buffers=(
-            *known.anatomy.buffers[:1],
-            replace(made, instead_of="buf9"),
-            replace(made, name="buf9", nodes=("abs_1",), result="abs_1"),
-        ),
-    )
-    begun = f"launch {kernel.name} in_ptr0=0x10000 in_out_ptr0=0x900000\n"
-    died = Told.read(f"{begun}fault 0x900010\n")
-    chain = access_chain(replace(known, anatomy=anatomy, told=died), None, False)
-    assert chain.access is not None
-    assert chain.access.argument is not None
-    assert chain.access.argument.name == "buf9"
-
-
 def test_line_that_the_sanitizer_names_is_quoted() -> None:
     known, _ = recorded("copy")
     kernel = known.anatomy.kernels[0]
