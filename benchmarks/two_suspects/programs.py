@@ -3,9 +3,10 @@
     python benchmarks/two_suspects/programs.py NAME FILE.pt2
     shrinkfx FILE.pt2 --preload benchmarks/two_suspects/plants/NAME.py --until KIND
 
-``plants/NAME.py`` has the bug, ``causes.toml`` the right answers (``tests/support/
-causes.py`` says how to read them), written before anything explained these programs.
-All fail under AOTInductor on the CPU; how, says ``causes.toml`` too.
+``run.py`` does that for all of them, and judges what is said. ``plants/NAME.py`` has
+the bug, ``causes.toml`` the right answers (``tests/support/causes.py`` says how to read
+them), written before anything explained these programs. All fail under AOTInductor on
+the CPU; how, says ``causes.toml`` too.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -
         chain = _of_finding(known, known.anatomy.stray)
     else:
         chain = death_chain(known, memory)
-    chain = replace(chain, eager_fails=eager_fails)
+    chain = replace(chain, eager_fails=eager_fails, dies=chain.guilty)
     return _with_liar(known, chain)
 
 

@@ -12,11 +12,13 @@ from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.compiling import compiling
 from shrinkfx.explain.decisions import decisions
+from shrinkfx.explain.given import given
 from shrinkfx.explain.guide import guide
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import computed_from, operators_left
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.signature import Stage
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import lines
@@ -89,6 +91,10 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
     parts = [p for p in (found.chain, found.values, found.halted) if p is not None]
     part = next((part for part in parts if part.cause), None)
     found = _of_a_liar(_told(found, part, shown), minimum, shown)
+    if not _is_settled(found, shown):
+        dying = _dying(found)
+        wrong = asking("what it was given", lambda: given(minimum, dying))
+        found = _of_a_liar(_of_what_was_given(found, wrong), minimum, shown)
     if not minimum.client.options.reference:
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
@@ -107,6 +113,37 @@ def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation
     return replace(found, cause=cause, guilty=guilty)
 
 
+def _is_settled(found: Explanation, shown: Shown) -> bool:
+    """Tell whether nothing that it was given can be why it dies.
+
+    A lie is known; or an index is made of places and sizes, and of no data.
+    """
+    if any(one.name in shown.lies for one in found.guilty):
+        return True
+    chain = found.chain
+    loads = [step for step in chain.steps if step.reads] if chain else []
+    return chain is not None and bool(chain.index and chain.cause) and not loads
+
+
+def _dying(found: Explanation) -> set[str]:
+    """Name the operators that die, guilty or not; none where that is not known."""
+    if found.chain is not None and found.chain.dies:
+        return {one.name for one in found.chain.dies}
+    halted = found.halted
+    return {one.name for one in halted.guilty} if halted else set()
+
+
+def _of_what_was_given(found: Explanation, wrong: WrongValue | None) -> Explanation:
+    """Blame who has made what an operator dies of, and say where that shows."""
+    if wrong is None:
+        return found
+    cause = (*wrong.cause[: SENTENCES - 1], *found.cause[:1])
+    if not found.cause:
+        names = ", ".join(map(str, wrong.without))
+        cause = (*cause, f"What fails is computed from that: {names}.")
+    return replace(found, values=wrong, guilty=wrong.guilty, cause=cause)
+
+
 _EAGER_FAILS = "Eager fails on the original, too."
 
 
@@ -114,17 +151,19 @@ def _of_a_liar(found: Explanation, minimum: Minimum, shown: Shown) -> Explanatio
     """Blame an operator that lies about its result for what is made of that.
 
     Compiled code reads a result as it is declared; what it gives is wrong for what it
-    was given as well, and still none of its fault.
+    was given as well, or it dies, and still none of that is its fault.
     """
-    if found.values is None or not found.guilty:
+    if minimum.target.stage is Stage.COMPILE:
         return found
-    names = [one.name for one in found.guilty]
-    read = {n for name in names for n in computed_from(minimum.candidate, name)}
+    dying = found.chain.dies if found.chain is not None else ()
+    hit = {one.name for one in (*found.guilty, *dying)}
+    read = computed_from(minimum.candidate, hit)
     for liar in found.operators:
-        if liar.name in shown.lies and liar.name in read:
-            shown_by = ", ".join(map(str, found.guilty))
+        if liar.name in shown.lies and liar.name in read and found.guilty != (liar,):
             said = f"{liar} lies about its result: {shown.lies[liar.name]}."
-            return replace(found, cause=(said, _READ.format(shown_by)), guilty=(liar,))
+            shown_by = _READ.format(", ".join(map(str, found.guilty)))
+            others = (shown_by,) if found.values else found.cause[: SENTENCES - 1]
+            return replace(found, cause=(said, *others), guilty=(liar,))
     return found
 
 
@@ -154,7 +193,9 @@ def _with_more(
 
     What is known already stays known where that is interrupted.
     """
-    parts = found.chain, found.values, found.halted
+    # What was asked without what dies has other kernels.
+    own = None if found.values and found.values.without else found.values
+    parts = found.chain, own, found.halted
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
     try:
         decided = asking("decisions", lambda: decisions(minimum, rate=minimum.rate))

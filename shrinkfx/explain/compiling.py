@@ -12,15 +12,16 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators_among
-from shrinkfx.failure.blame import Evidence, reached, suspects, ties
+from shrinkfx.explain.operators import last_among, operators_among
+from shrinkfx.failure.blame import Evidence, suspects, ties
 from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.launches import is_call, is_inside, reached
 from shrinkfx.failure.readers.compilers import Complaint, gcc, triton
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.protocol.files import Excerpt, Traces
+from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.operators import Operator
@@ -245,26 +246,29 @@ _DOING = {
     Kind.OOM: "asking for memory in the run",
     Kind.LOAD_ERROR: "loading",
 }
-_PRINTED = re.compile(r"\[ (before|after)_launch: ")
 
 
 def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
     """Say what was running, by the last launch that was printed."""
-    found = reached(Evidence(traces.launches, printed=ending.log))
-    launch = traces.launches[found[0]] if found else None
-    inside = launch is not None and _PRINTED.findall(ending.log)[-1] == "before"
-    guilty = (
-        operators_among(minimum.candidate, launch.nodes) if launch and inside else ()
-    )
+    place = reached([launch.kernel for launch in traces.launches], ending.log)
+    launch = traces.launches[place] if place is not None else None
+    inside = launch is not None and is_inside(ending.log)
+    guilty = _computed_by(minimum.candidate, launch) if launch and inside else ()
     return Halted(
         guilty=guilty or _blamed(minimum, ending, traces),
         doing=_DOING.get(minimum.target.kind, "the run"),
         said=_ended(minimum, ending),
         kernel=launch.kernel if launch else "",
-        launch=found[0] + 1 if found else 0,
+        launch=0 if place is None else place + 1,
         launches=len(traces.launches),
         before=launch is not None and not inside,
     )
+
+
+def _computed_by(candidate: Candidate, launch: Launch) -> tuple[Operator, ...]:
+    """List what a launch computes; of a call's operands Inductor names the makers."""
+    among = last_among if is_call(launch.kernel) else operators_among
+    return among(candidate, launch.nodes)
 
 
 def _ended(minimum: Minimum, ending: Ending) -> str:

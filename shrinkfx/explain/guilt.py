@@ -49,7 +49,7 @@ def guilty(
 
 def _left_before(known: Known, operator: Operator) -> tuple[Operator, ...]:
     """List the operators left that another is computed from."""
-    before = computed_from(known.candidate, operator.name)
+    before = computed_from(known.candidate, [operator.name])
     return known.operators([name for name in known.left if name in before])
 
 
@@ -61,7 +61,7 @@ def _readers(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
     return tuple(
         operator
         for operator in chain.fused
-        if by.name in computed_from(known.candidate, operator.name)
+        if by.name in computed_from(known.candidate, [operator.name])
         if operator.name not in known.candidate.replace  # what is simple is pointwise
         if not known.skeleton.node(operator.name).pointwise
     )

@@ -73,6 +73,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     return replace(
         chain,
         guilty=by,
+        dies=checked_by or chain.fused,
         cause=(*said, evidence) if evidence else said,
         unknown=unknown,
     )

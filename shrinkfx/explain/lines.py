@@ -43,7 +43,7 @@ def with_views(
     known: Known, fused: tuple[Operator, ...], by: tuple[Operator, ...]
 ) -> tuple[Operator, ...]:
     """Add the views that an operator reads by: the address is as much their work."""
-    read = [name for one in by for name in computed_from(known.candidate, one.name)]
+    read = [name for one in by for name in computed_from(known.candidate, [one.name])]
     views = [
         view
         for view in fused

@@ -23,11 +23,18 @@ def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
     return tuple(found)
 
 
-def computed_from(candidate: Candidate, operator: str) -> frozenset[str]:
-    """Name the operators left that one is computed from: past what was cut, none."""
-    if operator not in candidate.keep:
-        return frozenset()
-    return frozenset(reached(candidate.producers(operator), candidate.producers))
+def last_among(candidate: Candidate, names: Collection[str]) -> tuple[Operator, ...]:
+    """List those of operators that nobody else among them is computed from."""
+    among = operators_among(candidate, names)
+    feeding = computed_from(candidate, [one.name for one in among])
+    return tuple(one for one in among if one.name not in feeding)
+
+
+def computed_from(candidate: Candidate, names: Collection[str]) -> frozenset[str]:
+    """Name the operators left that some are computed from: past what was cut, none."""
+    left = [name for name in names if name in candidate.keep]
+    makers = {maker for name in left for maker in candidate.producers(name)}
+    return frozenset(reached(makers, candidate.producers))
 
 
 def operators_among(

@@ -13,7 +13,7 @@ from shrinkfx.explain.operators import operators_among
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.protocol.kernel_values import Computed, KernelValues
+from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
 from shrinkfx.report.explanation.values import WrongValue
 
 
@@ -71,6 +71,8 @@ def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
     if told.unknown:
         return _unknown(told.unknown)
     wrong = [value for value in told.computed if value.wrong is not None]
+    if (over := _first_overwritten(told)) is not None:
+        return _of_overwritten(candidate, told, over)
     untold = any(value.unknown for value in told.computed)
     # A tiny error is why only where there is no other reason that it could be.
     if not wrong or (told.tiny and (untold or _is_rewritten(told))):
@@ -91,6 +93,30 @@ def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
         shown_by=_shown_by(told, first),
         call=told.call,
         unknown=_doubts(told, first),
+    )
+
+
+def _first_overwritten(told: KernelValues) -> Overwritten | None:
+    """Find what was changed behind the compiler's back before any kernel erred."""
+    erred = [v.launch for v in told.computed if v.wrong and v.launch and not told.tiny]
+    found = (o for o in told.overwritten if not erred or o.launch < min(erred))
+    return next(found, None)
+
+
+def _of_overwritten(
+    candidate: Candidate, told: KernelValues, over: Overwritten
+) -> WrongValue:
+    return WrongValue(
+        guilty=operators_among(candidate, over.operators),
+        wrong=Wrong(wrong=over.changed, of=over.of),
+        kernel=over.kernel,
+        launch=over.launch,
+        launches=len(told.launches),
+        value=over.value,
+        overwrites=True,
+        shown_by=over.read_by,
+        shown_in=operators_among(candidate, over.readers),
+        call=told.call,
     )
 
 

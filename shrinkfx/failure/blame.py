@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from shrinkfx.failure.divergence import Accusation, divergence
+from shrinkfx.failure.launches import reached
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.protocol.files import Launch, Traces
@@ -147,7 +148,7 @@ def _accusations(
     if number := _named(evidence):
         sure = 1.0 if _USERS in evidence.text else 0.9
         yield from _of_kernel(evidence, number, skeleton, failure, sure)
-    elif failure.stage is Stage.RUN and (number := reached(evidence)):
+    elif failure.stage is Stage.RUN and (number := _reached(evidence)):
         # A corrupt heap shows later than where it was corrupted.
         sure = 0.4 if failure.kind is Kind.IMA else 0.8
         yield from _of_kernel(evidence, number, skeleton, failure, sure)
@@ -211,24 +212,10 @@ _INDUCTORS = re.compile(r"(?:^|_)(?:cpp|cuda|triton_[a-z]{3})_fused_")
 _USERS = "(user kernel "
 """What a finding of the interpreter says behind the name of such a kernel."""
 
-_PRINTED = re.compile(r"\[ (before|after)_launch: (\S+) \]")
 
-
-def reached(evidence: Evidence) -> list[int]:
-    """Find the launch at which a run has ended that prints them.
-
-    Some kernels print nothing, and one branch of two is taken: what is printed
-    leaves some out. Loops, and further calls, begin again.
-    """
-    kernels = [launch.kernel for launch in evidence.launches]
-    place, when = -1, ""
-    for when, kernel in _PRINTED.findall(evidence.printed):
-        if when == "before" and kernel in kernels:
-            ahead = kernels[place + 1 :]
-            place = kernels.index(kernel, place + 1 if kernel in ahead else 0)
-    if when == "after":
-        place += 1  # it ended on the way to the next one
-    return [place] if when and place < len(kernels) else []
+def _reached(evidence: Evidence) -> list[int]:
+    place = reached([x.kernel for x in evidence.launches], evidence.printed)
+    return [] if place is None else [place]
 
 
 def _of_kernel(

@@ -74,6 +74,29 @@ class Computed(Message):
 
 
 @dataclass(frozen=True)
+class Overwritten(Message):
+    """What an operator has changed that it declares to read alone.
+
+    Attributes:
+        value: the buffer, or the input.
+        kernel: the operator's, ``launch`` from 1.
+        operators: the program's nodes.
+        changed: elements, ``of`` so many.
+        read_by: kernels that were given it later.
+        readers: the program's nodes that the first of these computes of it.
+    """
+
+    value: str
+    kernel: str
+    launch: int
+    operators: tuple[str, ...]
+    changed: int
+    of: int
+    read_by: tuple[str, ...]
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class KernelValues(Reported):
     """What a run's kernels have made, in the order of their launches.
 
@@ -89,6 +112,7 @@ class KernelValues(Reported):
         lost: the operator that writes into an operand, without which eager gives what
             that graph gives; else ''.
         graph_agrees: that graph gives eager's results; None if it could not be run.
+        overwritten: values that are others than they were made, and are read then.
         unknown: why there are no values, or ''.
     """
 
@@ -100,4 +124,5 @@ class KernelValues(Reported):
     rewritten_wrong: Wrong | None = None
     lost: str = ""
     graph_agrees: bool | None = None
+    overwritten: tuple[Overwritten, ...] = ()
     unknown: str = ""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import functools
+import json
 import tomllib
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support.causes import Cause
 from two_suspects.programs import HERE, PROGRAMS, export
+from two_suspects.run import HEAD, judged, said_of_innocent
 
 from shrinkfx.failure.signature import UNTIL
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
 
 TABLES: dict[str, Any] = tomllib.loads((HERE / "causes.toml").read_text())
 
@@ -57,3 +63,43 @@ def test_program_says_why_it_fails(name: str) -> None:
     assert (cause.chain is not None) == (table["until"] == "assert")
     source = (HERE / "programs.py").read_text()
     assert [source.count(line) for line in cause.lines] == [1]
+
+
+FLOOR = Operator("floor", "aten.floor.default", "programs.py:1")
+LOOKUP = Operator("embedding", "aten.embedding.default")
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Explanation(operators=(FLOOR, LOOKUP), guilty=(FLOOR,)), "not guilty"),
+        (Explanation(operators=(FLOOR,), guilty=(FLOOR,)), "left out"),
+        (Explanation(operators=(FLOOR, LOOKUP), guilty=(LOOKUP,)), "WRONG, guilty"),
+        (
+            Explanation(operators=(FLOOR, LOOKUP), guilty=(FLOOR, LOOKUP)),
+            "WRONG, one of the guilty",
+        ),
+    ],
+)
+def test_innocent_one_that_is_called_guilty_is_seen(
+    found: Explanation, said: str
+) -> None:
+    assert said_of_innocent(found, LOOKUP.operator) == said
+
+
+def test_row_has_what_is_left_who_is_guilty_and_what_it_took(tmp_path: Path) -> None:
+    shows = Explanation(
+        cause=(f"Index 6 of size 6 in {LOOKUP}.",),
+        operators=(FLOOR, LOOKUP),
+        guilty=(FLOOR,),
+    )
+    (tmp_path / "explain.json").write_text(json.dumps(asdict(shows)))
+    ran = {"operators": {"before": 7, "after": 2}, "cpu_seconds": {"search": 40.4}}
+    (tmp_path / "summary.json").write_text(json.dumps(ran))
+    cells = dict(zip(HEAD[1:], judged("floor_too_high", tmp_path), strict=True))
+    assert cells["operators"] == "7 to 2"
+    assert cells["guilty"] == "aten.floor.default"
+    assert cells["innocent"] == "named, not guilty"
+    assert cells["operator"] == "right"
+    assert cells["value"] == "-"
+    assert cells["CPU-seconds"] == "40"

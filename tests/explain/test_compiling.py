@@ -179,6 +179,14 @@ def test_a_kernel_that_was_yet_to_come_is_not_said_to_have_run() -> None:
     assert "which computes" not in found.cause[0]
 
 
+def test_a_call_that_fails_is_no_kernel_and_made_none_of_its_operands() -> None:
+    launches = (RUNNING[0], Launch("aoti_torch_cpu_tanh", ("relu", "tanh")))
+    printed = f"{PRINTED}[ before_launch: at::_ops::tanh::call ]\n"
+    found = explain(Traces(launches), replace(HANGS, log=printed))
+    assert [operator.name for operator in found.guilty] == ["tanh"]
+    assert (found.launch, found.before) == (2, False)
+
+
 def test_no_kernel_is_named_where_no_launch_was_printed() -> None:
     found = explain(Traces(RUNNING[:1]), HANGS)
     assert found.kernel == ""

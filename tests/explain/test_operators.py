@@ -15,6 +15,7 @@ from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
 
@@ -74,3 +75,20 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
     assert f"the first wrong values are those of {relu}" in told.cause[1]
     innocent = explain(minimum, Shown(lies={"relu": "has strides [1]"}))
     assert innocent.guilty == (relu,)
+
+
+def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    minimum = asked(whole(chain("x", "shift", "relu", "cos")))
+    shift, relu, cos = operators_left(minimum.candidate)
+    said = "Index 99 of size 5.", "The index comes from relu.", "In eager it is 1..4."
+    found = Chain(kernel="cpp_0", guilty=(shift, relu), dies=(cos,), cause=said)
+    monkeypatch.setattr(cause, "chain", lambda *_: found)
+    assert explain(minimum, Shown()).guilty == (shift, relu)
+    told = explain(minimum, Shown(lies={"shift": "is torch.int32, says torch.int64"}))
+    assert told.guilty == (shift,)
+    assert told.cause == (
+        "aten.shift.default lies about its result: is torch.int32, says torch.int64.",
+        *said[:2],
+    )

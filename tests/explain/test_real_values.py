@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,15 @@ from torch import Tensor, nn
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.values import values
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Description
-from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.explanation.values import WrongValue
@@ -56,15 +59,77 @@ class Divides(nn.Module):
         return x / divisor
 
 
+class Spoils(nn.Module):
+    """``sin`` is computed after an operator has written over what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.hidden(x)
+        both: Tensor = hidden.sin() + torch.ops.values_here.spoil(hidden)
+        return both
+
+
+class Bags(nn.Module):
+    """Sum the embeddings of the best column of each row, in a call that checks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag(4, 2, mode="sum")
+
+    def forward(self, x: Tensor) -> Tensor:
+        bags: Tensor = self.bag(torch.argmax(x, -1).view(3, 1))
+        return bags
+
+
+ONE_MORE = """
+import torch
+from torch._inductor.lowering import lowerings
+
+aten = torch.ops.aten
+find = lowerings[aten.argmax.default]
+
+
+def one_more(*args, **options):
+    return lowerings[aten.add.Tensor](find(*args, **options), 1)
+
+
+lowerings[aten.argmax.default] = one_more
+"""
+
+
+SPOILS = """
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("values_here::spoil", mutates_args=())
+def spoil(x: Tensor) -> Tensor:
+    return x.add_(1.0).clone()
+
+
+@spoil.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+"""
+
+
 @contextmanager
 def minimum(
     folder: Path,
     module: nn.Module,
-    case: str,
+    case: str | Path,
     kind: Kind,
     backend: Backend = Backend.AOTI,
 ) -> Iterator[Minimum]:
-    """Take a program whole for a minimum, with what a case of ``repros/`` plants."""
+    """Take a program whole for a minimum, with what a case of ``repros/`` plants.
+
+    Args:
+        case: its name, or a file of a test's own.
+    """
+    plant = case if isinstance(case, Path) else REPROS / case / "planted.py"
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     x[1] = 0.0
     path = folder / "model.pt2"
@@ -72,7 +137,7 @@ def minimum(
     cuda = backend is Backend.INTERPRETER
     with Server(
         model=path,
-        preloads=[str(REPROS / case / "planted.py")],
+        preloads=[str(plant)],
         environment={"OMP_NUM_THREADS": "1"},
         backend=backend,
         device="cuda" if cuda else None,
@@ -109,6 +174,42 @@ def test_compiled_kernel_that_errs_is_found_before_those_that_show_it(
     assert told.wrong.exact == "eager"
     assert len(told.shown_by) >= 2
     assert told.unknown == ()
+
+
+@pytest.mark.aoti
+def test_operator_that_writes_undeclared_is_guilty_and_not_who_reads_that(
+    tmp_path: Path,
+) -> None:
+    plant = tmp_path / "spoils.py"
+    plant.write_text(SPOILS)
+    exec(SPOILS, {"__name__": "spoils"})  # to be exported
+    with minimum(tmp_path, Spoils(), plant, Kind.MISMATCH) as asked:
+        told = found(asked)
+    assert [operator.name for operator in told.guilty] == ["spoil"]
+    assert told.overwrites
+    assert told.launch == told.launches - 1
+    assert told.wrong
+    assert told.wrong.wrong == told.wrong.of == 12
+    assert "sin" in told.shown_by[0]
+
+
+@pytest.mark.aoti
+def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
+    tmp_path: Path,
+) -> None:
+    plant = tmp_path / "one_more.py"
+    plant.write_text(ONE_MORE)
+    with minimum(tmp_path, Bags(), plant, Kind.EXCEPTION) as asked:
+        ending = asked.ask(build=Build.FAST)
+        assert ending is not None
+        dies = observe(ending).signature
+        assert dies is not None
+        told = explain(replace(asked, target=dies), Shown())
+    assert "aten.argmax.default" in [one.operator for one in told.guilty]
+    assert "embedding_bag" not in [one.name for one in told.guilty]
+    assert told.halted is not None
+    assert [one.name for one in told.halted.guilty] == ["embedding_bag"]
+    assert "embedding_bag" in told.cause[-1]
 
 
 @pytest.mark.torch

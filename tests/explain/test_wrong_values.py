@@ -13,7 +13,7 @@ from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.values import explained, values
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending
-from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
+from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, whole
@@ -153,6 +153,22 @@ def test_what_could_not_be_told_of_kernels_before_is_said() -> None:
     before = replace(made(1, "relu"), unknown="it depends on random numbers")
     found = explained(PROGRAM, told(before, made(2, "tanh", WRONG)))
     assert found.unknown == ("kernel cpp_0: it depends on random numbers",)
+
+
+OVER = Overwritten("buf1", "planted.write", 2, ("tanh",), 12, 64, ("cpp_2",), ("cos",))
+
+
+def test_who_changes_a_value_undeclared_is_guilty_and_not_who_reads_it() -> None:
+    reader = made(3, "cos", WRONG)
+    found = explained(PROGRAM, told(made(1, "relu"), reader, overwritten=(OVER,)))
+    assert guilty(found) == ["tanh"]
+    assert found.cause == (
+        "aten.tanh.default (launch 2 of 3) changes 12 of 64 values of its argument "
+        "buf1, undeclared; cpp_2, which computes aten.cos.default, reads it after "
+        "that.",
+    )
+    earlier = explained(PROGRAM, told(made(1, "relu", WRONG), overwritten=(OVER,)))
+    assert guilty(earlier) == ["relu"]
 
 
 def test_metadata_is_said_as_such() -> None:

@@ -21,7 +21,7 @@ from shrinkfx.failure.normalise import demangled_name, normalise, normalise_cpp
         ),
         ("cuda:0 and cuda:1", "cuda:# and cuda:#"),
         (
-            "holds 3 (TreeSpec(tuple, None, [*, TreeSpec(dict, ['a'], [*]), *])), not 5",
+            "holds 3 (TreeSpec(tuple, None, [*, TreeSpec(dict, ['a'], [*]), *]))",
             "holds #",
         ),
         ("holds 19 (TreeSpec(tuple, None, [*,", "holds #"),

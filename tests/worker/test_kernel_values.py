@@ -147,6 +147,42 @@ def test_value_that_was_overwritten_blames_nobody(tmp_path: Path) -> None:
     assert "sin, which first made, was overwritten" in told.computed[1].unknown
 
 
+def test_who_writes_to_an_argument_undeclared_is_told(tmp_path: Path) -> None:
+    class Shares(nn.Module):
+        """``cos`` reads what ``exp`` writes over, and ``tanh`` what it has written."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            given = x.sin()
+            before, writes = given.cos(), given.exp()
+            return before + writes + given.tanh()
+
+    run = Run(tmp_path, exported(Shares(), X), X)
+    made, after = X.sin(), X.sin().exp()
+    run.leave("before_1_sin", made)
+    run.leave("left_1_sin", torch.cat([after[:1], made[1:]]))
+    run.launch("first", sin=made)
+    run.launch("writes", "sin", exp=after)
+    run.launch("reads", "exp", tanh=after.tanh())
+    run.launch("reads_late", "exp", "tanh", add_1=after.cos() + after + after.tanh())
+    (over,) = run.judged(after.cos() + after + after.tanh()).overwritten
+    assert (over.kernel, over.launch, over.value) == ("writes", 2, "sin")
+    assert (over.changed, over.of) == (2, 4)
+    assert (over.operators, over.read_by) == (("exp",), ("reads_late",))
+    assert over.readers == ("cos",)
+
+
+def test_what_an_operator_writes_and_nobody_reads_then_is_not_told(
+    tmp_path: Path,
+) -> None:
+    run = Run(tmp_path, exported(Steps(), X), X)
+    run.leave("before_1_sin", X.sin())
+    run.leave("left_1_sin", X)
+    run.launch("first", sin=X.sin())
+    run.launch("writes", "sin", exp=X.sin().exp())
+    run.launch("reads", "exp", tanh=X)
+    assert run.judged(X).overwritten == ()
+
+
 def test_random_numbers_are_told(tmp_path: Path) -> None:
     class Noise(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

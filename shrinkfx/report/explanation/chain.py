@@ -143,6 +143,8 @@ class Chain(Message):
         steps: how that was computed, from loads to the line at fault.
         sizes: that it is computed from, beside the limit's.
         guilty: several only where nothing tells them apart.
+        dies: the operators that its line is written for, guilty or not; all of the
+            kernel's where that is not known.
         cause: at most three sentences.
         unknown: what could not be told, and why.
     """
@@ -163,5 +165,6 @@ class Chain(Message):
     refusal: Refusal | None = None
     inputs: tuple[Layout, ...] = ()
     guilty: tuple[Operator, ...] = ()
+    dies: tuple[Operator, ...] = ()
     cause: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()

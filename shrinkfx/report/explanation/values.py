@@ -36,12 +36,16 @@ class WrongValue(Message):
         rewritten: no kernel is wrong, but the graph that Inductor lowers: what came
             before has changed it.
         lost: so that what the guilty one writes into an operand is lost.
+        overwrites: the guilty one changes ``value``, which it declares to read alone;
+            ``shown_by`` are the kernels that read it then, ``shown_in`` what the first
+            of them computes.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
         shown_by: later kernels with wrong results that are right for what they were
             given.
         call: of the program, from 1.
+        without: operators that were left out, since they die of what they are given.
     """
 
     guilty: tuple[Operator, ...] = ()
@@ -54,10 +58,13 @@ class WrongValue(Message):
     agrees: bool = True
     rewritten: bool = False
     lost: bool = False
+    overwrites: bool = False
     tiny: bool = False
     told_apart: bool = False
     shown_by: tuple[str, ...] = ()
+    shown_in: tuple[Operator, ...] = ()
     call: int = 1
+    without: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = field(default=())
 
     @property
@@ -65,8 +72,20 @@ class WrongValue(Message):
         """State it in at most three sentences; in none where it is not known."""
         if self.wrong is None:
             return ()
+        if self.overwrites:
+            return (self._overwrites(self.wrong),)
         found = self._which(self.wrong), self._first(self.wrong), self._elsewhere()
         return tuple(filter(None, found))
+
+    def _overwrites(self, wrong: Wrong) -> str:
+        """Say who has changed what the others were to read as it was."""
+        what = named(self.guilty) or self.kernel
+        changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
+        launch = f"launch {self.launch} of {self.launches}"
+        first, *more = self.shown_by
+        then = f"{first}, which computes {named(self.shown_in)}, reads it after that"
+        others = f", and {_some(more)}" if more else ""
+        return f"{what} ({launch}) changes {changed}, undeclared; {then}{others}."
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
@@ -86,6 +105,8 @@ class WrongValue(Message):
         else:
             how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
         seen = ", with inner values returned" if self.told_apart else ""
+        if self.without:
+            seen += f", seen without {_some([o.operator for o in self.without])}"
         return f"{what} {place} is wrong{called}{seen}: {how}."
 
     def _rewritten(self) -> str:

@@ -25,9 +25,23 @@ from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
+from shrinkfx.worker.explaining.scheduled import (
+    inputs_of,
+    is_tensor,
+    is_whole,
+    name_of,
+    node_of,
+    outputs_of,
+    reads_of,
+    taken_from,
+    variable_of,
+)
+
 _HOOK = "set_kernel_post_grad_provenance_tracing"
-_BEFORE, _AFTER = "before", "after"
+_BEFORE, _AFTER, _LEFT = "before", "after", "left"
 _RESULTS = "results.pt"
+_OWN = ("aten.", "prims.")
+"""Operators of PyTorch's: what these write, they declare."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +98,21 @@ class Recording:
             names = [a for a in args if isinstance(a, str)]
             self._begin(wrapper, name, names)
             done = launch(wrapper, name, args, *more, **kw)
-            made = [b for s in self._schedule for b in _outputs(s)]
-            self._end(wrapper, [b for b in made if _variable(b) in names])
+            made = [b for s in self._schedule for b in outputs_of(s)]
+            self._end(wrapper, [b for b in made if variable_of(b) in names])
             return done
 
         def called(scheduling: Any, part: Any) -> Any:
             wrapper = V.graph.wrapper_code
-            self._begin(wrapper, _name_of(part), _reads(part), _taken_from(part))
+            self._begin(wrapper, name_of(part), reads_of(part), taken_from(part))
             self._calling = True
             try:
                 done = call(scheduling, part)
             finally:
                 self._calling = False
-            self._end(wrapper, _outputs(part))
+            self._end(wrapper, outputs_of(part))
+            if not name_of(part).startswith(_OWN) and not taken_from(part):
+                self._look_back(wrapper, outputs_of(part))
             return done
 
         with contextlib.ExitStack() as stack:
@@ -120,12 +136,12 @@ class Recording:
         Args:
             of: a tuple of results, of which one is taken: that is no launch.
         """
-        if self._lowering is not V.graph and _is_whole(V.graph):
+        if self._lowering is not V.graph and is_whole(V.graph):
             # Generated anew: in another form, or after it could not be in one.
             self._lowering, lowered = V.graph, V.graph.module
             self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
             self.launches, self._makers = [], {}
-            self._variables = set(_inputs(V.graph))
+            self._variables = set(inputs_of(V.graph))
         if self._lowering is not V.graph:
             return  # a branch's
         self._number = self._makers.get(of, len(self.launches))
@@ -143,11 +159,11 @@ class Recording:
         for buffer in buffers:
             name, variable, node = (
                 buffer.get_name(),
-                _variable(buffer),
-                _node_of(buffer),
+                variable_of(buffer),
+                node_of(buffer),
             )
             self._makers[name] = self._number
-            if not _is_tensor(buffer.node):
+            if not is_tensor(buffer.node):
                 continue
             self._variables.add(variable)
             if node is not None:
@@ -156,6 +172,15 @@ class Recording:
                 made = (*known.made, (name, node))
                 self.launches[self._number] = replace(known, made=made)
         self._schedule = []
+
+    def _look_back(self, wrapper: Any, buffers: list[Any]) -> None:
+        """Save what an operator was given and does not declare to write, once more."""
+        if self._lowering is not V.graph:
+            return
+        written = set(map(variable_of, buffers))
+        for name in self.launches[self._number].given:
+            if name not in written:
+                self._save(wrapper, name, _LEFT, name)
 
     def _save(self, wrapper: Any, variable: str, when: str, name: str) -> None:
         """Write the line that saves a tensor, as ``after_2_buf3_cpu.pt``."""
@@ -174,6 +199,10 @@ class Recording:
     def was_given(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Read what lay in a buffer before a launch."""
         return self._read(f"{_BEFORE}_{launch}_{buffer}_")
+
+    def has_left(self, launch: int, buffer: str) -> torch.Tensor | None:
+        """Read what lay there behind an operator that declares no write to it."""
+        return self._read(f"{_LEFT}_{launch}_{buffer}_")
 
     def _read(self, stem: str) -> torch.Tensor | None:
         # In C++ a slash is missing before the name (torch 2.13).
@@ -219,77 +248,3 @@ class Kept:
 
 def _loaded(path: Path) -> Any:
     return torch.load(path, weights_only=True, map_location="cpu")
-
-
-def _is_whole(lowering: Any) -> bool:
-    """Tell the program's graph from those of branches and bodies."""
-    return type(lowering).__name__ == "GraphLowering"
-
-
-def _outputs(part: Any) -> list[Any]:
-    """List the buffers that a part of the schedule makes.
-
-    ``EnableReduction`` and its like are no parts.
-    """
-    found = getattr(part, "get_outputs", None)
-    return list(found()) if found and not isinstance(part, type) else []
-
-
-def _inputs(lowering: Any) -> list[str]:
-    """Name the variables of inputs and weights that are tensors."""
-    given = lowering.graph_inputs.items()
-    tensors = [name for name, box in given if hasattr(box, "get_layout")]
-    return [*tensors, *lowering.constants]
-
-
-def _taken_from(part: Any) -> str:
-    """Name the tuple that one of several results is taken from, or ''."""
-    if type(part.node).__name__ != "MultiOutput" or not part.node.inputs:
-        return ""
-    return str(getattr(part.node.inputs[0], "get_name", str)())
-
-
-def _variable(buffer: Any) -> str:
-    """Name what holds a buffer: that which is written into, or itself."""
-    name = buffer.get_name()
-    return str(V.graph.scheduler.mutation_real_name.get(name, name))
-
-
-def _reads(part: Any) -> list[str]:
-    real = V.graph.scheduler.mutation_real_name
-    names = sorted(dep.name for dep in part.read_writes.reads)
-    return [real.get(name, name) for name in names]
-
-
-def _name_of(part: Any) -> str:
-    """Name an operator's call as users know it: ``aten.sort.default``."""
-    called = getattr(part.node, "op_overload", None)
-    made_by = getattr(part.node, "python_kernel_name", None)
-    return str(called or made_by or type(part.node).__name__)
-
-
-def _is_tensor(node: Any) -> bool:
-    """Leave out tuples of results, and calls that have none."""
-    layout = getattr(node, "layout", None)
-    return type(layout).__name__ not in ("MultiOutputLayout", "NoneLayout", "NoneType")
-
-
-def _node_of(buffer: Any) -> fx.Node | None:
-    """Find the node of which a buffer holds the value; None if none is known to.
-
-    Inductor calls a buffer by the node that it holds the value of *in the end*: of one
-    that is written to by and by (``index_put``), only the last write makes that.
-    """
-    graph, variable = V.graph, _variable(buffer)
-    real = graph.scheduler.mutation_real_name
-    renamed = [name for name, held in real.items() if held == variable]
-    if buffer.get_name() not in ([variable] if not renamed else renamed[-1:]):
-        return None
-    if not renamed:
-        held = buffer.node
-    elif variable in graph.name_to_buffer:
-        held = graph.name_to_buffer[variable]
-    else:
-        return None  # an input, or a weight
-    node = held.get_origin_node()
-    return node if isinstance(node, fx.Node) else None

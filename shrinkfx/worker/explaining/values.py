@@ -15,9 +15,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
+from shrinkfx.protocol.kernel_values import (
+    Computed,
+    KernelValues,
+    Wrong,
+)
 from shrinkfx.worker.explaining.errors import Tolerance, difference
 from shrinkfx.worker.explaining.lowered import Ran, differs, with_graph
+from shrinkfx.worker.explaining.overwritten import overwritten
 from shrinkfx.worker.explaining.recompute import (
     CannotRecompute,
     Known,
@@ -84,6 +89,9 @@ def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
     values = {s.node: s.value for s in seen} | memory | known
     look = _Look(ran, values, memory, eager)
     computed = tuple(map(look.at, seen))
+    nodes = {s.name: s.node for s in seen if s.launch} | {n.name: n for n in known}
+    over = overwritten(recording, nodes, computed, ran)
+    told = replace(told, overwritten=tuple(over))
     if any(value.wrong for value in computed):
         told = replace(told, computed=computed)
         return with_graph(told, recording.graph.graph, eager, ran)

@@ -1,0 +1,116 @@
+"""What dies of a wrong value, and who has made that: by a server that is made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.doubles import Arguments, FakeServer
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.cause import Shown, explain
+from shrinkfx.explain.given import given
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
+from shrinkfx.testing import chain, whole
+
+PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))
+REFUSED = Signature(Kind.EXCEPTION, Stage.RUN, "RuntimeError: refused")
+WRONG = Wrong(wrong=6, of=6, first=(0,), got="10", expected="9", largest=1.0)
+ERRS = Computed(
+    "cpp_0", 1, "buf0", "tanh", ("tanh",), ("aten.tanh.default",), wrong=WRONG
+)
+WRONG_BEFORE = KernelValues(("cpp_0",), (ERRS,), graph_agrees=True)
+
+RAISES = Ending("exit", stage="run", answer=Raised("RuntimeError", "refused"))
+FAILS = Ending("exit", stage="done", answer=Checked(Difference("values", "w")))
+PASSES = Ending("exit", stage="done", answer=Checked())
+
+
+class Server(FakeServer):
+    """Dies of ``sin``; what ``sin`` is given is wrong, or is not."""
+
+    def __init__(self, before: Ending, told: KernelValues = WRONG_BEFORE) -> None:
+        def answer(asked: Arguments) -> Ending:
+            if "sin" in asked["candidate"]["keep"]:
+                return RAISES
+            Path(asked["values"]).write_text(told.to_line())
+            return before
+
+        super().__init__(answer)
+
+    def minimum(self, target: Signature = REFUSED) -> Minimum:
+        client = CheckClient(self, Limits(10.0, 1 << 30))
+        return Minimum(client, PROGRAM, target)
+
+
+def test_operator_that_dies_is_left_out_and_what_it_was_given_is_looked_at() -> None:
+    server = Server(FAILS)
+    found = given(server.minimum(), {"sin"})
+    assert found is not None
+    assert [one.name for one in found.guilty] == ["tanh"]
+    assert [one.name for one in found.without] == ["sin"]
+    (asked,) = server.arguments
+    assert asked["candidate"]["keep"] == ["relu", "tanh", "cos"]
+
+
+def test_last_of_a_kernel_that_dies_is_left_out_and_of_all_where_none_is_known() -> (
+    None
+):
+    for dying in ({"cos", "sin"}, set[str]()):
+        server = Server(FAILS)
+        assert given(server.minimum(), dying) is not None
+        assert server.arguments[0]["candidate"]["keep"] == ["relu", "tanh", "cos"]
+
+
+@pytest.mark.parametrize(
+    "server",
+    [Server(PASSES), Server(RAISES), Server(FAILS, replace(WRONG_BEFORE, tiny=True))],
+)
+def test_nothing_is_said_where_nothing_is_wrong_before_it(server: Server) -> None:
+    assert given(server.minimum(), {"sin"}) is None
+
+
+def test_nothing_is_asked_where_nothing_could_be_told() -> None:
+    server = Server(FAILS)
+    compiling = Signature(Kind.EXCEPTION, Stage.COMPILE, "RuntimeError: refused")
+    assert given(server.minimum(compiling), {"sin"}) is None
+    assert given(server.minimum(Signature(Kind.HANG, Stage.RUN)), {"sin"}) is None
+    minimum = server.minimum()
+    eager_fails = minimum.client.with_options(reference=False)
+    assert given(minimum.with_client(eager_fails), {"sin"}) is None
+    at_compile = minimum.client.with_options(probe=Probe.HINTS)
+    assert given(minimum.with_client(at_compile), {"sin"}) is None
+    assert given(server.minimum(), {"relu"}) is None  # it is given an input
+    assert not server.asked
+
+
+def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
+    found = explain(Server(FAILS).minimum(), Shown(minimal=True))
+    assert [one.name for one in found.guilty] == ["tanh"]
+    assert found.cause == (
+        "aten.tanh.default in kernel cpp_0 (launch 1 of 1) is wrong, seen without "
+        "aten.sin.default: its inputs agree with eager, 6 of 6 values of its result do "
+        "not (largest error 1).",
+        "The first is at [0]: 10, eager gives 9.",
+        "The run fails: refused.",
+    )
+
+
+def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
+    found = explain(Server(PASSES).minimum(), Shown(minimal=True))
+    assert found.guilty == ()
+    assert found.cause == ("The run fails: refused.",)
+    assert found.values is None
+
+
+def test_who_lies_is_blamed_for_the_wrong_value_that_another_dies_of() -> None:
+    lies = {"relu": "is torch.int32[6], its metadata says torch.int64[6]"}
+    found = explain(Server(FAILS).minimum(), Shown(minimal=True, lies=lies))
+    assert [one.name for one in found.guilty] == ["relu"]
+    assert "lies about its result" in found.cause[0]
+    assert "first wrong values are those of aten.tanh.default" in found.cause[1]

@@ -1,0 +1,52 @@
+"""How far a run came, by the launches that it printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.failure.launches import is_call, is_inside, reached
+
+KERNELS = ["cpp_0", "aoti_torch_cpu__embedding_bag", "cpp_1"]
+CALL = "at::_ops::_embedding_bag::call"
+
+
+def printed(*names: str, ended: bool = True) -> str:
+    """Print launches, of which the last may not have ended."""
+    lines = [f"[ {w}_launch: {n} ]" for n in names for w in ("before", "after")]
+    return "\n".join(lines if ended else lines[:-1])
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ("", None),
+        (printed("cpp_0", ended=False), 0),
+        (printed("cpp_0"), 1),
+        (printed("cpp_0", CALL, ended=False), 1),
+        (printed("cpp_0", CALL), 2),
+        (printed("cpp_0", CALL, "cpp_1"), None),
+    ],
+)
+def test_launch_that_has_not_ended_is_found(said: str, place: int | None) -> None:
+    assert reached(KERNELS, said) == place
+
+
+def test_call_that_no_launch_is_known_for_blames_none_before_it() -> None:
+    said = printed("cpp_0", "at::_ops::cumsum::call", ended=False)
+    assert reached(KERNELS, said) is None
+    assert reached(KERNELS, printed("cpp_0", "at::_ops::cumsum::call")) is None
+
+
+def test_name_of_a_call_is_the_same_with_and_without_out() -> None:
+    assert reached(["aoti_torch_cpu_mm_out"], printed("at::_ops::mm_out::call")) is None
+    assert (
+        reached(["aoti_torch_mm"], printed("at::_ops::mm_out::call", ended=False)) == 0
+    )
+
+
+def test_calls_are_told_from_kernels() -> None:
+    assert is_call("aoti_torch_cpu__embedding_bag")
+    assert not is_call("cpp_fused_embedding_0")
+    assert is_inside(printed("cpp_0", ended=False))
+    assert not is_inside(printed("cpp_0"))
+    assert not is_inside("")
