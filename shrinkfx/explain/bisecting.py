@@ -27,27 +27,33 @@ and before the last one that is needed."""
 
 
 def needed_applications(
-    variants: Variants,
+    *ways: Variants,
 ) -> tuple[tuple[LeftOut, ...], tuple[str, ...]]:
     """Find the passes and lowerings without which it passes.
+
+    Args:
+        ways: to compile it; the first one is asked about in which it fails.
 
     Returns:
         Them, and what could not be told.
     """
     found: list[LeftOut] = []
+    unknown: list[str] = []
     with scratch.folder("applications") as folder:
-        numbers = _Numbers(variants, Path(folder) / "applications.jsonl")
+        path = Path(folder) / "applications.jsonl"
         try:
-            for one in _all(numbers):
+            for one in _all([_Numbers(way, path, unknown) for way in ways]):
                 found.append(one)  # counts, whatever comes then
         except BudgetExhausted as short:
-            numbers.unknown.append(str(short))
-    return tuple(found), tuple(numbers.unknown)
+            unknown.append(str(short))
+    return tuple(found), tuple(unknown)
 
 
-def _all(numbers: _Numbers) -> Iterator[LeftOut]:
-    if numbers.ask(()) is not Outcome.REPRODUCED:
-        numbers.unknown.append("what its repro compiles does not fail each time")
+def _all(ways: Sequence[_Numbers]) -> Iterator[LeftOut]:
+    fails = (way for way in ways if way.ask(()) is Outcome.REPRODUCED)
+    numbers = next(fails, None)
+    if numbers is None:
+        ways[0].unknown.append("what its repro compiles does not fail each time")
         return
     applications = numbers.applications()
     for subsystem in numbers.that_may_matter(applications):
@@ -65,7 +71,7 @@ class _Numbers:
 
     variants: Variants
     path: Path
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str]
     _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
 
     def ask(

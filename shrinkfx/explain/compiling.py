@@ -150,8 +150,13 @@ def _compiler_or_linker(complaint: Complaint) -> str:
 
 def _said(kind: str, text: str) -> str:
     """Take the error's first line; the kind alone where it says nothing."""
-    said = first_line(text).removeprefix("LoweringException: ")
-    return said if said.strip(": ") not in ("", kind) else f"{kind} without a message"
+    said = first_line(text).removeprefix("LoweringException: ").rstrip(": ")
+    if _KIND.fullmatch(said or kind):
+        return f"{said or kind} without a message"
+    return said
+
+
+_KIND = re.compile(r"[\w.]*(?:Error|Exception)")
 
 
 def phase(frames: Sequence[str]) -> str:

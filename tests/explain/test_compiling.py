@@ -114,6 +114,23 @@ def test_lowering_names_operator_and_function() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "said"),
+    [
+        ("InductorError", "AssertionError: ", "AssertionError without a message."),
+        ("AssertionError", "", "AssertionError without a message."),
+        ("RuntimeError", "must be an alias!", "must be an alias!"),
+        ("RuntimeError", "it is: 3.", "it is: 3."),
+    ],
+)
+def test_error_is_quoted_as_far_as_it_says_anything(
+    kind: str, message: str, said: str
+) -> None:
+    frames = ("torch/_inductor/codegen/cpp_wrapper_cpu.py:fill_args",)
+    found = explain(Traces(), raised(Raised(kind, message, frames)))
+    assert found.cause[0].endswith(f"fails: {said}")
+
+
 KERNEL = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_view_5"
 
 

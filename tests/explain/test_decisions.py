@@ -22,7 +22,13 @@ from shrinkfx.explain.switching import MOST, needed_switches
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Settings
-from shrinkfx.protocol.choices import Build, InductorOptions, Probe, Subsystem
+from shrinkfx.protocol.choices import (
+    Build,
+    CandidateForm,
+    InductorOptions,
+    Probe,
+    Subsystem,
+)
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
@@ -256,10 +262,16 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
             "inplace_buffers=False: it shows only with results in the place of "
             "operands.",
         ),
+        (
+            ["joint_graph_constant_folding"],
+            Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no"),
+            "joint_graph_constant_folding=False: it shows only with folded constants.",
+        ),
     ],
 )
 def test_switches_in_words(needed: list[str], target: Signature, text: str) -> None:
-    otherwise = FAILS if target is TARGET else DIES
+    ends = {Stage.COMPARE: FAILS, Stage.RUN: DIES, Stage.COMPILE: REFUSES}
+    otherwise = ends[target.stage]
     compiler = Compiler(passes_with(*needed, otherwise=otherwise))
     found = needed_switches(Variants(minimum(compiler, target)))
     assert lines(Decisions(found), target) == [f"Passes with {text}"]
@@ -294,6 +306,21 @@ def test_needed_application_is_found_by_its_number(part: Subsystem) -> None:
         assert one.alone
         assert one.onwards
         assert len(compiler.asked) <= 13 + number
+
+
+def test_numbers_are_those_of_the_program_where_its_source_does_not_fail() -> None:
+    """A repro holds the program itself then."""
+
+    @dataclass
+    class FailsAsProgram(Compiler):
+        def ask(self, request: Request) -> Ending:
+            ending = super().ask(request)
+            return PASSES if request.options.form is CandidateForm.SOURCE else ending
+
+    compiler = FailsAsProgram(does_without=needs(Subsystem.LOWERINGS, 2))
+    found = decisions(minimum(compiler))
+    assert [one.number for one in found.left_out] == [2]
+    assert found.unknown == ()
 
 
 def test_all_that_are_needed_are_told_the_last_first() -> None:

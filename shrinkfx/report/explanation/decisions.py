@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shrinkfx.failure.signature import MEMORY, Kind, Signature
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message
 
@@ -130,11 +130,20 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
         yield f"Passes with {names}; not all of these may be needed."
     elif len(what) > 1:
         yield f"Passes with {names}: any one of {_joined(what)} is enough to fail."
-    elif failure.kind is Kind.IMA or failure.detail == MEMORY:
-        # What lies beside a buffer decides whether a stray access shows.
+    elif _may_be_hidden(failure):
         yield f"Passes with {names}: it shows only with {what[0]}."
     else:
         yield f"Passes with {names}: {what[0]} {_is(what[0])} at fault."
+
+
+def _may_be_hidden(failure: Signature) -> bool:
+    """Tell whether what goes away with a decision need not be wrong with it.
+
+    What lies beside a buffer decides whether a stray access shows; and what cannot be
+    compiled may be right, and what should compile it at fault.
+    """
+    in_memory = failure.kind is Kind.IMA or failure.detail == MEMORY
+    return in_memory or failure.stage is Stage.COMPILE
 
 
 _OBJECT = re.compile(r" (?:of|that|taken|known|left|in|into|on|packed|as) .*| ahead")
