@@ -52,7 +52,8 @@ def sources_of(cause: Cause, case: Path) -> dict[str, Path]:
     files = [*case.parent.glob("*.py"), *case.glob("*.py")]
     package, _, rest = cause.source.partition("/")
     if package and (found := importlib.util.find_spec(package)):
-        files += [Path(folder) / rest for folder in found.submodule_search_locations or ()]
+        folders = found.submodule_search_locations or ()
+        files += [Path(folder) / rest for folder in folders]
     return {file.name: file for file in files}
 
 

@@ -52,9 +52,9 @@ def explaining_of(folder: Path) -> float:
         known = context.journal.fact(RESULT)
         subject = recall_subject(context, server)
         subject = subject.with_options(calls=known["calls"])
-        result = explaining._from_json(subject, known)  # noqa: SLF001
-        shown = explaining._shown(subject, result, known["minimal"])  # noqa: SLF001
-        explaining._found(context, subject, result, shown)  # noqa: SLF001
+        result = explaining._from_json(subject, known)
+        shown = explaining._shown(subject, result, known["minimal"])
+        explaining._found(context, subject, result, shown)
         return context.meters["explain"].cpu_seconds
 
 
