@@ -6,14 +6,28 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypedDict
 
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.program.skeleton import Role, Skeleton
-from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch, KernelText
+from shrinkfx.protocol.anatomy import (
+    Anatomy,
+    Carrier,
+    GivenInput,
+    KernelLaunch,
+    KernelText,
+)
 from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
 from shrinkfx.report.explanation.operators import Operator
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+class _Carried(TypedDict, total=False):
+    """The fields of ``SizeSymbol`` about the whole program."""
+
+    whole_input: str
+    whole_dim: int
 
 
 @dataclass(frozen=True)
@@ -236,9 +250,25 @@ class Known:
                     dim=carrier.dim if carrier else None,
                     size=carrier.size if carrier else "",
                     guards=symbol.guards,
+                    **self._in_whole(carrier),
                 )
             )
         return found
+
+    def _in_whole(self, carrier: Carrier | None) -> _Carried:
+        """Say which input of the whole program carries the size of a value cut off."""
+        if carrier is None or carrier.input not in self.skeleton:
+            return {}
+        cut = self.skeleton.node(carrier.input)
+        if cut.role is not Role.OPERATOR or cut.value is None:
+            return {}
+        size = cut.value.shape[carrier.dim]
+        for name in self.skeleton.graph:
+            node = self.skeleton.node(name)
+            shape = node.value.shape if node.value else ()
+            if node.role is Role.INPUT and not size.isdigit() and size in shape:
+                return {"whole_input": name, "whole_dim": shape.index(size)}
+        return {}
 
 
 def _is_called(operator: Operator, name: str) -> bool:

@@ -15,7 +15,7 @@ from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.refusal import refusal_chain
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.protocol.anatomy import Anatomy, EagerRange
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.record import Explanation
@@ -96,6 +96,21 @@ def test_size_is_followed_to_the_dim_that_carries_it() -> None:
     assert loaded.reads is not None
     assert (loaded.reads.name, loaded.value) == ("ids", 4)
     assert [s.operators[0].name for s in chain.steps if "tmp2 =" in s.code] == ["add_1"]
+
+
+def test_size_of_a_value_cut_off_is_followed_to_the_input_of_the_whole() -> None:
+    known, said = recorded("emb")
+    nodes = [known.skeleton.node(name) for name in known.skeleton.graph]
+    whole = replace(nodes[3], name="tokens", value=TensorType("int64", ("5", "s77")))
+    cut = replace(nodes[3], role=Role.OPERATOR, operands=("tokens",))
+    nodes[3:4] = [whole, cut]
+    skeleton = Skeleton(nodes, known.skeleton.outputs)
+    chain = index_chain(replace(known, skeleton=skeleton), said, True)
+    assert chain.limit is not None
+    (symbol,) = chain.limit.symbols
+    assert (symbol.input, symbol.dim) == ("x", 0)
+    assert (symbol.whole_input, symbol.whole_dim) == ("tokens", 1)
+    assert "2..64, dim 1 of tokens in the whole program" in chain.cause[1]
 
 
 def test_lane_of_a_masked_vector_is_told() -> None:
