@@ -101,6 +101,8 @@ def decision_of(found: Explanation) -> str:
     if found.decisions is None:
         return ""
     for one in found.decisions.left_out:
+        if one.only_shows:
+            continue
         lowers = one.subsystem == "lowerings"
         return f"lowering {one.origin or one.name}" if lowers else f"pass {one.name}"
     switching = found.decisions.switching

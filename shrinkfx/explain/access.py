@@ -124,7 +124,8 @@ def _said_of(
         return (
             f"In {whose} {names}, {stray.kernel}, an assertion fails: {stray.message}."
         )
-    where = f"{stray.argument} ({argument or stray.role})"
+    stands = "made up for " if stray.made_up and argument else ""
+    where = f"{stray.argument} ({stands}{argument or stray.role})"
     return (
         f"In {whose} {names}, {stray.kernel}, a {stray.fault} through {where} goes "
         f"to element {stray.offset} of {stray.elements}, in {stray.lanes} lanes of "
@@ -134,6 +135,8 @@ def _said_of(
 
 def _with_liar(known: Known, chain: Chain) -> Chain:
     """Blame an operator that has made something else than it declares."""
+    if known.anatomy.stray and known.anatomy.stray.made_up:
+        return chain  # nobody has made that
     argument = chain.access.argument if chain.access else None
     given = _makers(known, chain, argument)
     for lie in known.anatomy.untrue:

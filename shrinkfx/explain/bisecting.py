@@ -17,7 +17,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
-from shrinkfx.report.explanation.decisions import LeftOut
+from shrinkfx.report.explanation.decisions import PARTS, LeftOut
 
 _PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
@@ -121,7 +121,8 @@ def _in(
     numbers: _Numbers, subsystem: Subsystem, applications: Sequence[Application]
 ) -> Iterator[LeftOut]:
     """Find the applications of a part of the compiler that the failure needs."""
-    match numbers.ask((subsystem,)):
+    outcome = numbers.ask((subsystem,))
+    match outcome:
         case Outcome.REPRODUCED:
             return
         case Outcome.PASSED:
@@ -133,9 +134,14 @@ def _in(
     told = [_told(numbers, applications, number) for number in to_try]
     yield from filter(None, told)
     if not any(told):
+        count, part = len(applications), PARTS[subsystem]
+        plural = f"{part}es" if part.endswith("s") else f"{part}s"
+        does = "passes" if outcome is Outcome.PASSED else "does not fail so"
+        alone = f"without one of them it does not pass each time ({len(to_try)} tried)"
         numbers.unknown.append(
-            f"it does not fail so without all {len(applications)} of {subsystem}, but "
-            "there is no single one of those tried without which it passes each time"
+            f"without any of the {count} {plural} it {does}, and {alone}"
+            if count > 1
+            else f"without the one {part} it {does}, and does not pass each time"
         )
 
 

@@ -56,6 +56,11 @@ PHASES = (
     Phase(
         r"torch/_inductor/codegen/(cpp_)?wrapper.*", "code generation for the wrapper"
     ),
+    Phase(
+        r".*:generate_and_run_autotune_block"
+        r"|shrinkfx/worker/interpreter/codegen/cuda_source\.py:_compile_kernels",
+        "timing",
+    ),
     Phase(r"torch/_inductor/codegen/cpp(?!_wrapper).*", "C++ code generation"),
     Phase(r"torch/_inductor/codegen/(triton|simd).*", "Triton code generation"),
     Phase(
@@ -177,6 +182,8 @@ _HELPERS = re.compile(
 def innermost(frames: Sequence[str]) -> str:
     """Name the function that raised: Inductor's, or the user's, not a helper of all."""
     for frame in reversed(frames):
+        if frame.startswith("shrinkfx/"):  # it does what Inductor does where a GPU is
+            return ""
         if not _HELPERS.match(frame):
             return frame.rpartition("/")[2] if frame.startswith("/") else frame
     return ""

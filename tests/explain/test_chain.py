@@ -16,7 +16,7 @@ from shrinkfx.explain.refusal import refusal_chain
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
-from shrinkfx.protocol.anatomy import Anatomy, EagerRange
+from shrinkfx.protocol.anatomy import Anatomy, EagerRange, Untrue
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import in_lines
@@ -183,6 +183,19 @@ def test_kernel_of_the_users_is_its_operators() -> None:
     assert chain.fused == chain.guilty
     assert at_fault(chain).startswith("tl.store(target + place, clip(")
     assert chain.grid == (4, 1, 1)
+
+
+def test_argument_that_is_made_up_is_not_said_to_be_the_programs() -> None:
+    """Kernels are timed on such while a program is compiled."""
+    known, _ = recorded("clip")
+    assert known.anatomy.stray is not None
+    stray = replace(known.anatomy.stray, made_up=True, shape=(1, 2, 3))
+    lie = Untrue("mul", "it is another shape")
+    anatomy = replace(known.anatomy, stray=stray, untrue=(lie,))
+    (said,) = access_chain(replace(known, anatomy=anatomy), None, False).cause
+    assert said.startswith("While AOTInductor times kernels, on arguments that it")
+    assert "through source (made up for " in said
+    assert "made by aten.mul.Tensor" in said
 
 
 def test_of_several_operators_with_kernels_it_is_the_one_that_strays() -> None:

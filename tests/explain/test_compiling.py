@@ -16,6 +16,7 @@ from shrinkfx.explain.compiling import code_of, compiling, innermost, phase
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.compilers import gcc, triton
+from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
@@ -101,6 +102,14 @@ def test_frames_tell_what_was_done(name: str, doing: str, place: str) -> None:
 )
 def test_phase_is_that_of_the_innermost_frame_known(frame: str, doing: str) -> None:
     assert phase((frame, "torch/fx/node.py:args")) == doing
+
+
+def test_what_stands_for_inductor_on_the_interpreter_is_not_named() -> None:
+    ours = "shrinkfx/worker/interpreter/codegen/cuda_source.py:_compile_kernels"
+    frames = ("torch/_inductor/codegen/cpp_wrapper_gpu.py:generate", ours)
+    assert name_frame(f"/home/me/{ours[:-17]}", "_compile_kernels") == ours
+    found = explain(Traces(), raised(Raised("RuntimeError", "out of memory", frames)))
+    assert found.cause == ("Timing fails: out of memory.",)
 
 
 def test_lowering_names_operator_and_function() -> None:

@@ -32,7 +32,16 @@ from shrinkfx.protocol.choices import (
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
-from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
+from shrinkfx.report.explanation.decisions import (
+    Decisions,
+    LeftOut,
+    Setting,
+    Switching,
+    beside,
+    by_hand,
+    lines,
+)
+from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.testing import chain, whole
 
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "")
@@ -346,6 +355,25 @@ def test_lowering_in_words_and_as_commands() -> None:
     assert found.compilations == len(compiler.asked)
 
 
+def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
+    guilty, reader, other = (
+        Operator(name, f"aten.{name}.default") for name in ("relu", "tanh", "erfc")
+    )
+    left_out = [
+        LeftOut(Subsystem.LOWERINGS, 1, 3, reader.operator, alone=True),
+        LeftOut(Subsystem.LOWERINGS, 0, 3, "prims.x", origin=guilty.operator),
+        LeftOut(Subsystem.LOWERINGS, 2, 3, "aten.mul.Tensor", alone=True),
+    ]
+    found = Decisions(Switching(tried=3), tuple(left_out))
+    told = beside(found, (guilty,), (guilty, reader, other))
+    assert [one.only_shows for one in told.left_out] == [True, False, False]
+    assert lines(told, TARGET)[-1] == (
+        "It shows only where lowering 1, aten.tanh.default, does not fall back."
+    )
+    unknown = beside(found, (), (guilty, reader, other))
+    assert not any(one.only_shows for one in unknown.left_out)
+
+
 def test_pass_in_words() -> None:
     compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
     first, *_ = lines(decisions(minimum(compiler)), TARGET)
@@ -392,7 +420,10 @@ def test_what_does_not_hold_twice_is_not_told() -> None:
     fast = Variants(minimum(Moody())).built_fast()
     found, (why,) = needed_applications(fast)
     assert found == ()
-    assert why.startswith("it does not fail so without all 4 of joint_graph_passes")
+    assert why == (
+        "without any of the 4 joint passes it passes, and without one of them it does "
+        "not pass each time (2 tried)"
+    )
     passes = Compiler(lambda _: PASSES, lambda _: PASSES)
     found, (why,) = needed_applications(Variants(minimum(passes)))
     assert found == ()
