@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.death import death_chain, elements_of
+from shrinkfx.explain.death import assertion_in, death_chain, elements_of
 from shrinkfx.explain.lines import marked, with_views, written_for
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
@@ -31,9 +31,14 @@ def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -
     return _with_liar(known, chain)
 
 
-def assertion_chain(known: Known, eager_fails: bool) -> Chain:
-    """Say who lies where an assertion outside of kernels does not hold."""
-    chain = _with_liar(known, Chain(eager_fails=eager_fails))
+def assertion_chain(known: Known, said: str, eager_fails: bool) -> Chain:
+    """Say in which kernel another assertion than of an index fails, or who lies.
+
+    Args:
+        said: what the assertion says.
+    """
+    chain = replace(assertion_in(known, said), eager_fails=eager_fails)
+    chain = _with_liar(known, chain)
     if chain.guilty:
         return chain
     return replace(chain, unknown=("the kernel: the assertion is in none",))

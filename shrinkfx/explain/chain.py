@@ -87,7 +87,7 @@ def _followed(
         if found.kernel or known.anatomy.stray is None:
             return found
     if target.kind is Kind.ASSERT and known.anatomy.stray is None:
-        return assertion_chain(known, eager_fails)
+        return assertion_chain(known, target.text, eager_fails)
     if target.kind is Kind.ASSERT or target.detail == MEMORY or known.anatomy.stray:
         return access_chain(known, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel it was: no trace",))

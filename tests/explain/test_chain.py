@@ -219,12 +219,32 @@ def test_view_that_an_address_goes_through_is_as_guilty_as_its_reader() -> None:
 def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
     known, _ = recorded("hashf")
     known = replace(known, anatomy=replace(known.anatomy, stray=None))
-    chain = assertion_chain(known, False)
+    chain = assertion_chain(known, "no", False)
     assert guilty(chain) == ["planted.hash_features.default"]
     known, _ = recorded("copy")
-    chain = assertion_chain(known, False)
+    done = Told.read("launch cpp_fused_abs_copysign_sub_0 a=0x10\ndone x\n")
+    chain = assertion_chain(replace(known, told=done), "no", False)
     assert not chain.guilty
     assert chain.unknown == ("the kernel: the assertion is in none",)
+
+
+def test_assertion_of_a_kernel_is_its_lines() -> None:
+    known, _ = recorded("copy")
+    running = Told.read("launch cpp_fused_abs_copysign_sub_0 in_ptr0=0x10\n")
+    known = replace(known, told=running)
+    chain = assertion_chain(known, "volatile float", False)
+    assert chain.code == ()  # one of two lines: that of the loop, or of its tail
+    assert guilty(chain) == ["aten.copysign.Tensor"]
+    assert (chain.launch, chain.launches) == (1, 1)
+    assert chain.cause == (
+        "In kernel cpp_fused_abs_copysign_sub_0, at a line for aten.copysign.Tensor "
+        "(own2.py:23), an assertion fails: volatile float.",
+    )
+    once = assertion_chain(known, "inductor_cpu_throw_if_integer_div_error(", False)
+    assert at_fault(once).startswith("inductor_cpu_throw_if_integer_div_error(")
+    chain = assertion_chain(known, "what no line says", False)
+    assert (chain.code, chain.guilty) == ((), chain.fused)
+    assert len(chain.fused) > 1
 
 
 def test_death_outside_of_kernels_says_how_far_it_came() -> None:
