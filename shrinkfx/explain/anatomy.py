@@ -36,7 +36,8 @@ class Told:
 
     Attributes:
         given: each launch: its kernel, and what that was given, by parameter.
-        running: the launch that has not ended, by its place; None if none was.
+        running: the launch that has not ended, or has thrown, by its place; None if
+            none has.
         refused: kernel, line and values of the first index that was refused.
         fault: the address at which it died, or ''.
         cut: there were too many launches to tell them all.

@@ -45,12 +45,12 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
 def _asked(minimum: Minimum, folder: str) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
     build, form = minimum.client.options.build, CandidateForm.PROGRAM
-    ending = minimum.ask(anatomy=folder, form=form, build=Build.FAST)
+    ending = minimum.see(anatomy=folder, form=form, build=Build.FAST)
     if build is Build.FAST or ending is None or minimum.fails(ending):
         return ending
     for left in Path(folder).iterdir():
         left.unlink()
-    return minimum.ask(anatomy=folder, form=form)
+    return minimum.see(anatomy=folder, form=form)
 
 
 def _is_of_a_kernel(target: Signature) -> bool:

@@ -81,15 +81,16 @@ def compiling(minimum: Minimum) -> Halted | None:
     Compiles it once; each launch is printed where it stops in the run.
 
     Returns:
-        None where it is another kind of failure, or no time is left.
+        None where it is another kind of failure. Where it could not be told, a record
+        that says why.
     """
     target = minimum.target
     if target.stage is Stage.COMPARE or target.kind in _ELSEWHERE:
         return None
     minimum.note("explain: looking where it fails")
     asked = _ask(minimum)
-    if asked is None:
-        return None
+    if not isinstance(asked, tuple):
+        return _silent(asked)
     ending, traces = asked
     if target.stage is Stage.COMPILE:
         told = _of_compiler(minimum, ending, traces)
@@ -98,16 +99,22 @@ def compiling(minimum: Minimum) -> Halted | None:
     return replace(told, eager_fails=not minimum.client.options.reference)
 
 
-def _ask(minimum: Minimum) -> tuple[Ending, Traces] | None:
+def _silent(ending: Ending | None) -> Halted:
+    why = "minutes were short" if ending is None else "it did not fail so when asked"
+    return Halted((), "", unknown=(f"where it stops: {why}",))
+
+
+def _ask(minimum: Minimum) -> tuple[Ending, Traces] | Ending | None:
+    """Have what it leaves; how it ended alone where it does not fail as it does."""
     options = minimum.client.options
     printing = minimum.target.stage is Stage.RUN and options.probe is None
     inductor = {**options.inductor, **_PRINTER} if printing else options.inductor
     with scratch.folder("evidence") as folder:
         path = Path(folder) / "evidence.json"
         form = CandidateForm.PROGRAM
-        ending = minimum.ask(evidence=str(path), form=form, inductor=inductor)
+        ending = minimum.see(evidence=str(path), form=form, inductor=inductor)
         if ending is None or not minimum.fails(ending):
-            return None
+            return ending
         left = Traces.from_line(path.read_text()) if path.exists() else Traces()
         return ending, left
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shrinkfx.check.allowance import Unlimited
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.chain import chain
@@ -73,6 +75,31 @@ def test_stock_build_is_asked_where_the_fast_one_does_not_fail() -> None:
     assert found is not None
     assert found.value == 12
     assert [r.options.build for r in server.asked] == [Build.FAST, Build.STOCK]
+
+
+@pytest.mark.parametrize(("rate", "tries"), [(1.0, 1), (0.5, 5), (0.25, 10)])
+def test_what_fails_at_times_is_asked_until_it_does(rate: float, tries: int) -> None:
+    asked: list[Request] = []
+
+    class Seldom:
+        def ask(self, request: Request) -> Ending:
+            asked.append(request)
+            seen = len(asked) > 4
+            error = Raised("RuntimeError", "index out of bounds: 0 <= tmp1 < 12L")
+            return Ending("exit", 0, "run", error if seen else Checked())
+
+    minimum = replace(
+        Recorded("roll").minimum(),
+        client=CheckClient(Seldom(), Limits(60.0, 1 << 30)),
+        rate=rate,
+    )
+    ending = minimum.see(build=Build.FAST)
+    assert len(asked) == min(tries, 5)
+    assert minimum.fails(ending) is (tries >= 5)
+    never = replace(minimum, target=Signature(Kind.CRASH, Stage.RUN))
+    asked.clear()
+    never.see(build=Build.FAST)
+    assert len(asked) == tries
 
 
 def test_what_no_longer_fails_tells_nothing() -> None:

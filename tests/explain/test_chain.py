@@ -391,3 +391,5 @@ def test_end_of_what_was_told_may_be_missing() -> None:
     died = Told.read("launch k a=1\ndone k\nfault 0x8 k 17\nlaunch j")
     assert (died.fault, died.at, died.running) == ("0x8", ("k", 17), None)
     assert Told.read("fault 0x8 ? -1").at is None
+    # What has thrown has not ended.
+    assert Told.read("launch k a=1\ndone k\nlaunch j a=1\nthrew j\n").running == 1

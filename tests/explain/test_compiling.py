@@ -18,7 +18,7 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.compilers import gcc, triton
 from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.explanation.compiling import Halted
@@ -222,6 +222,15 @@ def test_that_eager_fails_too_is_said_first() -> None:
 def test_chains_of_others_are_left_to_them(target: Signature) -> None:
     client = CheckClient(FakeServer(HANGS), Limits(20.0, 1 << 30))
     assert compiling(Minimum(client, PROGRAM, target)) is None
+
+
+def test_what_no_longer_stops_says_so() -> None:
+    passes = Ending("exit", stage="done", answer=Checked())
+    client = CheckClient(FakeServer(passes), Limits(20.0, 1 << 30))
+    found = compiling(Minimum(client, PROGRAM, Signature(Kind.HANG, Stage.RUN)))
+    assert found
+    assert (found.cause, found.guilty) == ((), ())
+    assert found.unknown == ("where it stops: it did not fail so when asked",)
 
 
 def test_a_death_of_the_compiler_says_how_it_ended() -> None:

@@ -54,7 +54,9 @@ class Halted(Message):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """State it in at most three sentences."""
+        """State it in at most three sentences; in none where it is not known."""
+        if not self.doing:
+            return ()
         return tuple(filter(None, [self._what(), self._where()]))
 
     def _what(self) -> str:
