@@ -117,7 +117,8 @@ def _nearest(
     at, sizes = int(address, 16), {s.name: s.value for s in known.anatomy.symbols}
     found: list[tuple[int, Access]] = []
     for parameter, value in given.items():
-        layout = known.layout(passed.get(parameter, ""))
+        # What is written over a result lies in the memory that its maker has made.
+        layout = known.layout(known.read(passed.get(parameter, "")))
         if not value.startswith("0x") or layout is None:
             continue
         if among and parameter not in among:

@@ -176,6 +176,17 @@ def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
     assert "is declared [4, 6] and is [4, 3]" in chain.cause[0]
 
 
+def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
+    known, _ = recorded("inplace")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["planted.keep_loudest.default"]
+    assert "torch.float32[4, 2, 64] on cpu, its metadata says" in chain.cause[0]
+    assert "element 512 of in_out_ptr0, buffer buf1 float32[4, 8, 64], made by " in (
+        chain.cause[1]
+    )
+    assert "loadu(in_out_ptr0" in at_fault(chain)
+
+
 def test_kernel_of_the_users_is_its_operators() -> None:
     known, _ = recorded("clip")
     chain = access_chain(known, None, False)
