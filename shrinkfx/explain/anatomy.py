@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypedDict
 
+from shrinkfx.explain.whole import carried_in_whole, operators_within
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.protocol.anatomy import (
     Anatomy,
-    Carrier,
     GivenInput,
     KernelLaunch,
     KernelText,
@@ -21,13 +20,6 @@ from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
 from shrinkfx.report.explanation.operators import Operator
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-
-
-class _Carried(TypedDict, total=False):
-    """The fields of ``SizeSymbol`` about the whole program."""
-
-    whole_input: str
-    whole_dim: int
 
 
 @dataclass(frozen=True)
@@ -104,13 +96,26 @@ class Known:
     ) -> tuple[Operator, ...]:
         """Describe the operators that a kernel, or a line of it, was written for.
 
-        Of a graph within the program, that is the operator which runs it, if but one
-        operator that is left runs any.
+        Of a graph within the program, if but one operator that is left runs any, these
+        are the operators of that; or the one that runs it, where names do not tell.
         """
         if not kernel.inside:
             return self.operators(nodes)
         running = [name for name in self.left if name in self.skeleton.subgraphs]
-        return self.operators(running) if len(running) == 1 else ()
+        if len(running) != 1:
+            return ()
+        inner = operators_within(self.skeleton, running[0], {*nodes})
+        return inner or self.operators(running)
+
+    def fused(
+        self, kernel: KernelText, launch: KernelLaunch | None
+    ) -> tuple[Operator, ...]:
+        """Describe the operators that a kernel computes."""
+        if kernel.inside:  # of its launch it is only known who runs it
+            return self.written_for(
+                kernel, [n for o in kernel.origins for n in o.nodes]
+            )
+        return self.written_for(kernel, launch.nodes if launch else ())
 
     def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
         """Find the launch of a kernel that failed, with its place in the program.
@@ -251,25 +256,10 @@ class Known:
                     dim=carrier.dim if carrier else None,
                     size=carrier.size if carrier else "",
                     guards=symbol.guards,
-                    **self._in_whole(carrier),
+                    **carried_in_whole(self.skeleton, carrier),
                 )
             )
         return found
-
-    def _in_whole(self, carrier: Carrier | None) -> _Carried:
-        """Say which input of the whole program carries the size of a value cut off."""
-        if carrier is None or carrier.input not in self.skeleton:
-            return {}
-        cut = self.skeleton.node(carrier.input)
-        if cut.role is not Role.OPERATOR or cut.value is None:
-            return {}
-        size = cut.value.shape[carrier.dim]
-        for name in self.skeleton.graph:
-            node = self.skeleton.node(name)
-            shape = node.value.shape if node.value else ()
-            if node.role is Role.INPUT and not size.isdigit() and size in shape:
-                return {"whole_input": name, "whole_dim": shape.index(size)}
-        return {}
 
 
 def _is_called(operator: Operator, name: str) -> bool:

@@ -43,7 +43,7 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
         kernel=name,
         launch=place + 1,
         launches=len(known.anatomy.launches),
-        fused=known.written_for(kernel, launch.nodes),
+        fused=known.fused(kernel, launch),
         access=access,
     )
     line = at[1] if at and is_told else _line(kernel, code, access, memory)
@@ -76,7 +76,7 @@ def assertion_in(known: Known, said: str) -> Chain:
     # A loop and its tail may both hold it.
     written = {written_for(known, kernel, code.lines[n]) for n in lines}
     by = next(iter(written)) if len(written) == 1 else ()
-    fused = known.written_for(kernel, launch.nodes)
+    fused = known.fused(kernel, launch)
     chain = Chain(
         kernel=name,
         launch=place + 1,

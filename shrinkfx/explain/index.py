@@ -58,7 +58,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         launch=place + 1,
         launches=len(known.anatomy.launches),
         grid=known.anatomy.stray.grid if known.anatomy.stray else (),
-        fused=known.written_for(refused.kernel, launch.nodes if launch else ()),
+        fused=known.fused(refused.kernel, launch),
         code=marked(code, check.line),
         index=check.index,
         value=refused.values.get(check.index),

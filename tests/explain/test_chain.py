@@ -181,8 +181,9 @@ def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
     chain = access_chain(known, None, False)
     assert guilty(chain) == ["planted.keep_loudest.default"]
     assert "torch.float32[4, 2, 64] on cpu, its metadata says" in chain.cause[0]
-    assert "element 512 of in_out_ptr0, buffer buf1 float32[4, 8, 64], made by " in (
-        chain.cause[1]
+    assert (
+        "element 512 of in_out_ptr0, buffer buf1 float32[4, 8, 64], made by "
+        in (chain.cause[1])
     )
     assert "loadu(in_out_ptr0" in at_fault(chain)
 
@@ -295,6 +296,24 @@ def test_death_in_a_kernel_tells_the_address_and_who_is_in_it() -> None:
     assert "address 0x8 is touched, which is near no argument" in chain.cause[0]
     assert "aten.copysign.Tensor" in guilty(chain)
     assert chain.unknown
+
+
+def test_line_of_a_branch_is_that_of_the_operator_in_it() -> None:
+    known, _ = recorded("cond")
+    chain = access_chain(known, None, False)
+    assert [o.name for o in chain.guilty] == ["true_graph_0.expm1"]
+    assert chain.fused == chain.guilty
+    assert "at a line for aten.expm1.default (make.py:27, needle)" in chain.cause[0]
+    nodes = [known.skeleton.node(name) for name in known.skeleton.graph]
+    alike = [
+        replace(n, name="false_graph_0.expm1") if n.name == "false_graph_0.mul" else n
+        for n in nodes
+        if n.name != "false_graph_0"
+    ]
+    alike[-1:-1] = [replace(nodes[-2], operands=("false_graph_0.expm1",))]
+    skeleton = Skeleton(alike, known.skeleton.outputs)
+    chain = access_chain(replace(known, skeleton=skeleton), None, False)
+    assert guilty(chain) == ["cond"]
 
 
 def test_line_that_the_sanitizer_names_is_quoted() -> None:
