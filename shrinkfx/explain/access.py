@@ -143,12 +143,10 @@ def _with_liar(known: Known, chain: Chain) -> Chain:
     if known.anatomy.stray and known.anatomy.stray.made_up:
         return chain  # nobody has made that
     argument = chain.access.argument if chain.access else None
-    given = _makers(known, chain, argument)
-    for lie in known.anatomy.untrue:
-        liar = known.operators([lie.node])
-        if liar and (not chain.kernel or lie.node in given):
-            said = f"{liar[0]} does not make what it declares: {lie.text}."
-            return replace(chain, guilty=liar, cause=(said, *chain.cause)[:3])
+    given = _makers(known, chain, argument) if chain.kernel else None
+    if liar := known.liar(given):
+        cause = (liar[1], *chain.cause)[:3]
+        return replace(chain, guilty=(liar[0],), cause=cause)
     if argument is not None and argument.made_by and _is_smaller(known, chain):
         said = (
             f"{argument.role} {argument.name} is declared "

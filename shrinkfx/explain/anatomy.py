@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -166,6 +166,15 @@ class Known:
         if any(len(operators) > 1 for operators in found.values()):
             return ()
         return tuple(o for operators in found.values() for o in operators)
+
+    def liar(self, among: Set[str] | None) -> tuple[Operator, str] | None:
+        """Find who has made something else than is declared of it, and say so."""
+        for lie in self.anatomy.untrue:
+            for operator in self.operators([lie.node]):
+                if among is None or lie.node in among:
+                    said = f"{operator} does not make what it declares: {lie.text}."
+                    return operator, said
+        return None
 
     def layout(self, name: str) -> Layout | None:
         """Describe what a wrapper calls so: an input, or a buffer."""

@@ -113,6 +113,20 @@ def test_size_of_a_value_cut_off_is_followed_to_the_input_of_the_whole() -> None
     assert "2..64, dim 1 of tokens in the whole program" in chain.cause[1]
 
 
+def test_liar_is_guilty_of_an_index_too_large_for_what_it_declares() -> None:
+    known, said = recorded("pos")
+    lie = Untrue("cumsum", "cumsum is [4, 7], its metadata says [4, 6]")
+    known = replace(known, anatomy=replace(known.anatomy, untrue=(lie,)))
+    chain = index_chain(known, said, False)
+    assert guilty(chain) == ["aten.cumsum.default"]
+    assert chain.cause[0].endswith("cumsum is [4, 7], its metadata says [4, 6].")
+    assert chain.cause[1].startswith("Index 10 of size 10 in aten.embedding.default")
+    # What another has declared is no reason.
+    lie = replace(lie, node="ids")
+    known = replace(known, anatomy=replace(known.anatomy, untrue=(lie,)))
+    assert not any("declare" in text for text in index_chain(known, said, False).cause)
+
+
 def test_lane_of_a_masked_vector_is_told() -> None:
     known, said = recorded("vec")
     chain = index_chain(known, said, True)
