@@ -108,8 +108,9 @@ def decision_of(found: Explanation) -> str:
     switching = found.decisions.switching
     if switching is None or switching.unknown:
         return ""
-    names = [setting.option for setting in switching.passes_with]
-    return f"switch {names[0]}" if names else "none"
+    if names := [setting.option for setting in switching.passes_with]:
+        return f"switch {names[0]}"
+    return "" if found.decisions.unknown else "none"
 
 
 if __name__ == "__main__":

@@ -22,8 +22,10 @@ from shrinkfx.report.explanation.decisions import PARTS, LeftOut
 _PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
 _FEW = 8
-"""Applications that are left out one by one: where to leave out all is another failure,
-and before the last one that is needed."""
+"""Applications before the last one that is needed that are left out one by one."""
+
+_MANY = 32
+"""Of these where to leave out all is another failure."""
 
 
 def needed_applications(
@@ -73,6 +75,7 @@ class _Numbers:
     path: Path
     unknown: list[str]
     _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
+    _required: set[LeaveOut] = field(default_factory=set)
 
     def ask(
         self,
@@ -88,7 +91,16 @@ class _Numbers:
         while len(answers) < times:
             variants = self.variants.built_stock() if answers else self.variants
             answers.append(variants.ask(leave_out=asked))
+            if variants.stopped[-1] and answers[-1] is Outcome.DIFFERENT:
+                self._required.add(asked)
         return answers[0] if len(set(answers)) == 1 else Outcome.UNRESOLVED
+
+    def is_not_needed(self, subsystem: tuple[Subsystem, ...], number: int) -> bool:
+        """Tell whether it fails all the same without one; or none compiles without."""
+        asked = LeaveOut(str(self.path), subsystem, number, number)
+        return asked in self._required or set(self._known.get(asked, [])) == {
+            Outcome.REPRODUCED
+        }
 
     def known_to(
         self, outcome: Outcome, subsystems: tuple[Subsystem, ...], first: int
@@ -130,10 +142,13 @@ def _in(
             # It fails without those that come after; some before may be needed, too.
             to_try = range(last, max(-1, last - _FEW), -1)
         case _:
-            to_try = range(min(len(applications), _FEW))
+            to_try = range(min(len(applications), _MANY))
     told = [_told(numbers, applications, number) for number in to_try]
     yield from filter(None, told)
-    if not any(told):
+    none_is_needed = len(to_try) == len(applications) and all(
+        numbers.is_not_needed((subsystem,), number) for number in to_try
+    )
+    if not any(told) and not none_is_needed:
         count, part = len(applications), PARTS[subsystem]
         plural = f"{part}es" if part.endswith("s") else f"{part}s"
         does = "passes" if outcome is Outcome.PASSED else "does not fail so"

@@ -406,6 +406,19 @@ def test_each_is_tried_alone_where_leaving_all_out_fails_otherwise() -> None:
     assert by_hand(Decisions(left_out=(one,))) == []
 
 
+@pytest.mark.parametrize("alone", [REFUSES, DIES])
+def test_what_nothing_compiles_without_is_no_decision(alone: Ending) -> None:
+    """It fails with each other one left out, so that none of them is needed."""
+
+    def without(asked: LeaveOut) -> Ending:
+        return alone if leaves_out(asked, Subsystem.POST_GRAD, 2) else FAILS
+
+    found, why = needed_applications(Variants(minimum(Compiler(does_without=without))))
+    assert found == ()
+    unknown = "without any of the 9 post-grad passes it does not fail so, and without"
+    assert (not why) if alone is REFUSES else why[0].startswith(unknown)
+
+
 def test_what_does_not_hold_twice_is_not_told() -> None:
     answers = {Build.FAST: PASSES, Build.STOCK: FAILS}
 
