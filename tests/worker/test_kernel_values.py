@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -322,7 +323,7 @@ def test_graph_that_launches_nothing_is_known(
 
     class GraphLowering:
         module, constants = lowered, ()
-        graph_inputs: dict[str, Any] = {}
+        graph_inputs = MappingProxyType[str, Any]({})
 
     monkeypatch.setattr(scheduler.Scheduler, "codegen", lambda _: None)
     recording = Recording(tmp_path)
