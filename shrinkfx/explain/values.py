@@ -56,12 +56,15 @@ def _ask(minimum: Minimum, **changes: Any) -> KernelValues:  # noqa: ANN401
         ending = minimum.see(values=str(path), **asked)
         if ending is None:
             return KernelValues(unknown="no minutes were left to ask")
-        if not minimum.fails(ending) or not path.exists():
+        if not minimum.fails(ending):
             return KernelValues(unknown=_OTHERWISE)
+        if not path.exists():
+            return KernelValues(unknown=_ANEW)
         return KernelValues.from_line(path.read_text())
 
 
 _OTHERWISE = "with its values kept it does not fail as it does"
+_ANEW = "it had to be exported anew, so that its nodes have other names"
 
 
 def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
