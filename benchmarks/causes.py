@@ -9,9 +9,11 @@ its ``expected.toml``.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from shrinkfx.report.explanation.operators import Operator
@@ -37,14 +39,25 @@ def main(*named: str) -> None:
         cause = Cause.read(table["cause"])
         told = json.loads((Path(folder) / "explain.json").read_text())
         found = Explanation.from_json(told)
-        judged = judge(cause, stated_by(found, cause, ROOT / "repros" / case))
+        sources = sources_of(cause, ROOT / "repros" / case)
+        judged = judge(cause, stated_by(found, cause, sources))
         cells = [MARKS[judged[name]] if name in judged else "" for name in COLUMNS]
         if len(found.guilty) > 1:
             cells[0] += f", one of {len(found.guilty)}"
         print(f"| {case} | {' | '.join(cells)} |", flush=True)
 
 
-def stated_by(found: Explanation, cause: Cause, case: Path) -> Stated:
+def sources_of(cause: Cause, case: Path) -> dict[str, Path]:
+    """Find the files that lines of the model are in, by the names that are told."""
+    files = [*case.parent.glob("*.py"), *case.glob("*.py")]
+    package, _, rest = cause.source.partition("/")
+    if package and (found := importlib.util.find_spec(package)):
+        folders = found.submodule_search_locations or ()
+        files += [Path(folder) / rest for folder in folders]
+    return {file.name: file for file in files}
+
+
+def stated_by(found: Explanation, cause: Cause, sources: Mapping[str, Path]) -> Stated:
     """Take from an explanation what the examiner has written about.
 
     Where it names several operators, none surer than another, the right one is taken.
@@ -56,7 +69,7 @@ def stated_by(found: Explanation, cause: Cause, case: Path) -> Stated:
     return Stated(
         operator=guilty.operator if guilty else "",
         kernel=[operator.operator for operator in kernel_of(found)],
-        line=line_of(guilty, case) if guilty else "",
+        line=line_of(guilty, sources) if guilty else "",
         decision=decision_of(found),
         value=chain.value if chain else None,
         size=chain.limit.value if chain and chain.limit else None,
@@ -77,13 +90,12 @@ def kernel_of(found: Explanation) -> tuple[Operator, ...]:
     return found.halted.guilty if found.halted and found.halted.kernel else ()
 
 
-def line_of(operator: Operator, case: Path) -> str:
+def line_of(operator: Operator, sources: Mapping[str, Path]) -> str:
     """Read the line of the model that an explanation names."""
     name, _, number = operator.line.partition(":")
-    for folder in (case, case.parent):
-        if (path := folder / name).is_file():
-            return path.read_text().splitlines()[int(number) - 1]
-    return operator.line
+    if name not in sources:
+        return operator.line
+    return sources[name].read_text().splitlines()[int(number) - 1]
 
 
 def decision_of(found: Explanation) -> str:
@@ -91,13 +103,16 @@ def decision_of(found: Explanation) -> str:
     if found.decisions is None:
         return ""
     for one in found.decisions.left_out:
+        if one.only_shows:
+            continue
         lowers = one.subsystem == "lowerings"
         return f"lowering {one.origin or one.name}" if lowers else f"pass {one.name}"
     switching = found.decisions.switching
     if switching is None or switching.unknown:
         return ""
-    names = [setting.option for setting in switching.passes_with]
-    return f"switch {names[0]}" if names else "none"
+    if names := [setting.option for setting in switching.passes_with]:
+        return f"switch {names[0]}"
+    return "" if found.decisions.unknown else "none"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+SOURCES = {
+    "programs.py": HERE / "programs.py",
+    "_haystack.py": ROOT / "repros" / "_haystack.py",
+}
 sys.path[:0] = [str(HERE.parent), str(ROOT / "tests")]
 
 from causes import COLUMNS, MARKS, stated_by  # noqa: E402 - found by the path above
@@ -69,7 +73,7 @@ def judged(name: str, out: Path) -> list[str]:
     summary = json.loads((out / SUMMARY).read_text())
     before, after = summary["operators"].values()
     cause = Cause.read(TABLES[name]["cause"])
-    worth = judge(cause, stated_by(found, cause, HERE))
+    worth = judge(cause, stated_by(found, cause, SOURCES))
     return [
         f"{before} to {after}",
         ", ".join(one.operator for one in found.guilty) or "nobody",

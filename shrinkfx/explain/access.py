@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.death import death_chain, elements_of
+from shrinkfx.explain.death import assertion_in, death_chain, elements_of
 from shrinkfx.explain.lines import marked, with_views, written_for
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
@@ -31,9 +31,14 @@ def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -
     return _with_liar(known, chain)
 
 
-def assertion_chain(known: Known, eager_fails: bool) -> Chain:
-    """Say who lies where an assertion outside of kernels does not hold."""
-    chain = _with_liar(known, Chain(eager_fails=eager_fails))
+def assertion_chain(known: Known, said: str, eager_fails: bool) -> Chain:
+    """Say in which kernel another assertion than of an index fails, or who lies.
+
+    Args:
+        said: what the assertion says.
+    """
+    chain = replace(assertion_in(known, said), eager_fails=eager_fails)
+    chain = _with_liar(known, chain)
     if chain.guilty:
         return chain
     return replace(chain, unknown=("the kernel: the assertion is in none",))
@@ -124,7 +129,8 @@ def _said_of(
         return (
             f"In {whose} {names}, {stray.kernel}, an assertion fails: {stray.message}."
         )
-    where = f"{stray.argument} ({argument or stray.role})"
+    stands = "made up for " if stray.made_up and argument else ""
+    where = f"{stray.argument} ({stands}{argument or stray.role})"
     return (
         f"In {whose} {names}, {stray.kernel}, a {stray.fault} through {where} goes "
         f"to element {stray.offset} of {stray.elements}, in {stray.lanes} lanes of "
@@ -134,13 +140,13 @@ def _said_of(
 
 def _with_liar(known: Known, chain: Chain) -> Chain:
     """Blame an operator that has made something else than it declares."""
+    if known.anatomy.stray and known.anatomy.stray.made_up:
+        return chain  # nobody has made that
     argument = chain.access.argument if chain.access else None
-    given = _makers(known, chain, argument)
-    for lie in known.anatomy.untrue:
-        liar = known.operators([lie.node])
-        if liar and (not chain.kernel or lie.node in given):
-            said = f"{liar[0]} does not make what it declares: {lie.text}."
-            return replace(chain, guilty=liar, cause=(said, *chain.cause)[:3])
+    given = _makers(known, chain, argument) if chain.kernel else None
+    if liar := known.liar(given):
+        cause = (liar[1], *chain.cause)[:3]
+        return replace(chain, guilty=(liar[0],), cause=cause)
     if argument is not None and argument.made_by and _is_smaller(known, chain):
         said = (
             f"{argument.role} {argument.name} is declared "

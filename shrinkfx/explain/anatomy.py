@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from shrinkfx.explain.operators import operators_left
+from shrinkfx.explain.whole import carried_in_whole, operators_within
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role, Skeleton
-from shrinkfx.protocol.anatomy import Anatomy, GivenInput, KernelLaunch, KernelText
+from shrinkfx.protocol.anatomy import (
+    Anatomy,
+    GivenInput,
+    KernelLaunch,
+    KernelText,
+)
 from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
 from shrinkfx.report.explanation.operators import Operator
 
@@ -24,7 +30,8 @@ class Told:
 
     Attributes:
         given: each launch: its kernel, and what that was given, by parameter.
-        running: the launch that has not ended, by its place; None if none was.
+        running: the launch that has not ended, or has thrown, by its place; None if
+            none has.
         refused: kernel, line and values of the first index that was refused.
         fault: the address at which it died, or ''.
         cut: there were too many launches to tell them all.
@@ -104,13 +111,26 @@ class Known:
     ) -> tuple[Operator, ...]:
         """Describe the operators that a kernel, or a line of it, was written for.
 
-        Of a graph within the program, that is the operator which runs it, if but one
-        operator that is left runs any.
+        Of a graph within the program, if but one operator that is left runs any, these
+        are the operators of that; or the one that runs it, where names do not tell.
         """
         if not kernel.inside:
             return self.operators(nodes)
         running = [name for name in self.left if name in self.skeleton.subgraphs]
-        return self.operators(running) if len(running) == 1 else ()
+        if len(running) != 1:
+            return ()
+        inner = operators_within(self.skeleton, running[0], {*nodes})
+        return inner or self.operators(running)
+
+    def fused(
+        self, kernel: KernelText, launch: KernelLaunch | None
+    ) -> tuple[Operator, ...]:
+        """Describe the operators that a kernel computes."""
+        if kernel.inside:  # of its launch it is only known who runs it
+            return self.written_for(
+                kernel, [n for o in kernel.origins for n in o.nodes]
+            )
+        return self.written_for(kernel, launch.nodes if launch else ())
 
     def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
         """Find the launch of a kernel that failed, with its place in the program.
@@ -161,6 +181,15 @@ class Known:
         if any(len(operators) > 1 for operators in found.values()):
             return ()
         return tuple(o for operators in found.values() for o in operators)
+
+    def liar(self, among: Set[str] | None) -> tuple[Operator, str] | None:
+        """Find who has made something else than is declared of it, and say so."""
+        for lie in self.anatomy.untrue:
+            for operator in self.operators([lie.node]):
+                if among is None or lie.node in among:
+                    said = f"{operator} does not make what it declares: {lie.text}."
+                    return operator, said
+        return None
 
     def layout(self, name: str) -> Layout | None:
         """Describe what a wrapper calls so: an input, or a buffer."""
@@ -254,6 +283,7 @@ class Known:
                     dim=carrier.dim if carrier else None,
                     size=carrier.size if carrier else "",
                     guards=symbol.guards,
+                    **carried_in_whole(self.skeleton, carrier),
                 )
             )
         return found

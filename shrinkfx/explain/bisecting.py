@@ -17,37 +17,45 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
-from shrinkfx.report.explanation.decisions import LeftOut
+from shrinkfx.report.explanation.decisions import PARTS, LeftOut
 
 _PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
 _FEW = 8
-"""Applications that are left out one by one: where to leave out all is another failure,
-and before the last one that is needed."""
+"""Applications before the last one that is needed that are left out one by one."""
+
+_MANY = 32
+"""Of these where to leave out all is another failure."""
 
 
 def needed_applications(
-    variants: Variants,
+    *ways: Variants,
 ) -> tuple[tuple[LeftOut, ...], tuple[str, ...]]:
     """Find the passes and lowerings without which it passes.
+
+    Args:
+        ways: to compile it; the first one is asked about in which it fails.
 
     Returns:
         Them, and what could not be told.
     """
     found: list[LeftOut] = []
+    unknown: list[str] = []
     with scratch.folder("applications") as folder:
-        numbers = _Numbers(variants, Path(folder) / "applications.jsonl")
+        path = Path(folder) / "applications.jsonl"
         try:
-            for one in _all(numbers):
+            for one in _all([_Numbers(way, path, unknown) for way in ways]):
                 found.append(one)  # counts, whatever comes then
         except BudgetExhausted as short:
-            numbers.unknown.append(str(short))
-    return tuple(found), tuple(numbers.unknown)
+            unknown.append(str(short))
+    return tuple(found), tuple(unknown)
 
 
-def _all(numbers: _Numbers) -> Iterator[LeftOut]:
-    if numbers.ask(()) is not Outcome.REPRODUCED:
-        numbers.unknown.append("what its repro compiles does not fail each time")
+def _all(ways: Sequence[_Numbers]) -> Iterator[LeftOut]:
+    fails = (way for way in ways if way.ask(()) is Outcome.REPRODUCED)
+    numbers = next(fails, None)
+    if numbers is None:
+        ways[0].unknown.append("what its repro compiles does not fail each time")
         return
     applications = numbers.applications()
     for subsystem in numbers.that_may_matter(applications):
@@ -65,8 +73,9 @@ class _Numbers:
 
     variants: Variants
     path: Path
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str]
     _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
+    _required: set[LeaveOut] = field(default_factory=set)
 
     def ask(
         self,
@@ -82,7 +91,16 @@ class _Numbers:
         while len(answers) < times:
             variants = self.variants.built_stock() if answers else self.variants
             answers.append(variants.ask(leave_out=asked))
+            if variants.stopped[-1] and answers[-1] is Outcome.DIFFERENT:
+                self._required.add(asked)
         return answers[0] if len(set(answers)) == 1 else Outcome.UNRESOLVED
+
+    def is_not_needed(self, subsystem: tuple[Subsystem, ...], number: int) -> bool:
+        """Tell whether it fails all the same without one; or none compiles without."""
+        asked = LeaveOut(str(self.path), subsystem, number, number)
+        return asked in self._required or set(self._known.get(asked, [])) == {
+            Outcome.REPRODUCED
+        }
 
     def known_to(
         self, outcome: Outcome, subsystems: tuple[Subsystem, ...], first: int
@@ -115,7 +133,8 @@ def _in(
     numbers: _Numbers, subsystem: Subsystem, applications: Sequence[Application]
 ) -> Iterator[LeftOut]:
     """Find the applications of a part of the compiler that the failure needs."""
-    match numbers.ask((subsystem,)):
+    outcome = numbers.ask((subsystem,))
+    match outcome:
         case Outcome.REPRODUCED:
             return
         case Outcome.PASSED:
@@ -123,13 +142,21 @@ def _in(
             # It fails without those that come after; some before may be needed, too.
             to_try = range(last, max(-1, last - _FEW), -1)
         case _:
-            to_try = range(min(len(applications), _FEW))
+            to_try = range(min(len(applications), _MANY))
     told = [_told(numbers, applications, number) for number in to_try]
     yield from filter(None, told)
-    if not any(told):
+    none_is_needed = len(to_try) == len(applications) and all(
+        numbers.is_not_needed((subsystem,), number) for number in to_try
+    )
+    if not any(told) and not none_is_needed:
+        count, part = len(applications), PARTS[subsystem]
+        plural = f"{part}es" if part.endswith("s") else f"{part}s"
+        does = "passes" if outcome is Outcome.PASSED else "does not fail so"
+        alone = f"without one of them it does not pass each time ({len(to_try)} tried)"
         numbers.unknown.append(
-            f"it does not fail so without all {len(applications)} of {subsystem}, but "
-            "there is no single one of those tried without which it passes each time"
+            f"without any of the {count} {plural} it {does}, and {alone}"
+            if count > 1
+            else f"without the one {part} it {does}, and does not pass each time"
         )
 
 

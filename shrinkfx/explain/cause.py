@@ -21,7 +21,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Stage
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
-from shrinkfx.report.explanation.decisions import lines
+from shrinkfx.report.explanation.decisions import beside, lines
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
@@ -199,6 +199,8 @@ def _with_more(
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
     try:
         decided = asking("decisions", lambda: decisions(minimum, rate=minimum.rate))
+        if decided is not None:
+            decided = beside(decided, found.guilty, found.operators)
         found = replace(found, decisions=decided)
         guided = asking("the guide", lambda: guide(minimum, kernels, folder))
         found = replace(found, guide=guided)

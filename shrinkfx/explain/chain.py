@@ -48,14 +48,14 @@ def _unknown(why: str) -> Chain:
 def _asked(minimum: Minimum, folder: str) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
     form = CandidateForm.PROGRAM
-    ending = minimum.ask(anatomy=folder, form=form, build=Build.FAST)
+    ending = minimum.see(anatomy=folder, form=form, build=Build.FAST)
     if ending is None or minimum.fails(ending) or observe(ending).unresolved:
         return ending
     if not minimum.client.builds.pay:  # that was the stock build
         return ending
     for left in Path(folder).iterdir():
         left.unlink()
-    return minimum.ask(anatomy=folder, form=form, build=Build.STOCK) or ending
+    return minimum.see(anatomy=folder, form=form, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
@@ -90,7 +90,7 @@ def _followed(
         if found.kernel or known.anatomy.stray is None:
             return found
     if target.kind is Kind.ASSERT and known.anatomy.stray is None:
-        return assertion_chain(known, eager_fails)
+        return assertion_chain(known, target.text, eager_fails)
     if target.kind is Kind.ASSERT or target.detail == MEMORY or known.anatomy.stray:
         return access_chain(known, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel it was: no trace",))

@@ -58,6 +58,11 @@ PHASES = (
     Phase(
         r"torch/_inductor/codegen/(cpp_)?wrapper.*", "code generation for the wrapper"
     ),
+    Phase(
+        r".*:generate_and_run_autotune_block"
+        r"|shrinkfx/worker/interpreter/codegen/cuda_source\.py:_compile_kernels",
+        "timing",
+    ),
     Phase(r"torch/_inductor/codegen/cpp(?!_wrapper).*", "C++ code generation"),
     Phase(r"torch/_inductor/codegen/(triton|simd).*", "Triton code generation"),
     Phase(
@@ -102,7 +107,7 @@ def _ask(minimum: Minimum) -> tuple[Ending | None, Traces]:
     with scratch.folder("evidence") as folder:
         path = Path(folder) / "evidence.json"
         form = CandidateForm.PROGRAM
-        ending = minimum.ask(evidence=str(path), form=form, inductor=inductor)
+        ending = minimum.see(evidence=str(path), form=form, inductor=inductor)
         left = Traces.from_line(path.read_text()) if path.exists() else Traces()
         return ending, left
 
@@ -150,8 +155,13 @@ def _compiler_or_linker(complaint: Complaint) -> str:
 
 def _said(kind: str, text: str) -> str:
     """Take the error's first line; the kind alone where it says nothing."""
-    said = first_line(text).removeprefix("LoweringException: ")
-    return said if said.strip(": ") not in ("", kind) else f"{kind} without a message"
+    said = first_line(text).removeprefix("LoweringException: ").rstrip(": ")
+    if _KIND.fullmatch(said or kind):
+        return f"{said or kind} without a message"
+    return said
+
+
+_KIND = re.compile(r"[\w.]*(?:Error|Exception)")
 
 
 def phase(frames: Sequence[str]) -> str:
@@ -172,6 +182,8 @@ _HELPERS = re.compile(
 def innermost(frames: Sequence[str]) -> str:
     """Name the function that raised: Inductor's, or the user's, not a helper of all."""
     for frame in reversed(frames):
+        if frame.startswith("shrinkfx/"):  # it does what Inductor does where a GPU is
+            return ""
         if not _HELPERS.match(frame):
             return frame.rpartition("/")[2] if frame.startswith("/") else frame
     return ""

@@ -43,7 +43,7 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
         kernel=name,
         launch=place + 1,
         launches=len(known.anatomy.launches),
-        fused=known.written_for(kernel, launch.nodes),
+        fused=known.fused(kernel, launch),
         access=access,
     )
     line = at[1] if at and is_told else _line(kernel, code, access, memory)
@@ -57,6 +57,36 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
         chain = replace(chain, code=marked(code, line), guilty=guilty)
         is_exact = bool(by)
     return replace(chain, cause=(_said(chain, known.told.fault, is_exact),))
+
+
+def assertion_in(known: Known, said: str) -> Chain:
+    """Say which kernel was running when an assertion failed; nothing if none was.
+
+    Args:
+        said: what the assertion says, as the line that holds it may.
+    """
+    running = None if known.told.cut else known.told.running
+    name = "" if running is None else known.told.given[running][0]
+    kernel = known.anatomy.kernel(name)
+    place, launch = known.launch_of(name) or (-1, None)
+    if kernel is None or launch is None:
+        return Chain()
+    code = Code(kernel.text)
+    lines = [n for n, text in enumerate(code.lines) if said and said in text]
+    # A loop and its tail may both hold it.
+    written = {written_for(known, kernel, code, n) for n in lines}
+    by = next(iter(written)) if len(written) == 1 else ()
+    fused = known.fused(kernel, launch)
+    chain = Chain(
+        kernel=name,
+        launch=place + 1,
+        launches=len(known.anatomy.launches),
+        fused=fused,
+        code=marked(code, lines[0]) if len(lines) == 1 else (),
+        guilty=by or fused,
+    )
+    where = _where(chain, is_exact=bool(by))
+    return replace(chain, cause=(f"{where}, an assertion fails: {said}.",))
 
 
 def _outside(known: Known, memory: MemoryReport | None) -> Chain:
@@ -87,7 +117,8 @@ def _nearest(
     at, sizes = int(address, 16), {s.name: s.value for s in known.anatomy.symbols}
     found: list[tuple[int, Access]] = []
     for parameter, value in given.items():
-        layout = known.layout(passed.get(parameter, ""))
+        # What is written over a result lies in the memory that its maker has made.
+        layout = known.layout(known.read(passed.get(parameter, "")))
         if not value.startswith("0x") or layout is None:
             continue
         if among and parameter not in among:
@@ -141,12 +172,14 @@ def _line(
     return lines[0] if len(lines) == 1 else None
 
 
-def _said(chain: Chain, address: str, is_exact: bool) -> str:
+def _where(chain: Chain, *, is_exact: bool) -> str:
     names = ", ".join(map(str, chain.guilty[:3])) or "no operator that is known"
-    where = f"In kernel {chain.kernel}, which computes {names}"
-    if is_exact:
-        where = f"In kernel {chain.kernel}, at a line for {names}"
-    access = chain.access
+    how = "at a line for" if is_exact else "which computes"
+    return f"In kernel {chain.kernel}, {how} {names}"
+
+
+def _said(chain: Chain, address: str, is_exact: bool) -> str:
+    where, access = _where(chain, is_exact=is_exact), chain.access
     if access is None or not address:
         return f"{where}, the process dies."
     if access.argument is None:

@@ -31,9 +31,10 @@ def decisions(minimum: Minimum, *, rate: float = 1.0) -> Decisions:
 
 def _by_number(variants: Variants, found: Decisions) -> Decisions:
     variants.minimum.note("leaving out passes and lowerings by their number")
-    # What its repro compiles: there a user's own commands have the same numbers.
+    # What its repro compiles: there a user's own commands have the same numbers. It
+    # holds the program itself where what is printed of it does not fail.
     source = variants.with_options(form=CandidateForm.SOURCE)
-    left_out, unknown = needed_applications(source)
+    left_out, unknown = needed_applications(source, variants)
     told = (f"passes and lowerings by their number: {why}" for why in unknown)
     return replace(
         found,

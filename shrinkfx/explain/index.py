@@ -58,7 +58,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         launch=place + 1,
         launches=len(known.anatomy.launches),
         grid=known.anatomy.stray.grid if known.anatomy.stray else (),
-        fused=known.written_for(refused.kernel, launch.nodes if launch else ()),
+        fused=known.fused(refused.kernel, launch),
         code=marked(code, check.line),
         index=check.index,
         value=refused.values.get(check.index),
@@ -67,8 +67,12 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         sizes=_sizes(known, steps, passed, limit),
         inputs=_inputs(known, steps, limit),
     )
+    indexed = _indexed(known, refused, history, passed)
     by, evidence = guilty(known, chain, checked_by)
-    said = _said(chain, checked_by, _indexed(known, refused, history, passed))
+    said = _said(chain, checked_by, indexed)
+    of = [layout for layout in (indexed, *(step.reads for step in steps)) if layout]
+    if liar := known.liar({maker.name for layout in of for maker in layout.made_by}):
+        by, evidence, said = (liar[0],), "", (liar[1], *said)
     unknown = () if chain.value is not None else ("the index: the run did not tell",)
     return replace(
         chain,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,11 @@ from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckCandidate
+
+_MISSED = 0.05
+"""Of failures that show at times, the part that may not show once in so many tries."""
+
+_MOST_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,22 @@ class Minimum:
         with contextlib.suppress(BudgetExhausted):
             return client.ask(CheckCandidate(self.candidate.to_json()))
         return None
+
+    @with_fields_of(CheckOptions)
+    def see(self, **changes: Any) -> Ending | None:  # noqa: ANN401 - its fields
+        """Ask until it fails as it does, as often as most that fail at times take."""
+        ending = self.ask(**changes)
+        for _ in range(self._tries - 1):
+            if ending is None or self.fails(ending):
+                break
+            ending = self.ask(**changes)
+        return ending
+
+    @property
+    def _tries(self) -> int:
+        if not 0.0 < self.rate < 1.0:
+            return 1
+        return min(_MOST_TRIES, math.ceil(math.log(_MISSED) / math.log1p(-self.rate)))
 
     def fails(self, ending: Ending | None) -> bool:
         """Tell whether it has failed as it does."""

@@ -102,6 +102,7 @@ SWITCHES = (
     Switch("pad_outputs", False, "padded outputs"),
     Switch("comprehensive_padding", False, "padded strides"),
     Switch("keep_output_stride", True, "strides of its own for outputs"),
+    Switch("triton.divisible_by_16", False, "arguments known to divide by 16", On.CUDA),
     Switch("assume_aligned_inputs", False, "inputs taken for aligned"),
     Switch("assume_unaligned_fallback_output", True, "results taken for aligned"),
     Switch("assume_32bit_indexing", False, "indices of 32 bits"),
@@ -130,12 +131,6 @@ SWITCHES = (
     Switch("triton.nested_reduction", False, "nested reductions", On.CUDA),
     Switch("triton.tile_reductions", False, "tiled reductions", On.CUDA),
     # Triton.
-    Switch(
-        "triton.divisible_by_16",
-        False,
-        "sizes known to divide by 16",
-        On.CUDA,
-    ),
     Switch("triton.emit_pointer_range_32", False, "pointers of 32 bits", On.CUDA),
     Switch("triton.coalesce_tiling_analysis", False, "tiling that coalesces", On.CUDA),
     Switch("triton.prefer_nd_tiling", False, "tiling in several dimensions", On.CUDA),

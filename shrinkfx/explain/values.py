@@ -53,7 +53,7 @@ def _ask(minimum: Minimum, **changes: Any) -> KernelValues:  # noqa: ANN401
     with scratch.folder("values") as folder:
         path = Path(folder) / "values.json"
         asked = {"build": Build.FAST, "form": CandidateForm.PROGRAM, **changes}
-        ending = minimum.ask(values=str(path), **asked)
+        ending = minimum.see(values=str(path), **asked)
         if why := minimum.why_not(ending):
             return KernelValues(unknown=why)
         if not path.exists():

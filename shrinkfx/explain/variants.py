@@ -8,6 +8,7 @@ from typing import Any, Self
 from shrinkfx.check.oracle import make_oracle
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.minimum import Minimum
+from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Settings
 from shrinkfx.protocol.choices import Build, InductorOptions
@@ -26,11 +27,13 @@ class Variants:
     Attributes:
         rate: the part of the minimum's runs that fail.
         answers: to all that was asked, in order.
+        stopped: for each of these, whether it failed before there was a program to run.
     """
 
     minimum: Minimum
     rate: float = 1.0
     answers: list[Outcome] = field(default_factory=list)
+    stopped: list[bool] = field(default_factory=list)
 
     @with_fields_of(CheckOptions)
     def ask(self, **changes: Any) -> Outcome:  # noqa: ANN401 - its fields
@@ -44,7 +47,10 @@ class Variants:
             raise BudgetExhausted("minutes are short")
         client = minimum.client.with_options(**changes).within(share)
         oracle = make_oracle(client, minimum.target, self.rate)
-        self.answers.append(oracle.check(minimum.candidate).outcome)
+        verdict = oracle.check(minimum.candidate)
+        seen = verdict.observation.signature
+        self.stopped.append(seen is not None and seen.stage is Stage.COMPILE)
+        self.answers.append(verdict.outcome)
         return self.answers[-1]
 
     def with_settings(self, careful: InductorOptions) -> Outcome:

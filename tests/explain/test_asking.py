@@ -136,6 +136,31 @@ def test_program_with_other_names_is_said_to_be_one() -> None:
     assert found.unknown == ("what it is made of: it has other names",)
 
 
+@pytest.mark.parametrize(("rate", "tries"), [(1.0, 1), (0.5, 5), (0.25, 10)])
+def test_what_fails_at_times_is_asked_until_it_does(rate: float, tries: int) -> None:
+    asked: list[Request] = []
+
+    class Seldom:
+        def ask(self, request: Request) -> Ending:
+            asked.append(request)
+            seen = len(asked) > 4
+            error = Raised("RuntimeError", "index out of bounds: 0 <= tmp1 < 12L")
+            return Ending("exit", 0, "run", error if seen else Checked())
+
+    minimum = replace(
+        Recorded("roll").minimum(),
+        client=CheckClient(Seldom(), Limits(60.0, 1 << 30)),
+        rate=rate,
+    )
+    ending = minimum.see(build=Build.FAST)
+    assert len(asked) == min(tries, 5)
+    assert minimum.fails(ending) is (tries >= 5)
+    never = replace(minimum, target=Signature(Kind.CRASH, Stage.RUN))
+    asked.clear()
+    never.see(build=Build.FAST)
+    assert len(asked) == tries
+
+
 def test_what_no_longer_fails_tells_nothing() -> None:
     found = chain(Recorded("roll", fails_in=()).minimum())
     assert found is not None

@@ -18,8 +18,14 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.anatomy import Anatomy, EagerRange, KernelText, LineOrigin
+from shrinkfx.program.skeleton import Role, Skeleton, TensorType
+from shrinkfx.protocol.anatomy import (
+    Anatomy,
+    EagerRange,
+    KernelText,
+    LineOrigin,
+    Untrue,
+)
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import in_lines
@@ -149,6 +155,40 @@ def test_size_is_followed_to_the_dim_that_carries_it() -> None:
     assert [s.operators[0].name for s in chain.steps if "tmp2 =" in s.code] == ["add_1"]
 
 
+def replaced(known: Known, skeleton: Skeleton) -> Known:
+    """Have it be about another program."""
+    return replace(known, candidate=replace(known.candidate, skeleton=skeleton))
+
+
+def test_size_of_a_value_cut_off_is_followed_to_the_input_of_the_whole() -> None:
+    known, said = recorded("emb")
+    nodes = [known.skeleton.node(name) for name in known.skeleton.graph]
+    whole = replace(nodes[3], name="tokens", value=TensorType("int64", ("5", "s77")))
+    cut = replace(nodes[3], role=Role.OPERATOR, operands=("tokens",))
+    nodes[3:4] = [whole, cut]
+    skeleton = Skeleton(nodes, known.skeleton.outputs)
+    chain = index_chain(replaced(known, skeleton), said, True)
+    assert chain.limit is not None
+    (symbol,) = chain.limit.symbols
+    assert (symbol.input, symbol.dim) == ("x", 0)
+    assert (symbol.whole_input, symbol.whole_dim) == ("tokens", 1)
+    assert "2..64, dim 1 of tokens in the whole program" in chain.cause[1]
+
+
+def test_liar_is_guilty_of_an_index_too_large_for_what_it_declares() -> None:
+    known, said = recorded("pos")
+    lie = Untrue("cumsum", "cumsum is [4, 7], its metadata says [4, 6]")
+    known = replace(known, anatomy=replace(known.anatomy, untrue=(lie,)))
+    chain = index_chain(known, said, False)
+    assert guilty(chain) == ["aten.cumsum.default"]
+    assert chain.cause[0].endswith("cumsum is [4, 7], its metadata says [4, 6].")
+    assert chain.cause[1].startswith("Index 10 of size 10 in aten.embedding.default")
+    # What another has declared is no reason.
+    lie = replace(lie, node="ids")
+    known = replace(known, anatomy=replace(known.anatomy, untrue=(lie,)))
+    assert not any("declare" in text for text in index_chain(known, said, False).cause)
+
+
 def test_lane_of_a_masked_vector_is_told() -> None:
     known, said = recorded("vec")
     chain = index_chain(known, said, True)
@@ -212,6 +252,18 @@ def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
     assert "is declared [4, 6] and is [4, 3]" in chain.cause[0]
 
 
+def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
+    known, _ = recorded("inplace")
+    chain = access_chain(known, None, False)
+    assert guilty(chain) == ["planted.keep_loudest.default"]
+    assert "torch.float32[4, 2, 64] on cpu, its metadata says" in chain.cause[0]
+    assert (
+        "element 512 of in_out_ptr0, buffer buf1 float32[4, 8, 64], made by "
+        in (chain.cause[1])
+    )
+    assert "loadu(in_out_ptr0" in at_fault(chain)
+
+
 def test_kernel_of_the_users_is_its_operators() -> None:
     known, _ = recorded("clip")
     chain = access_chain(known, None, False)
@@ -219,6 +271,19 @@ def test_kernel_of_the_users_is_its_operators() -> None:
     assert chain.fused == chain.guilty
     assert at_fault(chain).startswith("tl.store(target + place, clip(")
     assert chain.grid == (4, 1, 1)
+
+
+def test_argument_that_is_made_up_is_not_said_to_be_the_programs() -> None:
+    """Kernels are timed on such while a program is compiled."""
+    known, _ = recorded("clip")
+    assert known.anatomy.stray is not None
+    stray = replace(known.anatomy.stray, made_up=True, shape=(1, 2, 3))
+    lie = Untrue("mul", "it is another shape")
+    anatomy = replace(known.anatomy, stray=stray, untrue=(lie,))
+    (said,) = access_chain(replace(known, anatomy=anatomy), None, False).cause
+    assert said.startswith("While AOTInductor times kernels, on arguments that it")
+    assert "through source (made up for " in said
+    assert "made by aten.mul.Tensor" in said
 
 
 def test_of_several_operators_with_kernels_it_is_the_one_that_strays() -> None:
@@ -242,12 +307,32 @@ def test_view_that_an_address_goes_through_is_as_guilty_as_its_reader() -> None:
 def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
     known, _ = recorded("hashf")
     known = replace(known, anatomy=replace(known.anatomy, stray=None))
-    chain = assertion_chain(known, False)
+    chain = assertion_chain(known, "no", False)
     assert guilty(chain) == ["planted.hash_features.default"]
     known, _ = recorded("copy")
-    chain = assertion_chain(known, False)
+    done = Told.read("launch cpp_fused_abs_copysign_sub_0 a=0x10\ndone x\n")
+    chain = assertion_chain(replace(known, told=done), "no", False)
     assert not chain.guilty
     assert chain.unknown == ("the kernel: the assertion is in none",)
+
+
+def test_assertion_of_a_kernel_is_its_lines() -> None:
+    known, _ = recorded("copy")
+    running = Told.read("launch cpp_fused_abs_copysign_sub_0 in_ptr0=0x10\n")
+    known = replace(known, told=running)
+    chain = assertion_chain(known, "volatile float", False)
+    assert chain.code == ()  # one of two lines: that of the loop, or of its tail
+    assert guilty(chain) == ["aten.copysign.Tensor"]
+    assert (chain.launch, chain.launches) == (1, 1)
+    assert chain.cause == (
+        "In kernel cpp_fused_abs_copysign_sub_0, at a line for aten.copysign.Tensor "
+        "(own2.py:23), an assertion fails: volatile float.",
+    )
+    once = assertion_chain(known, "inductor_cpu_throw_if_integer_div_error(", False)
+    assert at_fault(once).startswith("inductor_cpu_throw_if_integer_div_error(")
+    chain = assertion_chain(known, "what no line says", False)
+    assert (chain.code, chain.guilty) == ((), chain.fused)
+    assert len(chain.fused) > 1
 
 
 def test_death_outside_of_kernels_says_how_far_it_came() -> None:
@@ -287,6 +372,24 @@ def test_death_in_a_kernel_tells_the_address_and_who_is_in_it() -> None:
     assert "address 0x8 is touched, which is near no argument" in chain.cause[0]
     assert "aten.copysign.Tensor" in guilty(chain)
     assert chain.unknown
+
+
+def test_line_of_a_branch_is_that_of_the_operator_in_it() -> None:
+    known, _ = recorded("cond")
+    chain = access_chain(known, None, False)
+    assert [o.name for o in chain.guilty] == ["true_graph_0.expm1"]
+    assert chain.fused == chain.guilty
+    assert "at a line for aten.expm1.default (make.py:27, needle)" in chain.cause[0]
+    nodes = [known.skeleton.node(name) for name in known.skeleton.graph]
+    alike = [
+        replace(n, name="false_graph_0.expm1") if n.name == "false_graph_0.mul" else n
+        for n in nodes
+        if n.name != "false_graph_0"
+    ]
+    alike[-1:-1] = [replace(nodes[-2], operands=("false_graph_0.expm1",))]
+    skeleton = Skeleton(alike, known.skeleton.outputs)
+    chain = access_chain(replaced(known, skeleton), None, False)
+    assert guilty(chain) == ["cond"]
 
 
 def test_line_that_the_sanitizer_names_is_quoted() -> None:
@@ -394,3 +497,5 @@ def test_end_of_what_was_told_may_be_missing() -> None:
     died = Told.read("launch k a=1\ndone k\nfault 0x8 k 17\nlaunch j")
     assert (died.fault, died.at, died.running) == ("0x8", ("k", 17), None)
     assert Told.read("fault 0x8 ? -1").at is None
+    # What has thrown has not ended.
+    assert Told.read("launch k a=1\ndone k\nlaunch j a=1\nthrew j\n").running == 1

@@ -16,6 +16,7 @@ from shrinkfx.explain.compiling import code_of, compiling, innermost, phase
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.compilers import gcc, triton
+from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
@@ -103,6 +104,14 @@ def test_phase_is_that_of_the_innermost_frame_known(frame: str, doing: str) -> N
     assert phase((frame, "torch/fx/node.py:args")) == doing
 
 
+def test_what_stands_for_inductor_on_the_interpreter_is_not_named() -> None:
+    ours = "shrinkfx/worker/interpreter/codegen/cuda_source.py:_compile_kernels"
+    frames = ("torch/_inductor/codegen/cpp_wrapper_gpu.py:generate", ours)
+    assert name_frame(f"/home/me/{ours[:-17]}", "_compile_kernels") == ours
+    found = explain(Traces(), raised(Raised("RuntimeError", "out of memory", frames)))
+    assert found.cause == ("Timing fails: out of memory.",)
+
+
 def test_lowering_names_operator_and_function() -> None:
     traces = Traces(raised_at=(("tanh",),))
     found = explain(traces, raised(recorded("lowering/alone")))
@@ -112,6 +121,23 @@ def test_lowering_names_operator_and_function() -> None:
         "scan [5].",
         "It is raised in plants.py:cannot_scan.",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "said"),
+    [
+        ("InductorError", "AssertionError: ", "AssertionError without a message."),
+        ("AssertionError", "", "AssertionError without a message."),
+        ("RuntimeError", "must be an alias!", "must be an alias!"),
+        ("RuntimeError", "it is: 3.", "it is: 3."),
+    ],
+)
+def test_error_is_quoted_as_far_as_it_says_anything(
+    kind: str, message: str, said: str
+) -> None:
+    frames = ("torch/_inductor/codegen/cpp_wrapper_cpu.py:fill_args",)
+    found = explain(Traces(), raised(Raised(kind, message, frames)))
+    assert found.cause[0].endswith(f"fails: {said}")
 
 
 KERNEL = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_view_5"
@@ -204,6 +230,15 @@ def test_that_eager_fails_too_is_said_first() -> None:
 def test_chains_of_others_are_left_to_them(target: Signature) -> None:
     client = CheckClient(FakeServer(HANGS), Limits(20.0, 1 << 30))
     assert compiling(Minimum(client, PROGRAM, target)) is None
+
+
+def test_what_no_longer_stops_says_so() -> None:
+    passes = Ending("exit", stage="done", answer=Checked())
+    client = CheckClient(FakeServer(passes), Limits(20.0, 1 << 30))
+    found = compiling(Minimum(client, PROGRAM, Signature(Kind.HANG, Stage.RUN)))
+    assert found
+    assert (found.cause, found.guilty) == ((), ())
+    assert found.unknown == ("where it stops: it did not fail so when asked",)
 
 
 def test_a_death_of_the_compiler_says_how_it_ended() -> None:

@@ -22,11 +22,26 @@ from shrinkfx.explain.switching import MOST, needed_switches
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Settings
-from shrinkfx.protocol.choices import Build, InductorOptions, Probe, Subsystem
+from shrinkfx.protocol.choices import (
+    Build,
+    CandidateForm,
+    InductorOptions,
+    Probe,
+    Subsystem,
+)
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
-from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
+from shrinkfx.report.explanation.decisions import (
+    Decisions,
+    LeftOut,
+    Setting,
+    Switching,
+    beside,
+    by_hand,
+    lines,
+)
+from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.testing import chain, whole
 
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "")
@@ -256,10 +271,16 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
             "inplace_buffers=False: it shows only with results in the place of "
             "operands.",
         ),
+        (
+            ["joint_graph_constant_folding"],
+            Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no"),
+            "joint_graph_constant_folding=False: it shows only with folded constants.",
+        ),
     ],
 )
 def test_switches_in_words(needed: list[str], target: Signature, text: str) -> None:
-    otherwise = FAILS if target is TARGET else DIES
+    ends = {Stage.COMPARE: FAILS, Stage.RUN: DIES, Stage.COMPILE: REFUSES}
+    otherwise = ends[target.stage]
     compiler = Compiler(passes_with(*needed, otherwise=otherwise))
     found = needed_switches(Variants(minimum(compiler, target)))
     assert lines(Decisions(found), target) == [f"Passes with {text}"]
@@ -296,6 +317,21 @@ def test_needed_application_is_found_by_its_number(part: Subsystem) -> None:
         assert len(compiler.asked) <= 13 + number
 
 
+def test_numbers_are_those_of_the_program_where_its_source_does_not_fail() -> None:
+    """A repro holds the program itself then."""
+
+    @dataclass
+    class FailsAsProgram(Compiler):
+        def ask(self, request: Request) -> Ending:
+            ending = super().ask(request)
+            return PASSES if request.options.form is CandidateForm.SOURCE else ending
+
+    compiler = FailsAsProgram(does_without=needs(Subsystem.LOWERINGS, 2))
+    found = decisions(minimum(compiler))
+    assert [one.number for one in found.left_out] == [2]
+    assert found.unknown == ()
+
+
 def test_all_that_are_needed_are_told_the_last_first() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 1, 4))
     found, _ = needed_applications(Variants(minimum(compiler)))
@@ -317,6 +353,25 @@ def test_lowering_in_words_and_as_commands() -> None:
     assert by_hand(replace(found, interpreted=True)) == []
     assert Decisions.from_json(json.loads(found.to_line())) == found
     assert found.compilations == len(compiler.asked)
+
+
+def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
+    guilty, reader, other = (
+        Operator(name, f"aten.{name}.default") for name in ("relu", "tanh", "erfc")
+    )
+    left_out = [
+        LeftOut(Subsystem.LOWERINGS, 1, 3, reader.operator, alone=True),
+        LeftOut(Subsystem.LOWERINGS, 0, 3, "prims.x", origin=guilty.operator),
+        LeftOut(Subsystem.LOWERINGS, 2, 3, "aten.mul.Tensor", alone=True),
+    ]
+    found = Decisions(Switching(tried=3), tuple(left_out))
+    told = beside(found, (guilty,), (guilty, reader, other))
+    assert [one.only_shows for one in told.left_out] == [True, False, False]
+    assert lines(told, TARGET)[-1] == (
+        "It shows only where lowering 1, aten.tanh.default, does not fall back."
+    )
+    unknown = beside(found, (), (guilty, reader, other))
+    assert not any(one.only_shows for one in unknown.left_out)
 
 
 def test_pass_in_words() -> None:
@@ -351,6 +406,19 @@ def test_each_is_tried_alone_where_leaving_all_out_fails_otherwise() -> None:
     assert by_hand(Decisions(left_out=(one,))) == []
 
 
+@pytest.mark.parametrize("alone", [REFUSES, DIES])
+def test_what_nothing_compiles_without_is_no_decision(alone: Ending) -> None:
+    """It fails with each other one left out, so that none of them is needed."""
+
+    def without(asked: LeaveOut) -> Ending:
+        return alone if leaves_out(asked, Subsystem.POST_GRAD, 2) else FAILS
+
+    found, why = needed_applications(Variants(minimum(Compiler(does_without=without))))
+    assert found == ()
+    unknown = "without any of the 9 post-grad passes it does not fail so, and without"
+    assert (not why) if alone is REFUSES else why[0].startswith(unknown)
+
+
 def test_what_does_not_hold_twice_is_not_told() -> None:
     answers = {Build.FAST: PASSES, Build.STOCK: FAILS}
 
@@ -365,7 +433,10 @@ def test_what_does_not_hold_twice_is_not_told() -> None:
     fast = Variants(minimum(Moody())).built_fast()
     found, (why,) = needed_applications(fast)
     assert found == ()
-    assert why.startswith("it does not fail so without all 4 of joint_graph_passes")
+    assert why == (
+        "without any of the 4 joint passes it passes, and without one of them it does "
+        "not pass each time (2 tried)"
+    )
     passes = Compiler(lambda _: PASSES, lambda _: PASSES)
     found, (why,) = needed_applications(Variants(minimum(passes)))
     assert found == ()

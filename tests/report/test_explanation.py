@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.decisions import Decisions, LeftOut
+from shrinkfx.report.explanation.guide import Guide, LeftFile, Outcome, Row
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import LINES, in_lines
@@ -42,11 +47,40 @@ def test_cause_names_no_folder() -> None:
 def test_lines_are_few_whatever_is_known() -> None:
     left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
     unknown = tuple(f"why {i}" for i in range(40))
-    known = Explanation(cause=("It is so.",) * 9, operators=left, unknown=unknown)
+    known = Explanation(cause=("It is so.",) * 8, operators=left, unknown=unknown)
     lines = in_lines(known, FAILURE)
     assert len(lines) <= LINES
     assert lines[0].endswith("It is so.")
     assert any("more: explain.json" in line for line in lines)
+
+
+def test_what_is_not_known_is_told_whatever_is() -> None:
+    left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
+    decided = Decisions(
+        left_out=tuple(
+            LeftOut(Subsystem.LOWERINGS, n, 9, f"aten.{n}", alone=True, onwards=True)
+            for n in range(3)
+        )
+    )
+    known = Explanation(
+        cause=("It is so.",) * 3,
+        operators=left,
+        unknown=("why",),
+        chain=Chain(code=(CodeLine(1, "x", at_fault=True),)),
+        decisions=decided,
+        guide=Guide((Row("A=1", "", Outcome.SAME),), files=(LeftFile("a", 1, "b"),)),
+    )
+    lines = in_lines(known, FAILURE)
+    assert (len(lines), lines[-1]) == (LINES, "unknown:  why")
+
+
+def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
+    chain = Chain(cause=("An index.", "The size is dim 0 of ids.", "It is roll's."))
+    cause = ("An index.", "It is roll's.", "Goes away.")
+    lines = in_lines(Explanation(cause=cause, chain=chain), FAILURE)
+    assert lines[2:] == ("cause:    Goes away.", "more:     The size is dim 0 of ids.")
+    blamed = Explanation(cause=("Another lies.",), chain=chain)
+    assert in_lines(blamed, FAILURE) == ("cause:    Another lies.",)
 
 
 def test_operator_without_a_known_place_has_no_line() -> None:

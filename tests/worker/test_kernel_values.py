@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
 from torch import fx, nn
+from torch._inductor import scheduler
+from torch._inductor.virtualized import V
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import KernelValues
@@ -345,3 +349,23 @@ def test_metadata_comes_before_values() -> None:
     found = difference(X.long(), X, None, USUAL.tolerance)
     assert found
     assert "dtype" in found.metadata
+
+
+def test_graph_that_launches_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operand that is handed back is a result, too."""
+    lowered = fx.GraphModule(torch.nn.Module(), fx.Graph())
+
+    class GraphLowering:
+        module, constants = lowered, ()
+        graph_inputs = MappingProxyType[str, Any]({})
+
+    monkeypatch.setattr(scheduler.Scheduler, "codegen", lambda _: None)
+    recording = Recording(tmp_path)
+    graph: Any = GraphLowering()
+    scheduling: Any = scheduler.Scheduler
+    with recording.generating(), V.set_graph_handler(graph):
+        scheduling.codegen(scheduling)
+    assert recording.graph is lowered
+    assert recording.launches == []

@@ -87,10 +87,14 @@ def _has_passed(log: str, script: str) -> bool:
 def name_frame(path: str, function: str) -> str:
     """Name a frame as on any machine: ``torch/_inductor/ir.py:freeze``."""
     _, installed, inside = path.rpartition("site-packages/")
+    _, is_ours, ours = path.rpartition(_WORKER)
+    if is_ours:  # wherever it is installed
+        return f"{_WORKER[1:]}{ours}:{function}"
     return f"{inside if installed else Path(path).name}:{function}"
 
 
-_OURS = ("/shrinkfx/worker/", "/torch/fx/interpreter.py")
+_WORKER = "/shrinkfx/worker/"
+_OURS = (_WORKER, "/torch/fx/interpreter.py")
 _SHOWN = 12
 
 

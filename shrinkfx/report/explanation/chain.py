@@ -61,7 +61,12 @@ class Step(Message):
 
 @dataclass(frozen=True)
 class SizeSymbol(Message):
-    """A size that is not fixed: who carries it, and what is declared of it."""
+    """A size that is not fixed: who carries it, and what is declared of it.
+
+    Attributes:
+        whole_input: which carries it in the whole program, in ``whole_dim``; '' where
+            that is ``input`` itself, or not known.
+    """
 
     name: str
     value: int | None
@@ -71,6 +76,8 @@ class SizeSymbol(Message):
     dim: int | None
     size: str
     guards: tuple[str, ...] = ()
+    whole_input: str = ""
+    whole_dim: int | None = None
 
     def __str__(self) -> str:
         value = "" if self.value is None else f" = {self.value}"
@@ -79,7 +86,8 @@ class SizeSymbol(Message):
         if self.dim is None:
             where = f"{self.name}{value}, which no input carries"
         declared = f", declared {self.least}..{self.most}" if self.least else ""
-        return where + declared
+        whole = f"dim {self.whole_dim} of {self.whole_input} in the whole program"
+        return where + declared + (f", {whole}" if self.whole_input else "")
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Halted(Message):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """State it in at most three sentences."""
+        """State it in at most three sentences; in none where it is not known."""
         if not self.doing:
             return ()
         return tuple(filter(None, [self._what(), self._where()]))
@@ -57,7 +57,9 @@ class Halted(Message):
             kernel = f"kernel {self.kernel}{launch}"
             computed = f", which computes {what}," if what else ""
             of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
-        said = f": {self.said.rstrip('.')}." if self.said else "."
+        said = self.said.rstrip(".")
+        said = f": {said}" if said else ""
+        said += "" if said.endswith(("!", "?")) else "."
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
 
     def _where(self) -> str:

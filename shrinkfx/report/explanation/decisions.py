@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shrinkfx.failure.signature import MEMORY, Kind, Signature
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.operators import Operator
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class LeftOut(Message):
         alone: it passes without this one alone.
         onwards: it passes without this one and all that come after, and fails without
             those that come after.
+        only_shows: it is of another operator than the guilty ones.
     """
 
     subsystem: Subsystem
@@ -74,6 +76,7 @@ class LeftOut(Message):
     origin: str = ""
     alone: bool = False
     onwards: bool = False
+    only_shows: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,28 @@ class Decisions(Message):
 
 def lines(found: Decisions, failure: Signature) -> list[str]:
     """Say it, the plainest first."""
-    told = [_of_left_out(one) for one in found.left_out]
+    told = [_of_left_out(one) for one in found.left_out if not one.only_shows]
     if found.switching is not None:
         told += _of_switching(found.switching, failure)
-    return told
+    return told + [_of_left_out(one) for one in found.left_out if one.only_shows]
+
+
+def beside(
+    found: Decisions, guilty: Sequence[Operator], left: Sequence[Operator]
+) -> Decisions:
+    """Tell lowerings of the guilty from those of others, which are needed to show it.
+
+    Args:
+        left: all operators that are left; a lowering of what is none of them may be a
+            part of any.
+    """
+    others = {operator.operator for operator in left if operator not in guilty}
+    others -= {operator.operator for operator in guilty}
+    left_out = tuple(
+        replace(one, only_shows=bool(guilty) and (one.origin or one.name) in others)
+        for one in found.left_out
+    )
+    return replace(found, left_out=left_out)
 
 
 def by_hand(found: Decisions, script: str = "repro.py") -> list[str]:
@@ -130,11 +151,20 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
         yield f"Passes with {names}; not all of these may be needed."
     elif len(what) > 1:
         yield f"Passes with {names}: any one of {_joined(what)} is enough to fail."
-    elif failure.kind is Kind.IMA or failure.detail == MEMORY:
-        # What lies beside a buffer decides whether a stray access shows.
+    elif _may_be_hidden(failure):
         yield f"Passes with {names}: it shows only with {what[0]}."
     else:
         yield f"Passes with {names}: {what[0]} {_is(what[0])} at fault."
+
+
+def _may_be_hidden(failure: Signature) -> bool:
+    """Tell whether what goes away with a decision need not be wrong with it.
+
+    What lies beside a buffer decides whether a stray access shows; and what cannot be
+    compiled may be right, and what should compile it at fault.
+    """
+    in_memory = failure.kind is Kind.IMA or failure.detail == MEMORY
+    return in_memory or failure.stage is Stage.COMPILE
 
 
 _OBJECT = re.compile(r" (?:of|that|taken|known|left|in|into|on|packed|as) .*| ahead")
@@ -144,7 +174,7 @@ def _is(what: str) -> str:
     return "are" if _OBJECT.sub("", what).endswith("s") else "is"
 
 
-_PARTS = {
+PARTS = {
     Subsystem.PRE_GRAD: "pre-grad pass",
     Subsystem.JOINT: "joint pass",
     Subsystem.POST_GRAD: "post-grad pass",
@@ -154,8 +184,10 @@ _PARTS = {
 
 def _of_left_out(one: LeftOut) -> str:
     name = f"{one.name} of {one.origin}" if one.origin else one.name
-    which = f"{_PARTS[one.subsystem]} {one.number}, {name},"
+    which = f"{PARTS[one.subsystem]} {one.number}, {name},"
     lowers = one.subsystem is Subsystem.LOWERINGS
+    if one.only_shows:
+        return f"It shows only where {which} does not fall back."
     if one.alone:
         return f"Goes away when {which} {'falls back' if lowers else 'is skipped'}."
     done = "fall back" if lowers else "are skipped"

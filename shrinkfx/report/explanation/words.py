@@ -24,6 +24,7 @@ _OPERATORS, _DECISIONS, _UNKNOWN = 4, 3, 2
 def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
     """Say what is known in few lines."""
     told = [f"cause:    {sentence}" for sentence in explanation.cause]
+    told += [f"more:     {sentence}" for sentence in _left_out(explanation)]
     told += _code(explanation)
     told += _operators(explanation.operators)
     if (decided := explanation.decisions) is not None:
@@ -32,8 +33,16 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
         told += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
     if explanation.guide is not None:
         told += _guide(explanation.guide)
-    told += [f"unknown:  {text}" for text in explanation.unknown[:_UNKNOWN]]
-    return tuple(told[:LINES])
+    unknown = [f"unknown:  {text}" for text in explanation.unknown[:_UNKNOWN]]
+    return (*told[: LINES - len(unknown)], *unknown)
+
+
+def _left_out(explanation: Explanation) -> Iterator[str]:
+    """Give what the part that knows the cause says, and a decision stands for."""
+    parts = explanation.chain, explanation.values, explanation.halted
+    told = [sentence for part in parts if part is not None for sentence in part.cause]
+    if any(sentence in explanation.cause for sentence in told):
+        yield from (s for s in told if s not in explanation.cause)
 
 
 def _code(explanation: Explanation) -> Iterator[str]:

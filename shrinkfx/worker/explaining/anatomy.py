@@ -53,7 +53,9 @@ def gathered(
     Yields:
         What to note stages with.
     """
-    os.environ[FILE] = str(folder / "telling")
+    told = folder / "telling"
+    told.unlink(missing_ok=True)  # of an earlier run, which did not fail
+    os.environ[FILE] = str(told)
     known = _Gathered(described(run), lines_too=options.build is Build.FAST)
 
     def noted(stage: str) -> None:

@@ -74,8 +74,7 @@ class Recording:
         self._schedule: list[Any] = []
         self._variables: set[str] = set()
         self._makers: dict[str, int] = {}
-        self._number = 0
-        self._calling = False
+        self._number, self._calling = 0, False
         self._lowering: object = None
         # As AOTInductor's C++ has it, below the working directory.
         self._files = self.folder / "tmp" / "aoti_torch"
@@ -86,6 +85,7 @@ class Recording:
         self._files.mkdir(parents=True, exist_ok=True)
         launch = PythonWrapperCodegen.generate_kernel_call
         call = scheduler.Scheduler.codegen_extern_call
+        generate = scheduler.Scheduler.codegen
         tell = getattr(debug, _HOOK)
 
         def told(schedule: Any, *args: Any, **kwargs: Any) -> Any:
@@ -115,6 +115,10 @@ class Recording:
                 self._look_back(wrapper, outputs_of(part))
             return done
 
+        def scheduled(scheduling: Any, *args: Any, **kwargs: Any) -> Any:
+            self._notice()  # it may launch nothing
+            return generate(scheduling, *args, **kwargs)
+
         with contextlib.ExitStack() as stack:
             for module in (debug, cpp, triton):
                 if hasattr(module, _HOOK):
@@ -122,11 +126,20 @@ class Recording:
             for owner, name, hook in (
                 (PythonWrapperCodegen, "generate_kernel_call", launched),
                 (scheduler.Scheduler, "codegen_extern_call", called),
+                (scheduler.Scheduler, "codegen", scheduled),
                 # What is known of nodes' origins is asked for after the run.
                 (debug, "reset_provenance_globals", contextlib.nullcontext),
             ):
                 stack.enter_context(mock.patch.object(owner, name, hook))
             yield
+
+    def _notice(self) -> None:
+        """Begin anew with another graph: in another form, or after one that failed."""
+        if self._lowering is not V.graph and is_whole(V.graph):
+            self._lowering, lowered = V.graph, V.graph.module
+            self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
+            self.launches, self._makers = [], {}
+            self._variables = set(inputs_of(V.graph))
 
     def _begin(
         self, wrapper: Any, kernel: str, names: Sequence[str], of: str = ""
@@ -136,12 +149,7 @@ class Recording:
         Args:
             of: a tuple of results, of which one is taken: that is no launch.
         """
-        if self._lowering is not V.graph and is_whole(V.graph):
-            # Generated anew: in another form, or after it could not be in one.
-            self._lowering, lowered = V.graph, V.graph.module
-            self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
-            self.launches, self._makers = [], {}
-            self._variables = set(inputs_of(V.graph))
+        self._notice()
         if self._lowering is not V.graph:
             return  # a branch's
         self._number = self._makers.get(of, len(self.launches))
@@ -157,14 +165,11 @@ class Recording:
         if self._lowering is not V.graph:
             return
         for buffer in buffers:
-            name, variable, node = (
-                buffer.get_name(),
-                variable_of(buffer),
-                node_of(buffer),
-            )
+            name, node = buffer.get_name(), node_of(buffer)
             self._makers[name] = self._number
             if not is_tensor(buffer.node):
                 continue
+            variable = variable_of(buffer)
             self._variables.add(variable)
             if node is not None:
                 self._save(wrapper, variable, _AFTER, name)

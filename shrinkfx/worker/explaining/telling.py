@@ -7,6 +7,7 @@ their places. What it tells goes to a file: the process may die of the next line
     refused cpp_fused_embedding_0 17 tmp4=15 12=12 tmp0=3
     fault 0x7f... cpp_fused_embedding_0 17
     done cpp_fused_embedding_0
+    threw cpp_fused_embedding_0
     cut
 
 The last stands for all launches of a program that has very many.
@@ -25,6 +26,7 @@ _HELPERS = (
     "#include <csignal>",
     "#include <cstdio>",
     "#include <cstdlib>",
+    "#include <exception>",
     "#include <fcntl.h>",
     "#include <string>",
     "#include <type_traits>",
@@ -97,7 +99,10 @@ struct Launch {
     ((line += std::string(" ") + names[i++] + "=" + values), ...);
     line += "\n"; dprintf(file(), "%s", line.c_str());
   }
-  ~Launch() { if (told) dprintf(file(), "done %s\n", kernel); }
+  ~Launch() {
+    const char* how = std::uncaught_exceptions() ? "threw" : "done";
+    if (told) dprintf(file(), "%s %s\n", how, kernel);
+  }
 };
 template <typename C, typename F, typename... V> void check(const char* where,
     const C& all, const char* const* names, const F& first, const V&... values) {

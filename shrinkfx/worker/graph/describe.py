@@ -185,6 +185,8 @@ def _subgraph_nodes(module: fx.GraphModule, path: str) -> Iterator[Node]:
             operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
             value=tensor_type(value) if isinstance(value, torch.Tensor) else None,
             operators=int(called and node.target is not operator.getitem),
+            scope=scope_of(node),
+            source=source_of(node),
         )
         yield from _with_subgraph_nodes(described, node, module)
 

@@ -1,0 +1,51 @@
+"""What the whole program tells of a minimum: whose a size is, what runs in a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TypedDict
+
+from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.program.subgraphs import graph_of
+from shrinkfx.protocol.anatomy import Carrier
+from shrinkfx.report.explanation.operators import Operator
+
+
+class Carried(TypedDict, total=False):
+    """Which input of the whole program carries a size: fields of ``SizeSymbol``."""
+
+    whole_input: str
+    whole_dim: int
+
+
+def carried_in_whole(skeleton: Skeleton, carrier: Carrier | None) -> Carried:
+    """Follow the size of a value that was cut off; nothing of an input's own."""
+    if carrier is None or carrier.input not in skeleton:
+        return {}
+    cut = skeleton.node(carrier.input)
+    if cut.role is not Role.OPERATOR or cut.value is None:
+        return {}
+    size = cut.value.shape[carrier.dim]
+    for name in skeleton.inputs:
+        value = skeleton.node(name).value
+        if value is not None and not size.isdigit() and size in value.shape:
+            return {"whole_input": name, "whole_dim": value.shape.index(size)}
+    return {}
+
+
+def operators_within(
+    skeleton: Skeleton, carrier: str, nodes: Set[str]
+) -> tuple[Operator, ...]:
+    """Describe operators of the graphs that another runs, by Inductor's names of nodes.
+
+    None of them where two go by the same name.
+    """
+    graphs, outer = skeleton.subgraphs[carrier], skeleton.node(carrier)
+    inner = [skeleton.node(n) for n in skeleton.graph if graph_of(n) in graphs]
+    called = [n for n in inner if n.operators and n.name.rpartition(".")[2] in nodes]
+    if len({n.name.rpartition(".")[2] for n in called}) < len(called):
+        return ()
+    return tuple(
+        Operator(n.name, n.target, n.source or outer.source, n.scope or outer.scope)
+        for n in called
+    )
