@@ -56,8 +56,14 @@ class Line:
         Raises:
             WorkerError: the other end is dead or silent; it can't be asked again.
         """
+        self.write(request.to_line())
+        return self.receive(request, interrupted)
+
+    def receive(
+        self, request: Request, interrupted: Callable[[], bool] = bool
+    ) -> Ending:
+        """Wait for the end of a request that was sent."""
         doing = request.task.doing
-        self.write(request.to_line(), _GRACE_S)
         if not self.wait(request.most_s + _GRACE_S, doing, interrupted):
             self.cancel()
             self.wait(_GRACE_S, "cancelling")
@@ -65,10 +71,13 @@ class Line:
 
     def cancel(self) -> None:
         """Have what was asked end; nothing happens if it has ended."""
-        self.write('"cancel"\n', _GRACE_S)
+        self.write('"cancel"\n')
 
     def write(
-        self, line: str, timeout_s: float, doing: str = "waiting for a request"
+        self,
+        line: str,
+        timeout_s: float = _GRACE_S,
+        doing: str = "waiting for a request",
     ) -> None:
         """Send a line.
 
@@ -116,6 +125,10 @@ class Line:
             if _ready(self._source, select.POLLIN, _GLANCE_S):
                 self._buffer += self._read(doing)
         return True
+
+    def can_be_read(self) -> bool:
+        """Tell whether something was said, or the other end is closed."""
+        return bool(self._buffer) or _ready(self._source, select.POLLIN, 0)
 
     def _read(self, doing: str) -> bytes:
         try:

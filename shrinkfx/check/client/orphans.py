@@ -53,7 +53,9 @@ def kill_marked(mark: str) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         found = [
-            pid for pid in _pids() if needle in _environ(pid) or _limit(pid) in numbers
+            pid
+            for pid in _pids()
+            if needle in _environ(pid) or (_limit(pid) in numbers and _lives(pid))
         ]
         if not found:
             return
@@ -80,6 +82,15 @@ def _environ(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return b""
+
+
+def _lives(pid: int) -> bool:
+    """Tell it from a dead one that its parent has not waited for: that has limits."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
 def _limit(pid: int) -> int:

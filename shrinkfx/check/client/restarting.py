@@ -19,6 +19,7 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
     Describe,
+    ForkServer,
     SaveCandidate,
     Task,
     WriteCandidate,
@@ -66,7 +67,7 @@ class RestartingServer(Server):
         folders: tuple[Path, ...] = (),
         **settings: Any,  # noqa: ANN401 - Server knows their types
     ) -> None:
-        self._seconds_left = seconds_left
+        self.seconds_left = seconds_left
         self._asking = asking
         self._answered = answered
         self._heard = heard
@@ -89,10 +90,15 @@ class RestartingServer(Server):
         if isinstance(request.task, Describe) and _is_described(ending):
             self._described[request.options.graph] = request
             self._lost.discard(request.options.graph)
-        _refuse_if_full(ending, self._folders)
+        refuse_if_full(ending, self._folders)
         self._answered()
         self._heard(ending)
         return ending
+
+    def fork(self, request: Request) -> None:
+        """Have the process fork, with what candidates are cut from described."""
+        self._describe_again(request)
+        super().fork(request)
 
     def start(self, clock_s: float = math.inf) -> None:
         """Start the process and have it load.
@@ -112,7 +118,7 @@ class RestartingServer(Server):
         Raises:
             BudgetExhausted: the time is up.
         """
-        left = self._seconds_left()
+        left = self.seconds_left()
         if left is None:
             return math.inf
         if left <= 0:
@@ -151,7 +157,7 @@ class RestartingServer(Server):
             try:
                 ending = self._asked_in_time(again)
                 self._heard(ending)
-                _refuse_if_full(ending, self._folders)
+                refuse_if_full(ending, self._folders)
                 if not _is_described(ending):
                     reason = f"{_NOT_AGAIN}: that ended with {ending.how}"
                     raise WorkerError(reason, ending.log)
@@ -187,8 +193,8 @@ class RestartingServer(Server):
 
 _TIME_IS_UP = "the minutes are spent"
 
-_CUT = (CheckCandidate, SaveCandidate, WriteCandidate)
-"""Tasks that need what has been described: they are about a candidate."""
+_CUT = (CheckCandidate, SaveCandidate, WriteCandidate, ForkServer)
+"""Tasks that need what has been described: they are about candidates."""
 
 _NOT_AGAIN = "the program could not be described again"
 
@@ -197,7 +203,7 @@ def _is_described(ending: Ending) -> bool:
     return isinstance(ending.answer, Description)
 
 
-def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
+def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
     """Take no answer from a child that had no space to find one.
 
     Raises:

@@ -26,7 +26,7 @@ from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.words import LINE, cut, printable
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Done, Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
 from shrinkfx.protocol.requests import MARK, Request, Setup
 
@@ -154,6 +154,16 @@ class Server:
             raise StorageError(str(self.directory), *REMOVED)
         return ending
 
+    def fork(self, request: Request) -> None:
+        """Have the process fork a server like itself (``fork.py``).
+
+        Raises:
+            WorkerError: it died of that, or has not done so.
+        """
+        ending = Server.ask(self, request)  # what restarts it would have another one
+        if not isinstance(ending.answer, Done):
+            raise WorkerError(f"the worker did not fork: {ending.how}", self.log)
+
     def close(self) -> None:
         """End the server and all that it started; safe to call twice."""
         assert self._process.stdin is not None
@@ -188,11 +198,7 @@ class Server:
     @property
     def log(self) -> str:
         """The end of what the server itself has written."""
-        with contextlib.suppress(OSError):
-            return printable(
-                (self.directory / _LOG).read_text(errors="replace")[-4000:]
-            )
-        return ""
+        return log_in(self.directory)
 
     def _started(self) -> subprocess.Popen[bytes]:
         try:
@@ -234,6 +240,13 @@ class Server:
             reason += f": reading took more than {limit:.0f} CPU-seconds"
             reason += ", or than ulimit -t allows"
         return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
+
+
+def log_in(directory: Path) -> str:
+    """Read the end of what a server has written itself."""
+    with contextlib.suppress(OSError):
+        return printable((directory / _LOG).read_text(errors="replace")[-4000:])
+    return ""
 
 
 TUNING = ("TORCH", "PYTORCH", "AOT", "TRITON", "OMP_", "MKL_", "GOMP_", "KMP_")
