@@ -4,9 +4,9 @@ What an answer teaches (time limits, whether fast builds pay) is learned by whoe
 consumes it, in the order in which that is done: what is asked is the same with any
 number of lanes.
 
-A question has no answer here where others beside it may be to blame: for want of
-memory, of disk or of minutes, or since its server has died. It is asked again then,
-alone, as if there were no lanes.
+A question stays undecided where others beside it may be to blame: for want of memory,
+of disk or of minutes, or since its server has died. If the answer is wanted it is asked
+again, alone, as if there were no lanes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shrinkfx.check.fast_builds import LaterBuilds
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import StorageError, WorkerError
 from shrinkfx.failure.signature import Kind
-from shrinkfx.failure.verdict import Verdict
+from shrinkfx.failure.verdict import Undecided, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
@@ -34,6 +34,12 @@ logger = logging.getLogger(__name__)
 
 _TRIES = 3
 """Times in a row that a server may fail to fork before there are no more lanes."""
+
+
+class Ends(Protocol):
+    """A question under way."""
+
+    def done(self) -> bool: ...
 
 
 class Answers(Protocol):
@@ -71,6 +77,7 @@ class Forks:
         self.server = server
         self._free: list[Fork] = []
         self._failed = 0
+        server.close_first(self.close)
         self._asked: set[Question] = set()
 
     def begin(self, lanes: Lanes, candidate: Candidate) -> Question:
@@ -137,21 +144,19 @@ class Lanes:
     Args:
         oracle: asked in each lane; and itself where a question must be asked alone.
         forks: shared with the lanes of other oracles.
+
+    Attributes:
+        count: how many questions may be under way at once.
     """
 
     def __init__(self, oracle: Answers, forks: Forks) -> None:
-        self.oracle, self.forks = oracle, forks
-
-    @property
-    def count(self) -> int:
-        """How many questions may be under way at once."""
-        return self.forks.count
+        self.oracle, self.forks, self.count = oracle, forks, forks.count
 
     def begin(self, candidate: Candidate) -> Question:
         """Begin with a question; wait where there are as many as there may be."""
         return self.forks.begin(self, candidate)
 
-    def wait(self, pending: Collection[Question]) -> None:
+    def wait(self, pending: Collection[Ends]) -> None:
         """Wait until at least one of them has ended."""
         self.forks.wait(lambda: not pending or any(each.done() for each in pending))
 
@@ -175,7 +180,7 @@ class Question:
         self._lock, self._cancelled = threading.Lock(), False
         self._ended = fork is None
         self._endings: list[Ending] = []
-        self._answer: Verdict | Exception | None = None
+        self._answer: Verdict | Exception = Undecided("there was no process for it")
         self._builds = LaterBuilds(lanes.oracle.client.builds)
         self._oracle = self._asking_here(lanes.oracle)
 
@@ -201,20 +206,17 @@ class Question:
             self._fork.end()
 
     def result(self) -> Verdict:
-        """Wait for the answer; without one from here, ask alone.
+        """Wait for the answer.
 
         Raises:
-            ShrinkfxError: what the oracle raises.
+            Undecided: there is none from here; ``Lanes.alone`` finds one.
         """
         self._lanes.wait([self])
         if isinstance(self._answer, Exception):
             raise self._answer
-        if self._answer is None:
-            self._answer = self._lanes.alone(self._candidate)
-        else:
-            self._builds.count()
-            while self._endings:
-                self._lanes.forks.heard(self._endings.pop(0))
+        self._builds.count()
+        while self._endings:
+            self._lanes.forks.heard(self._endings.pop(0))
         return self._answer
 
     def ask(self, request: Request) -> Ending:
@@ -251,11 +253,11 @@ class Question:
 
     def _live(self, fork: Fork) -> None:
         try:
-            answer = self._oracle.answer(self._candidate)
-            if not any(map(_is_of_others, self._endings)) and not _is_hungry(answer):
-                self._answer = answer
-        except (WorkerError, StorageError, OSError):
-            pass
+            self._answer = self._oracle.answer(self._candidate)
+            if any(map(_is_of_others, self._endings)) or _is_hungry(self._answer):
+                self._answer = Undecided(self._answer.observation.unresolved)
+        except (WorkerError, StorageError, OSError) as error:
+            self._answer = Undecided(str(error))
         except Exception as error:  # noqa: BLE001 - raised where it is asked for
             self._answer = error
         finally:
@@ -265,9 +267,16 @@ class Question:
 
 
 def _is_of_others(ending: Ending) -> bool:
-    """Tell whether what runs beside a child may have ended it."""
-    killed = (ending.how, ending.code) == ("signal", signal.SIGKILL)
-    return killed or ending.how in ("memory", "late", "cancelled")
+    """Tell whether what runs beside a child may have ended it.
+
+    One that has slept for long may have waited for a lock of another.
+    """
+    match ending.how:
+        case "memory" | "late" | "cancelled":
+            return True
+        case "timeout":
+            return ending.cpu_seconds < (ending.seconds - ending.waited_s) / 2
+    return (ending.how, ending.code) == ("signal", signal.SIGKILL)
 
 
 def _is_hungry(answer: Verdict) -> bool:

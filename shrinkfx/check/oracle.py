@@ -131,6 +131,11 @@ class CheckClient:
             return self
         return dataclasses.replace(self, patience=None)
 
+    def time_for(self, candidate: Candidate) -> float:
+        """Tell how long a candidate may take."""
+        client = self.patient_with(candidate)
+        return (client.patience or client.limits).timeout_s
+
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""
         if self.patience is not None:
@@ -157,6 +162,10 @@ class InductorOracle:
         """Find the answer, and learn nothing of it."""
         seen = self.client.candidate(candidate)
         return Verdict(judge(seen, self.target), seen)
+
+    def stands(self, candidate: Candidate, verdict: Verdict) -> bool:
+        """Tell whether the time limit, which falls, allows an earlier answer now."""
+        return verdict.observation.own_seconds <= self.client.time_for(candidate)
 
     def with_client(self, client: CheckClient) -> InductorOracle:
         """Ask another server, or within other limits."""

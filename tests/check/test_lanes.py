@@ -22,7 +22,7 @@ from shrinkfx.check.lanes import Forks, Lanes, Question
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.verdict import Outcome, Verdict
+from shrinkfx.failure.verdict import Outcome, Undecided, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Built, Ending, Unresolved
 from shrinkfx.protocol.choices import Build, Step
@@ -72,8 +72,16 @@ class House:
         asked = request_of(vice, timeout_s=timeout_s, **told)
         return Lanes(Asking(client, asked, []), self.forks)
 
-    def begin(self, vice: str, timeout_s: float = 60.0, **told: Any) -> Question:
-        return self.lanes(vice, timeout_s, **told).begin(SOME)
+    def begin(self, vice: str, **told: Any) -> Question:
+        return self.lanes(vice, **told).begin(SOME)
+
+    def answer(self, vice: str, timeout_s: float = 60.0, **told: Any) -> Verdict:
+        """Ask in a lane, and alone if that decides nothing."""
+        lanes = self.lanes(vice, timeout_s, **told)
+        try:
+            return lanes.begin(SOME).result()
+        except Undecided:
+            return lanes.alone(SOME)
 
 
 SOME = whole(chain("x", "relu"))
@@ -161,9 +169,12 @@ def test_what_a_fork_dies_of_is_asked_again_alone(
     house, deaths = open_house(), tmp_path / "deaths"
     deaths.write_text("1")
     pid = house.server.pid
-    question = house.begin("kill_server", deaths=str(deaths))
-    other = house.begin("echo", word="other")
-    assert (said(question), said(other)) == ("survived", "other")
+    lanes = house.lanes("kill_server", deaths=str(deaths))
+    question, other = lanes.begin(SOME), house.begin("echo", word="other")
+    with pytest.raises(Undecided, match="a fork of the worker died while compiling"):
+        question.result()
+    assert lanes.alone(SOME).observation.unresolved == "survived"
+    assert said(other) == "other"
     assert house.server.pid == pid
     assert said(house.begin("echo", word="next")) == "next"
     house.forks.close()
@@ -180,7 +191,9 @@ def test_forks_end_with_their_server_and_the_next_server_has_others(
     wait_for(ready.exists)
     os.kill(house.server.pid, signal.SIGKILL)
     wait_for(hanging.done)
-    assert said(house.begin("echo", word="next")) == "next"
+    word = {"word": "next"}
+    assert house.answer("echo", **word).observation.unresolved == "next"
+    assert said(house.begin("echo", **word)) == "next"  # in a lane of the next server
 
 
 @processes
@@ -189,7 +202,9 @@ def test_memory_is_shared_and_who_wants_more_is_asked_alone(
 ) -> None:
     house = open_house()
     lanes = house.lanes("busy")  # which takes 200 MB, of 150 in each lane
-    lanes.begin(SOME).result()
+    with pytest.raises(Undecided, match="memory in run"):
+        lanes.begin(SOME).result()
+    lanes.alone(SOME)
     endings = lanes.oracle.endings  # type: ignore[attr-defined]
     assert [ending.how for ending in endings] == ["memory", "exit"]
     meter, total = lanes.oracle.client.meter, sum(e.cpu_seconds for e in endings)
@@ -208,8 +223,11 @@ def test_time_of_a_child_is_its_own_however_many_share_its_core(
     endings = lanes.oracle.endings  # type: ignore[attr-defined]
     assert [ending.how for ending in endings] == ["exit"] * 3
     assert max(ending.seconds for ending in endings) > 1.5  # by the clock
-    hanging = house.begin("hang", 1.5).result().observation
-    assert hanging.unresolved == "timeout in run"
+    with pytest.raises(Undecided, match="timeout"):  # for a lock of another, perhaps
+        house.lanes("hang", 1.0).begin(SOME).result()
+    core = min(os.sched_getaffinity(0))
+    endless = house.lanes("spin", 1.0, core=core, cpu_s=1000).begin(SOME).result()
+    assert endless.observation.unresolved == "timeout in run"
 
 
 @processes
@@ -295,10 +313,12 @@ def test_question_that_the_minutes_end_is_asked_by_who_knows_what_that_means(
 ) -> None:
     left = [None, 0.3]
     house = open_house(seconds_left=lambda: left[-1])
-    question = house.begin("hang")
+    lanes = house.lanes("hang")
+    with pytest.raises(Undecided):
+        lanes.begin(SOME).result()
     left.append(0.0)
     with pytest.raises(BudgetExhausted):
-        question.result()
+        lanes.alone(SOME)
 
 
 @processes

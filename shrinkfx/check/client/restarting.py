@@ -74,6 +74,7 @@ class RestartingServer(Server):
         self._deaths = 0
         self._described: dict[GraphForm, Request] = {}
         self._lost: set[GraphForm] = set()
+        self._close_first: list[Callable[[], None]] = []
         super().__init__(**settings)
         self._folders = (self.directory, *folders)
 
@@ -99,6 +100,16 @@ class RestartingServer(Server):
         """Have the process fork, with what candidates are cut from described."""
         self._describe_again(request)
         super().fork(request)
+
+    def close_first(self, close: Callable[[], None]) -> None:
+        """Have something be closed before each of its processes is."""
+        self._close_first.append(close)
+
+    def close(self) -> None:
+        """End the server and all that it started; safe to call twice."""
+        for close in self._close_first:
+            close()
+        super().close()
 
     def start(self, clock_s: float = math.inf) -> None:
         """Start the process and have it load.
