@@ -247,7 +247,7 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
 
         os.chdir(task.cwd)
         note("run")
-        temporary = aoti.temporary_below(folder)
+        temporary = aoti.temporary_of_script(folder)
         environment = {**bare_script.environment(folder), **temporary}
         side = request.options.guard_pages
         if side != Guard.OFF:

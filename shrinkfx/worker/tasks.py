@@ -335,7 +335,7 @@ class Worker:
         self, task: RunScript, options: CheckOptions, note: Note, folder: Path
     ) -> Answer:
         os.chdir(task.cwd)
-        temporary = aoti.temporary_below(folder)
+        temporary = aoti.temporary_of_script(folder)
         environment = {**bare_script.environment(folder), **temporary}
         note(Stage.RUN)
         if self.setup.backend == Backend.INTERPRETER:

@@ -192,6 +192,29 @@ def temporary_below(folder: Path) -> dict[str, str]:
     return {"TMPDIR": str(folder)}
 
 
+def temporary_of_script(folder: Path) -> dict[str, str]:
+    """Do so for a script, which has a cache of its own, too.
+
+    What AOTInductor makes of a program lies in a folder with the name of its text, and
+    some of it is written anew whenever that text is compiled. Of two that compile it at
+    once, one may load a file that the other has just emptied.
+
+    Returns:
+        Environment variables.
+    """
+    shared = Path(default_cache_dir())
+    own = folder / shared.name
+    own.mkdir()
+    (shared / _HEADERS).mkdir(parents=True, exist_ok=True)
+    for place in (shared / _HEADERS, *shared.glob("??"), *shared.glob("triton")):
+        (own / place.name).symlink_to(place)
+    return {"TMPDIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(own)}
+
+
+_HEADERS = "precompiled_headers"
+"""As in folders of two letters, and Triton's, a file there is written once."""
+
+
 def load(package: Package) -> Callable[..., Any]:
     """Load a package into this process.
 
