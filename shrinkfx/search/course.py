@@ -28,6 +28,14 @@ from shrinkfx.search.odds import Odds
 from shrinkfx.search.rejections import Rejections
 from shrinkfx.search.strategy import Strategy, proposals
 
+_SHOWS = 0.75
+"""The probability that a program shows the failure if all is there that it needs."""
+
+_LEAST_OF_BUNDLES, _LEAST_OF_ALTERNATIVES = 0.15, 0.3
+"""The least probability that an edit is accepted, of each kind of strategy.
+
+Only what is asked ahead goes by these three (``benchmarks/foreseeing.py``)."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -175,6 +183,22 @@ class Course:
             self._rejections.note(question.edits, question.candidate, outcome)
             self._turn.rejected(question.edits)
         return accepted
+
+    def chance(self) -> float:
+        """Tell how likely it is that the question is answered by REPRODUCED.
+
+        That what an edit takes away is not needed is not enough: what is left may
+        hide the failure. And the odds think of operators as needed independently of
+        each other. What is needed is mostly in one place, so big parts of a program
+        can go more often.
+        """
+        question = self.question()
+        assert question is not None
+        if not question.edits:
+            return _SHOWS
+        combines = isinstance(self._turn, _Combined)
+        least = _LEAST_OF_BUNDLES if combines else _LEAST_OF_ALTERNATIVES
+        return max(least, _SHOWS * self.odds.chance(question.edits))
 
     def _about_outputs(self) -> Question | None:
         """Ask whether fewer values may be returned, unless that is so already.

@@ -72,9 +72,10 @@ class Reducer:
         Raises:
             BudgetExhausted: ``best`` holds what was reached.
         """
-        while not (pause and pause(self.best)):
-            if next(self._steps, None) is None:
-                break
+        with self.asker.following(self._course):
+            while not (pause and pause(self.best)):
+                if next(self._steps, None) is None:
+                    break
         return self.best
 
     def _steps_down(self) -> Iterator[Candidate]:
