@@ -191,6 +191,17 @@ class BudgetOptions:
         beside_resume=True,
         check=above_zero,
     )
+    jobs: int | None = option(
+        None,
+        metavar="N",
+        help="ask about N candidates at once, which finds the same result sooner; "
+        "default: half the cores, at most 4, fewer where memory is short",
+        more="What is asked ahead may turn out not to be wanted: 2 take a fifth more "
+        "CPU-seconds. With `--check`, and for CUDA on a GPU, it is 1 unless you say "
+        "more; always for a failure that only some runs show",
+        beside_resume=True,
+        check=above_zero,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
-from shrinkfx.failure.verdict import Learner, Observation, Oracle, Outcome, Verdict
+from shrinkfx.failure.verdict import (
+    Learner,
+    Observation,
+    Oracle,
+    Outcome,
+    Undecided,
+    Verdict,
+)
 from shrinkfx.journal.ahead import Ahead
 from shrinkfx.journal.journal import LOG_CHARS, Journal
 from shrinkfx.program.candidate import Candidate
@@ -33,7 +40,11 @@ class Pending(Protocol):
     def done(self) -> bool: ...
 
     def result(self) -> Verdict:
-        """Wait for the answer; raise what the oracle has raised."""
+        """Wait for the answer; raise what the oracle has raised.
+
+        Raises:
+            Undecided: others beside it may be to blame that there is none.
+        """
         ...
 
     def cancel(self) -> None:
@@ -59,6 +70,10 @@ class Lanes(Protocol):
 
     def wait(self, pending: Collection[Pending]) -> None:
         """Wait until at least one of them is done."""
+        ...
+
+    def alone(self, candidate: Candidate) -> Verdict:
+        """Ask what stayed undecided, when nothing else is under way."""
         ...
 
 
@@ -162,7 +177,13 @@ class Foreseeing:
             asked = self._under_way.get(candidate.digest)
             if asked and not asked.early and asked.pending.done():
                 del self._under_way[candidate.digest]
-                return asked.pending.result()
+                return self._decided(asked)
+
+    def _decided(self, asked: _Asked) -> Verdict:
+        try:
+            return asked.pending.result()
+        except Undecided:
+            return self._lanes.alone(asked.candidate)
 
     def _from_ahead(self, candidate: Candidate) -> Verdict | None:
         """Hand over what was answered ahead, once; None if it is to be asked (anew)."""

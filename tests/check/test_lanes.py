@@ -191,9 +191,10 @@ def test_forks_end_with_their_server_and_the_next_server_has_others(
     wait_for(ready.exists)
     os.kill(house.server.pid, signal.SIGKILL)
     wait_for(hanging.done)
-    word = {"word": "next"}
-    assert house.answer("echo", **word).observation.unresolved == "next"
-    assert said(house.begin("echo", **word)) == "next"  # in a lane of the next server
+    assert house.answer("echo", word="next").observation.unresolved == "next"
+    assert (
+        said(house.begin("echo", word="next")) == "next"
+    )  # in a lane of the next server
 
 
 @processes

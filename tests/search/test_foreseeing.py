@@ -14,7 +14,7 @@ from synthetic import Blame, Needles, make_case
 
 from shrinkfx.errors import BudgetExhausted, StrategyError, WorkerError
 from shrinkfx.events import Checked, Event, Stepped
-from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.failure.verdict import Observation, Outcome, Undecided, Verdict
 from shrinkfx.journal.ahead import Ahead
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
@@ -270,6 +270,24 @@ def test_unresolved_ahead_is_asked_anew_and_its_own_is_not() -> None:
     assert search.seen() == alone.seen()
     assert max(map(search.lanes.digests.count, search.lanes.digests)) == 2
     assert max(map(alone.lanes.digests.count, alone.lanes.digests)) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_undecided_is_asked_alone_if_the_search_wants_to_know(seed: int) -> None:
+    answer = answering(NEEDED)
+
+    def hindered(candidate: Candidate) -> Verdict:
+        if int(candidate.digest[:2], 16) % 3 == 0:
+            raise Undecided
+        return answer(candidate)
+
+    search = Searched(answer, 4, seed)
+    search.lanes._check = hindered
+    assert search.run().seen() == Searched(answer, 1).run().seen()
+    again = search.lanes.asked_alone
+    assert again
+    assert len({*again}) == len(again)
+    assert {*again} <= {digest for digest, _ in search.oracle.learnt}
 
 
 def test_answer_that_does_not_stand_is_asked_anew() -> None:

@@ -45,10 +45,13 @@ class AdverseLanes:
 
     Attributes:
         begun: every question, in order.
+        asked_alone: those that were asked again.
+        lone: answers these.
     """
 
     def __init__(self, check: Check, count: int, seed: int = 0) -> None:
-        self._check, self.count = check, count
+        self._check, self.count, self.lone = check, count, check
+        self.asked_alone: list[str] = []
         self._dice = random.Random(seed)
         self._lags = bool(seed % 2)
         self.begun: list[Asked] = []
@@ -68,6 +71,12 @@ class AdverseLanes:
         some = self._dice.randint(1, len(open_ones))
         for asked in self._dice.sample(late or open_ones, min(some, len(late) or 1)):
             asked.end()
+
+    def alone(self, candidate: Candidate) -> Verdict:
+        while self.under_way:
+            self.under_way[0].end()
+        self.asked_alone.append(candidate.digest)
+        return self.lone(candidate)
 
     @property
     def under_way(self) -> list[Asked]:
