@@ -72,13 +72,12 @@ class Forks:
         count: int,
         heard: Callable[[Ending], None] = lambda ending: None,
     ) -> None:
-        self.count, self.heard = count, heard
+        self.server, self.count, self.heard = server, count, heard
         self.changed = threading.Condition()
-        self.server = server
         self._free: list[Fork] = []
+        self._asked: set[Question] = set()
         self._failed = 0
         server.close_first(self.close)
-        self._asked: set[Question] = set()
 
     def begin(self, lanes: Lanes, candidate: Candidate) -> Question:
         """Put a question to a fork that has none; wait for one if need be."""
@@ -87,8 +86,8 @@ class Forks:
             return Question(lanes, None, candidate)
         with held_interrupt(), self.changed:
             question = Question(lanes, self._free.pop(), candidate)
-            self._asked.add(question)
             question.start()
+            self._asked.add(question)  # before it can give the fork back
         return question
 
     def _have_one(self, options: CheckOptions) -> bool:
@@ -136,6 +135,7 @@ class Forks:
             self.wait_for_all()
             while self._free:
                 self._free.pop().close()
+            self._failed = 0  # the next process has not
 
 
 class Lanes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.command import CommandOracle
-from shrinkfx.check.jobs import usual_jobs
+from shrinkfx.check.jobs import jobs_that_fit, usual_jobs
 from shrinkfx.check.lanes import Forks, Lanes
 from shrinkfx.check.oracle import InductorOracle, RepeatedOracle, make_oracle
 from shrinkfx.failure.verdict import Oracle
@@ -37,30 +37,35 @@ def forks_for(context: RunContext, subject: Subject) -> Forks | None:
     server = subject.client.server
     if not isinstance(server, RestartingServer):
         return None
-    context.jobs = _jobs(context, subject, server.ready)
+    context.jobs = jobs_for(context, subject, server.ready)
     if context.jobs == 1:
         return None
     return Forks(server, context.jobs, context.busyness.hear)
 
 
-def _jobs(context: RunContext, subject: Subject, ready: Ready) -> int:
-    asked = context.options.jobs
-    if subject.rate < 1.0:
-        if asked and asked > 1:
+def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
+    """Choose how many candidates are asked about at once, and say what forbids more."""
+    on_gpu = ready.for_cuda and ready.backend == Backend.AOTI
+    # Nobody knows whether a command, or the memory of a GPU, can be shared.
+    usual = 1 if subject.command or on_gpu else usual_jobs()
+    jobs = context.options.jobs or usual
+    if jobs > 1 and subject.rate < 1.0:
+        if context.options.jobs:
             context.note(_ONE_BY_ONE)
         return 1
-    if asked:
-        return asked
-    on_gpu = ready.for_cuda and ready.backend == Backend.AOTI
-    if subject.command or on_gpu:
-        return 1  # nobody knows whether a command, or a GPU's memory, can be shared
     peak_bytes = context.meters["baseline"].peak_rss_bytes
-    return usual_jobs(peak_bytes, subject.client.limits.max_rss_bytes)
+    fit = jobs_that_fit(peak_bytes, subject.client.limits.max_rss_bytes)
+    if context.options.jobs and fit < jobs:
+        context.note(_NO_MEMORY.format(jobs, fit, peak_bytes / 1e9))
+    return min(jobs, fit)
 
 
 _ONE_BY_ONE = (
-    "only some runs fail, and how many goes into each next question: candidates are "
+    "only some runs fail, and how many is learned from each answer: candidates are "
     "asked about one by one, whatever --jobs says"
+)
+_NO_MEMORY = (
+    "--jobs {}: there is memory for {} at once, where a check takes up to {:.1f} GB"
 )
 
 

@@ -27,7 +27,7 @@ from shrinkfx.protocol.tasks import LINE, ForkServer
 _CONNECT_S = 60.0
 
 
-class Forks(Protocol):
+class Forking(Protocol):
     """A server that forks others; ``Server`` is one."""
 
     directory: Path
@@ -44,7 +44,7 @@ class Fork:
         servers: how many share the disk.
     """
 
-    def __init__(self, server: Forks, options: CheckOptions, servers: int) -> None:
+    def __init__(self, server: Forking, options: CheckOptions, servers: int) -> None:
         self._mark, self._lock = new_mark(), threading.Lock()
         self.directory = Path(tempfile.mkdtemp(prefix="fork-", dir=server.directory))
         task = ForkServer(str(self.directory), self._mark, servers)
