@@ -164,7 +164,8 @@ class Asker:
         began, check = self.budget.seconds, self._oracle.check
         asked = strategy, self.form, candidate, self.build
         verdict = self._journal.ask(*asked, check)
-        self.budget.took(self.budget.seconds - began)
+        check_s = verdict.observation.seconds
+        self.budget.took(self.budget.seconds - began, check_s)
         return verdict
 
 

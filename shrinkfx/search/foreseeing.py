@@ -148,6 +148,7 @@ class Foreseeing:
         self._gather()
         for asked in running:
             self._end(asked)
+        self._under_way.clear()
 
     def check(self, candidate: Candidate) -> Verdict:
         try:

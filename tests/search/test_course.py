@@ -20,7 +20,7 @@ SOME = [Outcome.REPRODUCED, Outcome.PASSED, Outcome.INVALID]
 
 def next_digests(course: Course, answer: Answer, most: int = 1000) -> list[str]:
     """Answer the next questions; list their candidates."""
-    asked = []
+    asked: list[str] = []
     while len(asked) < most and (question := course.question()):
         asked.append(question.candidate.digest)
         failed = answer(question.candidate)

@@ -457,3 +457,19 @@ def _judged_alone() -> tuple[list[Stepped], list[Checked]]:
     search.reducer.run()
     steps = [e for e in search.events if isinstance(e, Stepped)]
     return steps, [e for e in search.events if isinstance(e, Checked)]
+
+
+def test_answer_of_an_earlier_session_costs_what_it_has_cost_then(
+    tmp_path: Path,
+) -> None:
+    seen = Observation(PLANTED, cpu_seconds=2.0, log="text")
+    verdict = Verdict(Outcome.REPRODUCED, seen)
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        ahead = Ahead(journal, "source", "fast")
+        ahead.began(START)
+        ahead.answered(START, verdict)
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        assert Ahead(journal, "source", "stock").recall(START) is None
+        assert journal.recall(START, "source", "fast") is None
+        assert Ahead(journal, "source", "fast").recall(START) == verdict
+        assert journal.recalled_cpu_seconds == 2.0
