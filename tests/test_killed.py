@@ -146,7 +146,7 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Run:
     export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
     model = folder / "model.pt2"
     subprocess.run([*export, CASE.name, str(model)], check=True, timeout=300)
-    options = [str(model), "--preload", str(CASE / "planted.py")]
+    options = [str(model), "--preload", str(CASE / "planted.py"), "--jobs=2"]
     return in_one_go(TOOL, options, folder / "whole")
 
 
