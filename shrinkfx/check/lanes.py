@@ -28,7 +28,7 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import Undecided, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.requests import Request
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Forks:
     def begin(self, lanes: Lanes, candidate: Candidate) -> Question:
         """Put a question to a fork that has none; wait for one if need be."""
         self.wait(lambda: len(self._asked) < self.count)
-        if not self._have_one(lanes.oracle.client.options):
+        if not self._have_one(lanes.oracle.client):
             return Question(lanes, None, candidate)
         with held_interrupt(), self.changed:
             question = Question(lanes, self._free.pop(), candidate)
@@ -90,13 +90,14 @@ class Forks:
             self._asked.add(question)  # before it can give the fork back
         return question
 
-    def _have_one(self, options: CheckOptions) -> bool:
+    def _have_one(self, client: CheckClient) -> bool:
         """Have a fork that lives and has nothing to do, if the server makes any."""
         while self._free and not self._free[-1].lives:
             self._free.pop().close()
         if not self._free and self._failed < _TRIES:
             try:
-                self._free.append(Fork(self.server, options, self.count))
+                self._free.append(Fork(self.server, client.options, self.count))
+                client.meter.add(self._free[-1].birth)
                 self._failed = 0
             except (WorkerError, StorageError, OSError) as error:
                 # Whoever asks that server next, alone, begins it anew.

@@ -209,7 +209,7 @@ def test_memory_is_shared_and_who_wants_more_is_asked_alone(
     endings = lanes.oracle.endings  # type: ignore[attr-defined]
     assert [ending.how for ending in endings] == ["memory", "exit"]
     meter, total = lanes.oracle.client.meter, sum(e.cpu_seconds for e in endings)
-    assert meter.cpu_seconds == pytest.approx(total)
+    assert 0 <= meter.cpu_seconds - total < 0.1  # what forking took
 
 
 @processes

@@ -32,7 +32,7 @@ class Forking(Protocol):
 
     directory: Path
 
-    def fork(self, request: Request) -> None: ...
+    def fork(self, request: Request) -> Ending: ...
 
 
 class Fork:
@@ -42,6 +42,9 @@ class Fork:
         server: who forks it. Only the thread that asks the server may do that.
         options: of the candidates that it will be asked about.
         servers: how many share the disk.
+
+    Attributes:
+        birth: what the server has done for it.
     """
 
     def __init__(self, server: Forking, options: CheckOptions, servers: int) -> None:
@@ -51,7 +54,7 @@ class Fork:
         try:
             with socket.socket(socket.AF_UNIX) as awaited:
                 _bind(awaited, self.directory)
-                server.fork(Request(task, options))
+                self.birth = server.fork(Request(task, options))
                 self._socket = _accept(awaited, self)
         except BaseException:
             self._remove()

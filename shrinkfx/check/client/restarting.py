@@ -96,10 +96,10 @@ class RestartingServer(Server):
         self._heard(ending)
         return ending
 
-    def fork(self, request: Request) -> None:
+    def fork(self, request: Request) -> Ending:
         """Have the process fork, with what candidates are cut from described."""
         self._describe_again(request)
-        super().fork(request)
+        return super().fork(request)
 
     def close_first(self, close: Callable[[], None]) -> None:
         """Have something be closed before each of its processes is."""

@@ -154,8 +154,11 @@ class Server:
             raise StorageError(str(self.directory), *REMOVED)
         return ending
 
-    def fork(self, request: Request) -> None:
+    def fork(self, request: Request) -> Ending:
         """Have the process fork a server like itself (``fork.py``).
+
+        Returns:
+            What that has taken: a server that is to be forked gets ready first.
 
         Raises:
             WorkerError: it died of that, or has not done so.
@@ -163,6 +166,7 @@ class Server:
         ending = Server.ask(self, request)  # what restarts it would have another one
         if not isinstance(ending.answer, Done):
             raise WorkerError(f"the worker did not fork: {ending.how}", self.log)
+        return ending
 
     def close(self) -> None:
         """End the server and all that it started; safe to call twice."""
