@@ -78,6 +78,7 @@ def minify(
     max_checks: int | None = None,
     max_minutes: float | None = None,
     max_disk: float | None = None,
+    jobs: int | None = None,
     out: str | Path | None = None,
     strategies: Sequence[str] | None = None,
     explain: bool = False,
@@ -123,6 +124,7 @@ def minify(
         max_checks: stop after so many.
         max_minutes: end after so many, with a verified repro.
         max_disk: gigabytes that it may take of ``$TMPDIR``; None means what is free.
+        jobs: candidates to ask about at once; None means half the cores, at most 4.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
         explain: ask the result for more of its failure's cause: the compiler's
@@ -166,6 +168,7 @@ def minify(
         max_checks=max_checks,
         max_minutes=max_minutes,
         max_disk=max_disk,
+        jobs=jobs,
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
         explain=explain,
@@ -256,6 +259,7 @@ def resume(
     max_checks: int | None = None,
     max_minutes: float | None = None,
     max_disk: float | None = None,
+    jobs: int | None = None,
     swept: Callable[[Swept], None] | None = None,
     listener: Listener = ignore,
 ) -> Reduction | Swept:
@@ -270,6 +274,7 @@ def resume(
         max_checks: in all, instead of what the run was told.
         max_minutes: in all, instead of what the run was told.
         max_disk: gigabytes, instead of what the run was told.
+        jobs: candidates to ask about at once, instead of what the run was told.
         swept: told of a sweep that is over, before what it has found is reduced.
 
     Raises:
@@ -282,7 +287,11 @@ def resume(
     require_surroundings()
     where = Path(model) if model else Path()
     given = Options(
-        where, max_checks=max_checks, max_minutes=max_minutes, max_disk=max_disk
+        where,
+        max_checks=max_checks,
+        max_minutes=max_minutes,
+        max_disk=max_disk,
+        jobs=jobs,
     )
     require_values(given)
     options = resumed(Path(folder), given)

@@ -110,7 +110,7 @@ def descendants(pid: int, children: Children | None = None) -> Iterator[int]:
     Args:
         children: whom to ask; None for what costs least on this kernel.
     """
-    children = children or (told_children if kernel_tells() else scanned_children())
+    children = children or listed_children()
     stack, met = [pid], {pid}
     while stack:
         for below in children(stack.pop()):
@@ -118,6 +118,11 @@ def descendants(pid: int, children: Children | None = None) -> Iterator[int]:
                 met.add(below)
                 stack.append(below)
                 yield below
+
+
+def listed_children() -> Children:
+    """Choose what costs least on this kernel."""
+    return told_children if kernel_tells() else scanned_children()
 
 
 @functools.cache

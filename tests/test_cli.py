@@ -75,6 +75,8 @@ LONG = "a" * 300
         (["--max-minutes", "-1"], "--max-minutes must be above 0"),
         (["--max-disk", "0"], "--max-disk must be above 0"),
         (["--max-checks", "many"], "--max-checks"),
+        (["--jobs", "0"], "--jobs must be above 0"),
+        (["--jobs", "1.5"], "--jobs"),
         (["--max-minutes", "nan"], "--max-minutes must be above 0, not nan"),
         (["--max-minutes", "inf"], "--max-minutes must be a number, not inf: leave"),
         (["--timeout", "nan"], "--timeout must be above 0, not nan"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,12 @@ def _torchless(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
+@pytest.fixture(name="either", params=["--jobs=1", "--jobs=3"])
+def _either(torchless: Run, request: pytest.FixtureRequest) -> Run:
+    """A run that asks ahead, or does not: it comes to the same."""
+    return replace(torchless, options=[*torchless.options, request.param])
+
+
 @pytest.fixture(name="checked", scope="module")
 def _checked(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("checked")
@@ -139,7 +146,7 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Run:
     export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
     model = folder / "model.pt2"
     subprocess.run([*export, CASE.name, str(model)], check=True, timeout=300)
-    options = [str(model), "--preload", str(CASE / "planted.py")]
+    options = [str(model), "--preload", str(CASE / "planted.py"), "--jobs=2"]
     return in_one_go(TOOL, options, folder / "whole")
 
 
@@ -164,13 +171,14 @@ def answers(out: Path) -> dict[tuple[str, ...], str]:
 def outcome(out: Path) -> dict[str, Any]:
     summary = json.loads((out / "summary.json").read_text())
     # Time is another, and so is what a repeated DESCRIBE adds.
-    for name in ("seconds", "cpu_seconds", "builds"):
+    for name in ("seconds", "cpu_seconds", "builds", "jobs"):
         del summary[name]
     return dict(summary)
 
 
 def text_of_repro(out: Path) -> str:
-    return (out / "repro.py").read_text().replace(out.name, "OUT")
+    said = (out / "repro.py").read_text().replace(out.name, "OUT")
+    return re.sub(r" --jobs=\d", "", said)
 
 
 def kill_and_resume(
@@ -237,9 +245,20 @@ def kill_at_random(
     "times", [4, pytest.param(50, marks=pytest.mark.slow)], ids=str
 )
 def test_killed_run_ends_as_if_it_had_not_been(
-    torchless: Run, tmp_path: Path, marked: Callable[[], list[int]], times: int
+    either: Run, tmp_path: Path, marked: Callable[[], list[int]], times: int
 ) -> None:
-    kill_at_random(torchless, times, tmp_path, marked)
+    kill_at_random(either, times, tmp_path, marked)
+
+
+def test_run_that_asks_ahead_asks_and_finds_the_same(
+    torchless: Run, tmp_path: Path
+) -> None:
+    options = [*torchless.options, "--jobs=3"]
+    ahead = in_one_go(torchless.tool, options, tmp_path / "ahead").whole
+    assert json.loads((ahead / "summary.json").read_text())["jobs"] == 3
+    assert list(answers(ahead).items()) == list(answers(torchless.whole).items())
+    assert outcome(ahead) == outcome(torchless.whole)
+    assert text_of_repro(ahead) == text_of_repro(torchless.whole)
 
 
 @pytest.mark.slow
@@ -291,10 +310,10 @@ def check_resumed(run: Run, out: Path) -> None:
 
 
 def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
-    torchless: Run, tmp_path: Path
+    either: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = listened_to(torchless, out)
+    process = listened_to(either, out)
     read_until(process, " -> ")
     os.killpg(process.pid, signal.SIGINT)
     read_until(process, "interrupted: writing and verifying")
@@ -307,7 +326,7 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
     assert (summary["status"], summary["stopped"]) == ("stopped", "interrupted")
     assert summary["verified"] == {"runs": 0, "failed": 0}
     assert summary["operators"]["after"] < summary["operators"]["before"]
-    check_resumed(torchless, out)
+    check_resumed(either, out)
 
 
 def test_spent_budget_is_told_with_the_way_on_and_in_the_repro(
@@ -363,11 +382,11 @@ def test_worker_that_is_killed_while_it_loads_is_no_fault_of_the_files(
 
 
 def test_folder_for_temporary_files_that_is_removed_ends_a_run_that_goes_on(
-    torchless: Run, tmp_path: Path
+    either: Run, tmp_path: Path
 ) -> None:
     out, temporary = tmp_path / "out", tmp_path / "temporary"
     temporary.mkdir()
-    process = listened_to(torchless, out, {"TMPDIR": str(temporary)})
+    process = listened_to(either, out, {"TMPDIR": str(temporary)})
     read_until(process, " -> ")
     while temporary.exists():  # something may be written while it is removed
         shutil.rmtree(temporary, ignore_errors=True)
@@ -376,7 +395,7 @@ def test_folder_for_temporary_files_that_is_removed_ends_a_run_that_goes_on(
     assert "removed in the middle of the work" in said
     assert f"shrinkfx --resume {out}" in said
     assert "Traceback" not in said
-    check_resumed(torchless, out)
+    check_resumed(either, out)
 
 
 @pytest.fixture(name="small_disk")
@@ -399,11 +418,11 @@ def fill(path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["out", "tmp"])
 def test_full_disk_ends_a_run_that_goes_on_when_there_is_space(
-    torchless: Run, tmp_path: Path, small_disk: Path, place: str
+    either: Run, tmp_path: Path, small_disk: Path, place: str
 ) -> None:
     out = small_disk / "out" if place == "out" else tmp_path / "out"
     temporary = small_disk if place == "tmp" else tmp_path
-    process = listened_to(torchless, out, {"TMPDIR": str(temporary)})
+    process = listened_to(either, out, {"TMPDIR": str(temporary)})
     read_until(process, " -> ")
     filler = small_disk / "filler"
     fill(filler)
@@ -415,5 +434,5 @@ def test_full_disk_ends_a_run_that_goes_on_when_there_is_space(
     before = answers(out)
     assert before
     filler.unlink()
-    check_resumed(torchless, out)
+    check_resumed(either, out)
     assert list(answers(out))[: len(before)] == list(before)

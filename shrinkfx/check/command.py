@@ -100,6 +100,16 @@ class CommandOracle:
     command: Command
 
     def check(self, candidate: Candidate) -> Verdict:
+        verdict = self.answer(candidate)
+        self.learn(candidate, verdict)
+        return verdict
+
+    def with_client(self, client: CheckClient) -> CommandOracle:
+        """Ask another server, or within other limits."""
+        return replace(self, client=client)
+
+    def answer(self, candidate: Candidate) -> Verdict:
+        """Find the answer, and learn nothing of it."""
         client = self.client.patient_with(candidate)
         with scratch.folder("candidate") as folder:
             program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
@@ -120,9 +130,7 @@ class CommandOracle:
             cpu_seconds=saved.cpu_seconds + seen.cpu_seconds,
             waited_s=saved.waited_s + seen.waited_s,
         )
-        verdict = Verdict(judge(seen, self.command.target), seen)
-        self.learn(candidate, verdict)
-        return verdict
+        return Verdict(judge(seen, self.command.target), seen)
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""

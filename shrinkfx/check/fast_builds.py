@@ -50,5 +50,22 @@ class Builds:
         return self.in_a_row < MAX_FALLBACKS_IN_A_ROW
 
 
+class LaterBuilds(Builds):
+    """Those of a question whose answer may never be wanted: counted if it is."""
+
+    def __init__(self, all_builds: Builds) -> None:
+        super().__init__(in_a_row=all_builds.in_a_row)
+        self._all, self._endings = all_builds, list[Ending]()
+
+    def add(self, ending: Ending) -> Ending:
+        self._endings.append(ending)
+        return ending
+
+    def count(self) -> None:
+        """Count them among all, once."""
+        while self._endings:
+            self._all.add(self._endings.pop(0))
+
+
 MAX_FALLBACKS_IN_A_ROW = 5
 """Fast builds in a row that may fail before there are no more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -46,12 +47,23 @@ class Limits:
 
 @dataclass
 class Meter:
-    """Count what a phase of the run has used."""
+    """Count what a phase of the run has used.
+
+    Attributes:
+        peak_rss_bytes: the most memory that a child has had.
+    """
 
     cpu_seconds: float = 0.0
+    peak_rss_bytes: int = 0
+    _lock: threading.Lock = field(
+        default_factory=threading.Lock, repr=False, compare=False
+    )
 
     def add(self, ending: Ending) -> Ending:
-        self.cpu_seconds += ending.cpu_seconds
+        """Count a child; the threads of several may do so."""
+        with self._lock:
+            self.cpu_seconds += ending.cpu_seconds
+            self.peak_rss_bytes = max(self.peak_rss_bytes, ending.peak_rss_bytes)
         return ending
 
 
@@ -119,6 +131,11 @@ class CheckClient:
             return self
         return dataclasses.replace(self, patience=None)
 
+    def time_for(self, candidate: Candidate) -> float:
+        """Tell how long a candidate may take."""
+        client = self.patient_with(candidate)
+        return (client.patience or client.limits).timeout_s
+
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""
         if self.patience is not None:
@@ -137,10 +154,22 @@ class InductorOracle:
     target: Signature
 
     def check(self, candidate: Candidate) -> Verdict:
-        seen = self.client.candidate(candidate)
-        verdict = Verdict(judge(seen, self.target), seen)
+        verdict = self.answer(candidate)
         self.learn(candidate, verdict)
         return verdict
+
+    def answer(self, candidate: Candidate) -> Verdict:
+        """Find the answer, and learn nothing of it."""
+        seen = self.client.candidate(candidate)
+        return Verdict(judge(seen, self.target), seen)
+
+    def stands(self, candidate: Candidate, verdict: Verdict) -> bool:
+        """Tell whether the time limit, which falls, allows an earlier answer now."""
+        return verdict.observation.own_seconds <= self.client.time_for(candidate)
+
+    def with_client(self, client: CheckClient) -> InductorOracle:
+        """Ask another server, or within other limits."""
+        return dataclasses.replace(self, client=client)
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
         """Have the time limit follow an answer."""

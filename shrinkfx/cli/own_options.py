@@ -35,7 +35,8 @@ class TaskOptions:
         metavar="DIR",
         help="go on with the run in that folder, which was killed or stopped: nothing "
         "is asked again, and all is as it was told then but `--max-checks`, "
-        "`--max-minutes` and `--max-disk`; `MODEL.pt2` only if it has been moved",
+        "`--max-minutes`, `--max-disk` and `--jobs`; `MODEL.pt2` only if it has been "
+        "moved",
         more="[In full](#going-on)",
         never_empty=True,
         beside_resume=True,

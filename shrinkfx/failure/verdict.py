@@ -84,6 +84,10 @@ def judge(seen: Observation, target: Signature) -> Outcome:
     return Outcome.DIFFERENT
 
 
+class Undecided(Exception):
+    """What ran beside a question may be to blame for its end: ask it again, alone."""
+
+
 class Oracle(Protocol):
     """Answers whether a candidate still fails in the same way."""
 

@@ -53,6 +53,20 @@ CREATE TABLE examples (
 )
 """
 
+_LATER_TABLES = """
+CREATE TABLE IF NOT EXISTS ahead (
+    digest TEXT NOT NULL,
+    form TEXT NOT NULL,
+    build TEXT NOT NULL,
+    outcome TEXT,
+    observation TEXT,
+    log TEXT,
+    PRIMARY KEY (digest, form, build)
+)
+"""
+"""Those that an older journal of the same version does not have yet, and can do
+without."""
+
 Row = Sequence[Any]
 
 
@@ -82,6 +96,7 @@ class Database:
         if not count:
             tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
             self._db.executescript(f"BEGIN IMMEDIATE; {tables}; END")
+        self._db.execute(_LATER_TABLES)
 
     def check(self) -> None:
         """Look at every page now, rather than meet a damaged one after hours."""

@@ -20,7 +20,7 @@ from shrinkfx.protocol.choices import Build
 _TICK_S = 1.0
 """To the second will do: each write waits for the disk."""
 
-_LOG_CHARS = 20_000
+LOG_CHARS = 20_000
 """Of the end of a log. The longest are g++'s, half a megabyte each."""
 
 
@@ -213,7 +213,7 @@ class Journal:
                 seen.seconds,
                 seen.cpu_seconds,
                 json.dumps(asdict(replace(seen, log=""))),
-                seen.log[-_LOG_CHARS:],
+                seen.log[-LOG_CHARS:],
                 number,
             ),
         )

@@ -191,6 +191,18 @@ class BudgetOptions:
         beside_resume=True,
         check=above_zero,
     )
+    jobs: int | None = option(
+        None,
+        metavar="N",
+        help="ask about N candidates at once, which finds the same result sooner; "
+        "default: half the cores, at most 4, fewer where memory is short",
+        more="What is asked ahead may turn out not to be wanted, so it takes more "
+        "CPU-seconds. With `--check`, and for CUDA on a GPU, it is 1 unless you say "
+        "more; always for a failure that only some runs show. "
+        "[In full](#several-at-once)",
+        beside_resume=True,
+        check=above_zero,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -227,3 +227,25 @@ class RunCommand(Task):
 
     words: tuple[str, ...]
     cwd: str
+
+
+@dataclass(frozen=True)
+class ForkServer(Task):
+    """Fork a server that answers beside this one, on a line of its own.
+
+    Attributes:
+        directory: a folder for its log and its children; it connects to the socket
+            there (``LINE``).
+        mark: by whose number it is found, and all that it starts.
+        servers: how many share the disk.
+    """
+
+    doing = "starting a process"
+
+    directory: str
+    mark: str
+    servers: int
+
+
+LINE = "line"
+"""In the folder of a forked server: the socket where it is awaited."""

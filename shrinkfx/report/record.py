@@ -229,6 +229,7 @@ class Spent:
         outcomes: of every check that was paid for.
         cached: questions answered without one.
         cpu_seconds: by part of the run, all processes together.
+        jobs: candidates that were asked about at once, at most.
     """
 
     outcomes: Sequence[str] = ()
@@ -236,6 +237,7 @@ class Spent:
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     builds: BuildCounts = field(default_factory=BuildCounts)
+    jobs: int = 1
 
 
 @dataclass(frozen=True)

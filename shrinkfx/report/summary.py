@@ -117,6 +117,7 @@ def _of_spent(spent: Spent) -> dict[str, Any]:
         "seconds": round(spent.seconds, 1),
         "cpu_seconds": {k: round(v, 1) for k, v in spent.cpu_seconds.items()},
         "builds": asdict(spent.builds),
+        "jobs": spent.jobs,
     }
 
 

@@ -39,6 +39,7 @@ class RunContext:
         journal: what is known so far, of earlier sessions too.
         busyness: is told of each check, and says once that the machine is busy.
         out_of_budget: what has ended the search; more of it may be given later.
+        jobs: candidates that are asked about at once, at most.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class RunContext:
         self.listener = listener
         minutes = options.max_minutes
         self.journal = journal or Journal()
-        self.out_of_budget = False
+        self.out_of_budget, self.jobs = False, 1
         self.budget = Budget(
             options.max_checks,
             minutes * 60 if minutes else None,

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.command import CommandOracle
-from shrinkfx.check.oracle import RepeatedOracle, make_oracle
+from shrinkfx.check.jobs import jobs_that_fit, usual_jobs
+from shrinkfx.check.lanes import Forks, Lanes
+from shrinkfx.check.oracle import InductorOracle, RepeatedOracle, make_oracle
 from shrinkfx.failure.verdict import Oracle
+from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.run.context import RunContext
 from shrinkfx.run.subject import Subject
+from shrinkfx.search.foreseeing import Foreseeing
 
 
 def oracle_for(subject: Subject) -> Oracle:
@@ -22,3 +30,48 @@ def rate_of(subject: Subject, candidate: Candidate) -> float:
         return 1.0
     oracle = RepeatedOracle(subject.client, subject.target, subject.rate)
     return oracle.measure(candidate)
+
+
+def forks_for(context: RunContext, subject: Subject) -> Forks | None:
+    """Have several candidates asked about at once; None for one after another."""
+    server = subject.client.server
+    if not isinstance(server, RestartingServer):
+        return None
+    context.jobs = jobs_for(context, subject, server.ready)
+    if context.jobs == 1:
+        return None
+    return Forks(server, context.jobs, context.busyness.hear)
+
+
+def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
+    """Choose how many candidates are asked about at once, and say what forbids more."""
+    on_gpu = ready.for_cuda and ready.backend == Backend.AOTI
+    # Nobody knows whether a command, or the memory of a GPU, can be shared.
+    usual = 1 if subject.command or on_gpu else usual_jobs()
+    jobs = context.options.jobs or usual
+    if jobs > 1 and subject.rate < 1.0:
+        if context.options.jobs:
+            context.note(_ONE_BY_ONE)
+        return 1
+    peak_bytes = context.meters["baseline"].peak_rss_bytes
+    fit = jobs_that_fit(peak_bytes, subject.client.limits.max_rss_bytes)
+    if context.options.jobs and fit < jobs:
+        context.note(_NO_MEMORY.format(jobs, fit, peak_bytes / 1e9))
+    return min(jobs, fit)
+
+
+_ONE_BY_ONE = (
+    "only some runs fail, and how many is learned from each answer: candidates are "
+    "asked about one by one, whatever --jobs says"
+)
+_NO_MEMORY = (
+    "--jobs {}: there is memory for {} at once, where a check takes up to {:.1f} GB"
+)
+
+
+def asking_ahead(oracle: Oracle, forks: Forks | None, ahead: Ahead) -> Oracle:
+    """Have an oracle answer ahead of a search, in the forks of its server."""
+    match oracle:
+        case InductorOracle() | CommandOracle() if forks is not None:
+            return Foreseeing(oracle, Lanes(oracle, forks), ahead)
+    return oracle

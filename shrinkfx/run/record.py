@@ -148,6 +148,7 @@ def with_end(
             seconds=context.budget.seconds,
             cpu_seconds=cpu_seconds,
             builds=BuildCounts(**builds.to_json()),
+            jobs=context.jobs,
         ),
     )
 

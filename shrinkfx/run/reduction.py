@@ -16,6 +16,7 @@ from shrinkfx.errors import (
 from shrinkfx.events import Started
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
@@ -24,7 +25,7 @@ from shrinkfx.report.record import ByCatch
 from shrinkfx.report.summary import DIGITS, gather
 from shrinkfx.run.context import INTERRUPTED, RunContext
 from shrinkfx.run.judging import must_fail_without_guard_pages, without_guard_pages
-from shrinkfx.run.oracles import oracle_for, rate_of
+from shrinkfx.run.oracles import asking_ahead, forks_for, oracle_for, rate_of
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -111,10 +112,12 @@ def staged(
 ) -> StagedSearch:
     """Make the search in all its stages: by form, and by build."""
     suspects = {s.node: s.weight for s in subject.suspects}
+    forks = forks_for(context, subject)
 
     def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
+        ahead = Ahead(context.journal, form, asked.build)
         asker = Asker(
-            oracle,
+            asking_ahead(oracle, forks, ahead),
             budget=context.budget,
             journal=context.journal,
             form=form,

@@ -74,6 +74,7 @@ def _to_json(context: RunContext, server: Server, subject: Subject) -> dict[str,
         "examined": subject.other_causes.examined,
         "check_s": context.budget.check_s,
         "cpu_seconds": context.meters["baseline"].cpu_seconds,
+        "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
     }
 
 
@@ -82,6 +83,7 @@ def _from_json(
 ) -> Subject:
     meter = context.meters["baseline"]
     meter.cpu_seconds = known["cpu_seconds"] + server.ready.cpu_seconds
+    meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)  # unknown to older versions
     builds = dict(known["builds"])
     builds["fallbacks"] = Counter(builds["fallbacks"])
     limits = context.limits(known["timeout_s"])

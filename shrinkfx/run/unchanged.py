@@ -96,13 +96,16 @@ def find_unchanged(original: Original) -> Unchanged:
             "schema": SCHEMA,
             "versions": versions,
             "cpu_seconds": cpu_seconds,
+            "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
             "check_s": max(context.budget.check_s, found.base.seconds),
         }
         context.journal.note(_FACT, stated)
     else:
         require_same_versions(context, server, known)
         found = Unchanged.from_json(known)
-        context.meters["baseline"].cpu_seconds += known["cpu_seconds"]
+        meter = context.meters["baseline"]
+        meter.cpu_seconds += known["cpu_seconds"]
+        meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)
         context.note(f"baseline: {found.base.target} (as the journal says)")
     context.budget.keep(known["check_s"] if known else found.base.seconds)
     return found

@@ -9,7 +9,10 @@ earlier session was told; then to the oracle, if the budget has a check left.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
@@ -17,6 +20,18 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
+from shrinkfx.search.course import Course
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """An oracle that goes by where a search stands, to ask ahead of it."""
+
+    def follow(
+        self, course: Course, known: Callable[[Candidate], Verdict | None]
+    ) -> None: ...
+
+    def rest(self) -> None: ...
 
 
 class Asker:
@@ -81,6 +96,18 @@ class Asker:
             self.by_catch.append((candidate, verdict))
         return verdict
 
+    @contextmanager
+    def following(self, course: Course) -> Iterator[None]:
+        """Have an oracle that asks ahead follow a search, whatever ends that."""
+        if not isinstance(self._oracle, Follower):
+            yield
+            return
+        self._oracle.follow(course, self.known)
+        try:
+            yield
+        finally:
+            self._oracle.rest()
+
     def confirm_by(self, judge: Confirmation) -> None:
         """From now on, take back that a candidate fails unless a judge confirms it."""
         self._judges.append(judge)
@@ -137,7 +164,8 @@ class Asker:
         began, check = self.budget.seconds, self._oracle.check
         asked = strategy, self.form, candidate, self.build
         verdict = self._journal.ask(*asked, check)
-        self.budget.took(self.budget.seconds - began)
+        check_s = verdict.observation.seconds
+        self.budget.took(self.budget.seconds - began, check_s)
         return verdict
 
 

@@ -41,6 +41,7 @@ class Budget:
     overtime_s: float = 0.0
     started: float = field(init=False)
     _pace: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_OF))
+    _checks_s: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_OF))
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -65,7 +66,8 @@ class Budget:
     @property
     def pace_s(self) -> float:
         """What the next check will take: as the last ones, or as the whole program."""
-        return sum(self._pace) / len(self._pace) if self._pace else self.check_s
+        last = self._checks_s
+        return sum(last) / len(last) if last else self.check_s
 
     def has(self, seconds: float) -> bool:
         """Tell whether so many are left besides what is kept for the repro."""
@@ -90,20 +92,25 @@ class Budget:
         if self.max_seconds is not None:
             self.overtime_s = max(0.0, seconds - self.spare_s)
 
-    def took(self, seconds: float) -> None:
-        """Note how long a check has taken."""
+    def took(self, seconds: float, check_s: float = 0.0) -> None:
+        """Note how long an answer was waited for.
+
+        Args:
+            check_s: what the check took, which may have been asked ahead.
+        """
         self._pace.append(seconds)
+        self._checks_s.append(max(seconds, check_s))
 
     def time_for(self, checks: float) -> float | None:
         """Estimate how long so many checks will take, if there are as many to spend.
 
-        By the last ones: as programs shrink, checks get faster.
+        By the wait for the last ones: as programs shrink, checks get faster.
         """
         if not self._pace:
             return None
         if self.max_checks is not None:
             checks = min(checks, self.max_checks - self.checks)
-        return max(0.0, checks) * self.pace_s
+        return max(0.0, checks) * sum(self._pace) / len(self._pace)
 
     def spend(self) -> None:
         """Count one check.

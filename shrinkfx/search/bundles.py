@@ -6,10 +6,45 @@ odds say what goes together, an answer says whether it may.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic
+from typing import Generic, Self
 
 from shrinkfx.search.odds import Beliefs, Item
+
+
+class Bundles(Generic[Item]):
+    """The bundles of some items, one after the other, as answers come.
+
+    Args:
+        odds: are told the answers.
+    """
+
+    def __init__(self, items: Sequence[Item], odds: Beliefs[Item]) -> None:
+        self._items, self._odds = items, odds
+        self._stuck: frozenset[Item] = frozenset()  # rejected alone; for another round
+
+    def copy(self, odds: Beliefs[Item]) -> Self:
+        """Copy them, to go by other odds."""
+        twin = copy.copy(self)
+        twin._odds = odds
+        return twin
+
+    def next(self) -> list[Item]:
+        """Choose what is asked about next; nothing when each was rejected alone."""
+        return self._odds.bundle([i for i in self._items if i not in self._stuck])
+
+    def accepted(
+        self, bundle: Sequence[Item], left: Callable[[Sequence[Item]], list[Item]]
+    ) -> None:
+        """Go on with what is still to go of the items, after a bundle that went."""
+        self._odds.accepted(bundle)
+        self._items = left(self._items)
+
+    def rejected(self, bundle: Sequence[Item]) -> None:
+        self._odds.rejected(bundle)
+        if len(bundle) == 1:
+            self._stuck |= {*bundle}
 
 
 def in_bundles(
@@ -27,16 +62,13 @@ def in_bundles(
     Yields:
         Each bundle that went.
     """
-    stuck: set[Item] = set()  # rejected alone; for another round
-    while bundle := odds.bundle([item for item in items if item not in stuck]):
+    bundles = Bundles(items, odds)
+    while bundle := bundles.next():
         if accepts(bundle):
             yield bundle
-            odds.accepted(bundle)
-            items = left(items)
+            bundles.accepted(bundle, left)
         else:
-            odds.rejected(bundle)
-            if len(bundle) == 1:
-                stuck.update(bundle)
+            bundles.rejected(bundle)
 
 
 class Subset(Generic[Item]):

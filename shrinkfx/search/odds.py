@@ -23,10 +23,11 @@ bundles, alone in the end.
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from shrinkfx.program.edits import Drop, Edit, names_of
 
@@ -77,6 +78,16 @@ class Beliefs(ABC, Generic[Item]):
         bundles had in common."""
         self._fresh = min(_MOST, self._guess / max(1, count))
         self._rejected: list[list[Key]] = []
+
+    def copy(self) -> Self:
+        """Copy what answers change."""
+        twin = copy.copy(self)
+        twin._raised, twin._rejected = dict(self._raised), list(self._rejected)
+        return twin
+
+    def chance(self, items: Sequence[Item]) -> float:
+        """Tell how likely it is that none of what these are about is needed."""
+        return math.exp(-self._doubt(map(self._p, self._keys(items))))
 
     def bundle(self, items: Sequence[Item]) -> list[Item]:
         """Choose what to ask about next; nothing if there is nothing."""

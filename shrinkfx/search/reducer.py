@@ -2,8 +2,7 @@
 
 Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
 Input", IEEE TSE 28(2), 2002), whose deltas are the edits that strategies propose. What
-is asked about next is up to ``odds``, what need not be asked to ``rejections``, and
-what an answer is and costs to ``asker``.
+is asked about next is up to ``course``, and what an answer is and costs to ``asker``.
 
 What a search that came to its end has found is 1-minimal in their sense for dropping
 operators: without any one of those that can be dropped it fails no more, unless there
@@ -14,20 +13,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.events import Checked, Listener, Stepped, ignore
 from shrinkfx.failure.verdict import Outcome, Verdict
-from shrinkfx.program.apply import apply, left_of
-from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Drop, Edit
+from shrinkfx.program.apply import apply
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.asker import Asker
-from shrinkfx.search.bundles import in_bundles
-from shrinkfx.search.odds import Odds
-from shrinkfx.search.rejections import Rejections
-from shrinkfx.search.strategy import Strategy, proposals
+from shrinkfx.search.course import Course
+from shrinkfx.search.strategy import Strategy
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +59,7 @@ class Reducer:
         self.best = best
         self.history = [best]
         self._answers_at_step = self.asker.asked_about
-        self._rejections = Rejections()
-        self._odds = Odds(self._suspects, best.cost[0])
+        self._course = Course(best, self._strategies, self._suspects)
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
@@ -77,82 +72,19 @@ class Reducer:
         Raises:
             BudgetExhausted: ``best`` holds what was reached.
         """
-        while not (pause and pause(self.best)):
-            if next(self._steps, None) is None:
-                break
+        with self.asker.following(self._course):
+            while not (pause and pause(self.best)):
+                if next(self._steps, None) is None:
+                    break
         return self.best
-
-    def _policies(self) -> tuple[Outputs, Outputs]:
-        """Return fewer values first, unless that alone hides the failure.
-
-        What is returned cannot be fused away, and what is not returned can.
-        """
-        fewer = self.best.returning(Outputs.SINKS)
-        if fewer.digest == self.best.digest or self.ask("outputs", fewer).reproduced:
-            return Outputs.SINKS, Outputs.ORIGINAL
-        return Outputs.ORIGINAL, Outputs.SINKS
 
     def _steps_down(self) -> Iterator[Candidate]:
         """Yield each accepted candidate until no strategy finds another."""
-        policies = self._policies()
-        while True:
-            before = self.best.cost
-            for policy in policies:
-                for strategy in self._strategies:
-                    yield from self._exhaust(strategy, policy)
-            if self.best.cost == before:
-                return
-
-    def _exhaust(self, strategy: Strategy, policy: Outputs) -> Iterator[Candidate]:
-        """Go through a strategy's edits once.
-
-        Alternatives are proposed anew for each candidate that one of them led to.
-        """
-        if strategy.combines:
-            yield from self._combine(strategy, policy)
-            return
-        start = None
-        while start is not self.best:
-            start = self.best
-            for edit in proposals(strategy, start, self._suspects):
-                # What a step has done in part does not fit any more.
-                if self._accepts(strategy, policy, [edit]):
-                    yield self.best
-
-    def _combine(self, strategy: Strategy, policy: Outputs) -> Iterator[Candidate]:
-        """Make the edits that can be made, in bundles, until each was rejected alone.
-
-        Not to a fixed point: another strategy may free what this one could not, and
-        every step makes the questions after it new.
-        """
-        edits = list(dict.fromkeys(proposals(strategy, self.best, self._suspects)))
-        self._odds.begin(self.best.cost[0])
-        accepts = partial(self._accepts, strategy, policy)
-        for _ in in_bundles(edits, self._odds, accepts, self._left):
-            yield self.best
-
-    def _left(self, edits: Sequence[Edit]) -> list[Edit]:
-        """Keep what of edits can still be done to the best candidate."""
-        return [e for edit in edits if (e := left_of(edit, self.best))]
-
-    def _accepts(
-        self, strategy: Strategy, policy: Outputs, edits: Sequence[Edit]
-    ) -> bool:
-        """Apply ``edits`` to the best candidate and keep the result if it fails."""
-        try:
-            candidate = apply(self.best, edits).returning(policy)
-        except InvalidEdit:
-            return False
-        if candidate.cost >= self.best.cost:
-            return False
-        if self._rejections.rule_out(edits, candidate):
-            return False
-        verdict = self.ask(strategy.name, candidate)
-        if verdict.reproduced:
-            self._step(strategy.name, candidate)
-        else:
-            self._rejections.note(edits, candidate, verdict.outcome)
-        return verdict.reproduced
+        while question := self._course.question():
+            verdict = self.ask(question.strategy, question.candidate)
+            if self._course.answer(verdict.outcome):
+                self._step(question.strategy, question.candidate)
+                yield self.best
 
     def ask(
         self, strategy: str, candidate: Candidate, *, judged: bool = True
@@ -187,9 +119,9 @@ class Reducer:
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
         """Estimate how many questions the search still has after this one."""
         if verdict.reproduced:  # it goes on from there
-            return max(1.0, self._odds.outlook(candidate.operators))
+            return max(1.0, self._course.odds.outlook(candidate.operators))
         since = self.asker.asked_about - self._answers_at_step
-        return max(1.0, self._odds.outlook(self.best.operators) - since)
+        return max(1.0, self._course.odds.outlook(self.best.operators) - since)
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]

@@ -22,6 +22,9 @@ class Rejections:
 
     _passed: list[tuple[Outputs, frozenset[str]]] = field(default_factory=list)
 
+    def copy(self) -> Rejections:
+        return Rejections(list(self._passed))
+
     def note(
         self, edits: Sequence[Edit], candidate: Candidate, outcome: Outcome
     ) -> None:

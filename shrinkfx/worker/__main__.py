@@ -24,7 +24,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.protocol.answers import Answer, NotSanitized, Ready
 from shrinkfx.protocol.choices import Backend, Guard
 from shrinkfx.protocol.requests import Job, Request, Setup
-from shrinkfx.protocol.tasks import RunCommand, RunScript
+from shrinkfx.protocol.tasks import ForkServer, RunCommand, RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.cpu_memory import asan, guard_pages
 from shrinkfx.worker.forkserver import last_words
@@ -103,7 +103,20 @@ def _serve(line: Line, worker: _Worker, directory: Path) -> None:
         first.make_for(request)
         return _work(worker, request)
 
-    serve(line, work, directory, first.heard)
+    serve(line, work, directory, first.heard, _settle_in_fork)
+
+
+def _settle_in_fork(task: ForkServer) -> None:
+    """Have what is temporary lie in the fork's folder, and take its part of the disk.
+
+    What is limited is all that lies in the folder of the server, this one's included.
+    """
+    from shrinkfx.worker.aoti import backend as aoti
+    from shrinkfx.worker.disk_space import share
+
+    os.environ.update(aoti.temporary_below(Path(task.directory)))
+    tempfile.tempdir = None
+    share(task.servers)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ package, and what that is unpacked to; and one to spare."""
 
 
 _allowed: tuple[Path, int] | None = None
+_sharing = 1
 
 
 def allow(home: Path, most: int | None) -> None:
@@ -33,12 +34,18 @@ def allow(home: Path, most: int | None) -> None:
     _allowed = (home, most) if most else None
 
 
+def share(processes: int) -> None:
+    """Leave of what is free the same part to each of so many."""
+    global _sharing
+    _sharing = processes
+
+
 def _free(folder: Path) -> int:
     free = shutil.disk_usage(folder).free
-    if _allowed is None:
-        return free
-    home, most = _allowed
-    return max(0, min(free, most - _taken(home)))
+    if _allowed is not None:
+        home, most = _allowed
+        free = min(free, most - _taken(home))
+    return max(0, free) // _sharing
 
 
 def _taken(home: Path) -> int:

@@ -59,7 +59,9 @@ RECORD = RunRecord(
     guard_pages=GuardPages("after each tensor", "passes (3 of 3 runs)"),
     memory=Memory(Guard.AFTER, "passes (1 of 1 runs)", ASAN),
     search=Search("", True, "passed", (CAUGHT,)),
-    spent=Spent(["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, BUILDS),
+    spent=Spent(
+        ["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, BUILDS, 2
+    ),
     verified=Verified(REPRO, 3, 3),
     cause=("my.mix.default, a.py:1: it fails alone.",),
 )
@@ -106,6 +108,7 @@ WRITTEN: Mapping[str, Any] = {
     "without_it": "passed",
     "calls": 2,
     "builds": {"fast": 2, "stopped": 1, "fallbacks": {"-O1": 3}},
+    "jobs": 2,
     "guard_pages": {
         "are": "after each tensor",
         "original_without_them": "passes (3 of 3 runs)",

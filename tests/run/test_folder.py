@@ -96,6 +96,7 @@ def test_run_goes_on_with_what_it_was_told(options: Options, out: Path) -> None:
     again = resumed(out, NOTHING_NEW)
     assert again == replace(options, cwd=Path.cwd())
     new: dict[str, Any] = {"max_checks": 9, "max_minutes": 2.0, "max_disk": 3.0}
+    new["jobs"] = 2
     more = resumed(out, replace(NOTHING_NEW, **new))
     assert more == replace(again, **new)
     assert resumed(out, NOTHING_NEW) == more

@@ -108,3 +108,11 @@ def test_without_minutes_nothing_is_kept_and_all_is_allowed() -> None:
     assert budget.pace_s == 1e6
     budget.took(2.0)
     assert budget.pace_s == 2.0
+
+
+def test_check_asked_ahead_is_waited_for_less_than_it_takes() -> None:
+    budget = Budget(100)
+    for _ in range(4):
+        budget.took(1.0, check_s=3.0)
+    assert budget.pace_s == 3.0
+    assert budget.time_for(10) == 10.0

@@ -90,6 +90,15 @@ def hang(request: Request, folder: Path) -> Answer:
         time.sleep(1000)
 
 
+def meet(request: Request, folder: Path) -> Answer:
+    """Wait for another child to be here at the same time."""
+    mine, other = (Path(_told(request)[name]) for name in ("mine", "other"))
+    mine.touch()
+    while not other.exists():
+        time.sleep(0.01)
+    return "met"
+
+
 def hang_deaf(request: Request, folder: Path) -> Answer:
     _ignore_signals()
     return hang(request, folder)
@@ -428,7 +437,8 @@ def _daemonise() -> None:
 
 
 def work(request: Request) -> Work:
-    vice: Vice = globals()[_told(request)["vice"]]
+    # No child is born of a fork's request.
+    vice: Vice = globals()[_told(request).get("vice", "hang")]
 
     def do(note: Note, folder: Path) -> Unresolved | Description:
         note("vice")

@@ -20,6 +20,7 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
     Describe,
+    ForkServer,
     SaveCandidate,
     Task,
     WriteCandidate,
@@ -67,13 +68,14 @@ class RestartingServer(Server):
         folders: tuple[Path, ...] = (),
         **settings: Any,  # noqa: ANN401 - Server knows their types
     ) -> None:
-        self._seconds_left = seconds_left
+        self.seconds_left = seconds_left
         self._asking = asking
         self._answered = answered
         self._heard = heard
         self._deaths = 0
         self._described: dict[GraphForm, Request] = {}
         self._lost: set[GraphForm] = set()
+        self._close_first: list[Callable[[], None]] = []
         super().__init__(**settings)
         self._folders = (self.directory, *folders)
 
@@ -90,10 +92,25 @@ class RestartingServer(Server):
         if isinstance(request.task, Describe) and _is_described(ending):
             self._described[request.options.graph] = request
             self._lost.discard(request.options.graph)
-        _refuse_if_full(ending, self._folders)
+        refuse_if_full(ending, self._folders)
         self._answered()
         self._heard(ending)
         return ending
+
+    def fork(self, request: Request) -> Ending:
+        """Have the process fork, with what candidates are cut from described."""
+        self._describe_again(request)
+        return super().fork(request)
+
+    def close_first(self, close: Callable[[], None]) -> None:
+        """Have something be closed before each of its processes is."""
+        self._close_first.append(close)
+
+    def close(self) -> None:
+        """End the server and all that it started; safe to call twice."""
+        for close in self._close_first:
+            close()
+        super().close()
 
     def start(self, clock_s: float = math.inf) -> None:
         """Start the process and have it load.
@@ -113,7 +130,7 @@ class RestartingServer(Server):
         Raises:
             BudgetExhausted: the time is up.
         """
-        left = self._seconds_left()
+        left = self.seconds_left()
         if left is None:
             return math.inf
         if left <= 0:
@@ -152,7 +169,7 @@ class RestartingServer(Server):
             try:
                 ending = self._asked_in_time(again)
                 self._heard(ending)
-                _refuse_if_full(ending, self._folders)
+                refuse_if_full(ending, self._folders)
                 if not _is_described(ending):
                     reason = f"{_NOT_AGAIN}: that ended with {ending.how}"
                     raise WorkerError(reason, ending.log)
@@ -190,8 +207,8 @@ class RestartingServer(Server):
 
 _TIME_IS_UP = "the minutes are spent"
 
-_CUT = (CheckCandidate, SaveCandidate, WriteCandidate)
-"""Tasks that need what has been described: they are about a candidate."""
+_CUT = (CheckCandidate, SaveCandidate, WriteCandidate, ForkServer)
+"""Tasks that need what has been described: they are about candidates."""
 
 _NOT_AGAIN = "the program could not be described again"
 
@@ -200,7 +217,7 @@ def _is_described(ending: Ending) -> bool:
     return isinstance(ending.answer, Description)
 
 
-def _refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
+def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
     """Take no answer from a child that had no space to find one.
 
     Raises:

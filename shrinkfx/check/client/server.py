@@ -5,37 +5,35 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import shrinkfx
 from shrinkfx import scratch
 from shrinkfx.check.client import bare_environment
 from shrinkfx.check.client.interrupts import held_interrupt
+from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.stem import ADOPTION, Stem
 from shrinkfx.errors import LoadError, StorageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.words import LINE, cut, printable
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Done, Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
-from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.requests import MARK, TIMES, Request, Setup
+from shrinkfx.protocol.requests import MARK, Request, Setup
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_GRACE_S, _GLANCE_S = 60.0, 0.1
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
 WORKER = (sys.executable, "-m", "shrinkfx.worker")
 GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.cpu_memory.guard_pages")
@@ -49,8 +47,6 @@ REMOVED = (
     "does something clear $TMPDIR? set it to a folder that stays",
 )
 """What to say of a folder for temporary files that is gone."""
-
-Said = TypeVar("Said", bound=Message)
 
 
 class Server:
@@ -125,16 +121,17 @@ class Server:
     def _start(self, deadline: float) -> None:
         self.directory.mkdir(exist_ok=True)
         (self.directory / _EMPTY).mkdir(exist_ok=True)
-        self._mark, self._buffer = new_mark(), b""
+        self._mark = new_mark()
         with held_interrupt() as interrupted, self._adopting():
             self._process = self._started()
+            self._line = self._line_to(self._process)
             own = OwnTime(self._look)
             try:
                 within = self._start_timeout_s, _LOADING
-                self._write(self._setup.to_line(), *within)
-                if not self._wait(*within, interrupted, own, deadline):
+                self._line.write(self._setup.to_line(), *within)
+                if not self._line.wait(*within, interrupted, own, deadline):
                     raise KeyboardInterrupt
-                self.ready = self._take(Ready, _LOADING)
+                self.ready = self._line.take(Ready, _LOADING)
                 self._keep_stem()
             except BaseException as error:
                 self._process.kill()  # while it loads, it does not listen
@@ -158,19 +155,28 @@ class Server:
             KeyboardInterrupt: after the child has been ended; the next request
                 is answered as if nothing had happened.
         """
-        patience = request.most_s + _GRACE_S
         with held_interrupt() as interrupted:
             try:
-                self._write(request.to_line(), _GRACE_S)
-                if not self._wait(patience, request.task.doing, interrupted):
-                    self._write('"cancel"\n', _GRACE_S)
-                    self._wait(_GRACE_S, "cancelling")
-                ending = self._take(Ending, request.task.doing)
+                ending = self._line.ask(request, interrupted)
             except BaseException:
                 self._process.kill()  # what it may still say answers nothing
                 raise
         if not self.directory.is_dir():
             raise StorageError(str(self.directory), *REMOVED)
+        return ending
+
+    def fork(self, request: Request) -> Ending:
+        """Have the process fork a server like itself (``fork.py``).
+
+        Returns:
+            What that has taken: a server that is to be forked gets ready first.
+
+        Raises:
+            WorkerError: it died of that, or has not done so.
+        """
+        ending = Server.ask(self, request)  # what restarts it would have another one
+        if not isinstance(ending.answer, Done):
+            raise WorkerError(f"the worker did not fork: {ending.how}", self.log)
         return ending
 
     def close(self) -> None:
@@ -179,6 +185,7 @@ class Server:
         assert self._process.stdout is not None
         with held_interrupt():
             self._process.stdin.close()
+            self._line.closed = True
             try:
                 self._process.wait(timeout=15)
             except subprocess.TimeoutExpired:
@@ -207,11 +214,7 @@ class Server:
     @property
     def log(self) -> str:
         """The end of what the server itself has written."""
-        with contextlib.suppress(OSError):
-            return printable(
-                (self.directory / _LOG).read_text(errors="replace")[-4000:]
-            )
-        return ""
+        return log_in(self.directory)
 
     def _adopting(self) -> AbstractContextManager[None]:
         return ADOPTION if self._leaves_stem else contextlib.nullcontext()
@@ -240,10 +243,7 @@ class Server:
         environment = _environment(self._environment, self._mark)
         asked = self._command, environment, self._cwd
         grown = self._beside._grown_stem(*asked) if self._beside else None
-        process = grown or self._popen(environment)
-        assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)
-        return process
+        return grown or self._popen(environment)
 
     def _popen(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         stem = Stem(self._command, environment) if self._leaves_stem else None
@@ -271,67 +271,17 @@ class Server:
         self._stem = stem
         return process
 
+    def _line_to(self, process: subprocess.Popen[bytes] | Stem) -> Line:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        return Line(process.stdout.fileno(), process.stdin.fileno(), self)
+
     def _look(self) -> Sample:
         return sample([self.pid, *descendants(self.pid)])
 
-    def _write(
-        self, line: str, timeout_s: float, doing: str = "waiting for a request"
-    ) -> None:
-        assert self._process.stdin is not None
-        if self._process.stdin.closed:
-            raise WorkerError("the worker is closed")
-        descriptor, data = self._process.stdin.fileno(), line.encode()
-        while data:
-            if not _ready(descriptor, select.POLLOUT, timeout_s):
-                raise WorkerError("the worker does not listen", self.log)
-            try:
-                data = data[os.write(descriptor, data) :]
-            except BrokenPipeError:
-                raise self._how_it_died(doing) from None
-
-    def _wait(
-        self,
-        timeout_s: float,
-        doing: str,
-        interrupted: Callable[[], bool] = bool,
-        own: OwnTime | None = None,
-        deadline: float = math.inf,
-    ) -> bool:
-        """Wait for a line; False if interrupted before there is one.
-
-        Args:
-            own: what the limit is for, if not for the time that passes, of which
-                there is many times as much then.
-            deadline: by ``time.monotonic``, if that is earlier.
-        """
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        most_s = timeout_s * (TIMES if own else 1)
-        deadline = min(deadline, time.monotonic() + most_s)
-        while b"\n" not in self._buffer:
-            if interrupted():
-                return False
-            hangs = own is not None and own.exceeds(timeout_s)
-            if hangs or time.monotonic() > deadline:
-                reason = f"the worker did not answer in {timeout_s:.0f} s ({doing})"
-                raise WorkerError(reason, self.log)
-            if _ready(descriptor, select.POLLIN, _GLANCE_S):
-                data = os.read(descriptor, 1 << 16)
-                if not data:
-                    raise self._how_it_died(doing)
-                self._buffer += data
-        return True
-
-    def _take(self, kind: type[Said], doing: str) -> Said:
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        try:
-            return kind.from_line(line)
-        except (ValueError, TypeError, AttributeError, LookupError):
-            said = line[:200].decode(errors="replace")
-            reason = f"the worker said {said!r} while {doing}"
-            raise WorkerError(reason, self.log) from None
-
-    def _how_it_died(self, doing: str) -> WorkerError:
+    def how_it_died(self, doing: str) -> WorkerError:
+        """Say what is known of the end of a process that has closed its line."""
         try:
             status = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -345,10 +295,11 @@ class Server:
         return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
 
 
-def _ready(descriptor: int, event: int, timeout_s: float) -> bool:
-    poll = select.poll()  # select() refuses descriptors from 1024 on
-    poll.register(descriptor, event)
-    return bool(poll.poll(timeout_s * 1000))
+def log_in(directory: Path) -> str:
+    """Read the end of what a server has written itself."""
+    with contextlib.suppress(OSError):
+        return printable((directory / _LOG).read_text(errors="replace")[-4000:])
+    return ""
 
 
 TUNING = ("TORCH", "PYTORCH", "AOT", "TRITON", "OMP_", "MKL_", "GOMP_", "KMP_")

@@ -201,8 +201,8 @@ def own_cache_below(folder: Path) -> dict[str, str]:
     AOTInductor writes a program's files in place, and packs them when it has let go of
     their lock: where two processes compile the same program into one cache, one packs
     what the other has just emptied, and cannot load that. What is written in one step,
-    or under a lock until it is whole, serves all: precompiled headers, and the folders
-    of two letters that hold single files, named for what is in them.
+    or under a lock until it is whole, serves all: precompiled headers, Triton's cache,
+    and the folders of two letters that hold single files, named for what is in them.
 
     Returns:
         Environment variables.
@@ -213,14 +213,14 @@ def own_cache_below(folder: Path) -> dict[str, str]:
         place.mkdir(parents=True, exist_ok=True)
     own = folder / usual.name
     own.mkdir()
-    single = [path for path in shared.iterdir() if len(path.name) == _LETTERS]
+    single = [*shared.glob("??"), *shared.glob(_TRITONS)]
     for place in (usual / _HEADERS, shared / _LOCKS, *single):
         (own / place.name).symlink_to(place.resolve())
     return {"TMPDIR": str(folder), _CACHE: str(own)}
 
 
-_HEADERS, _LOCKS, _LETTERS = "precompiled_headers", "locks", 2
-"""What Inductor calls these, and how long the names of such folders are."""
+_HEADERS, _LOCKS, _TRITONS = "precompiled_headers", "locks", "triton"
+"""What Inductor calls these."""
 
 
 def load(package: Package) -> Callable[..., Any]:

@@ -37,6 +37,7 @@ from shrinkfx.protocol.tasks import (
     CheckCandidate,
     CheckOriginal,
     CompileOriginal,
+    ForkServer,
 )
 from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
@@ -44,6 +45,9 @@ from shrinkfx.worker.model import Program
 
 _LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
 """Tasks that may lower a program."""
+
+_ASK_FOR = (*_LOWER, ForkServer)
+"""Tasks before which it is made: the children of a fork would each make their own."""
 
 _LATER = (Stage.LOAD, Stage.PASSING, Stage.RUN, Stage.COMPARE, Stage.DONE)
 
@@ -70,7 +74,7 @@ class FirstLowering:
     def make_for(self, request: Request) -> None:
         """Make it now, if the next child would make one."""
         due = self._may_come and self._was_survived and not request.fresh
-        if not due or not isinstance(request.task, _LOWER) or _is_built(request):
+        if not due or not isinstance(request.task, _ASK_FOR) or _is_built(request):
             return
         self._may_come = False
         at_work = self._folder.with_name(LOWERING)

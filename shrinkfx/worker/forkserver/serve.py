@@ -3,6 +3,9 @@
 Requests come on stdin as JSON lines, answers leave on a descriptor of their
 own: stdout belongs to compilers, which may write to it what they like. The
 server ends, with all that it started, when its stdin closes.
+
+Asked to, it forks a server like itself, which has all that is loaded, answers beside
+it on a line of its own, and ends with it.
 """
 
 from __future__ import annotations
@@ -13,14 +16,18 @@ import resource
 import select
 import shutil
 import signal
+import socket
+import sys
+import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 
-from shrinkfx.protocol.answers import Answer, Ending
+from shrinkfx.protocol.answers import Answer, Done, Ending
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import MARK, Request
+from shrinkfx.protocol.tasks import LINE, ForkServer
 from shrinkfx.worker.forkserver.supervise import (
     Note,
     Work,
@@ -38,6 +45,9 @@ Answerer = Callable[[Request], Work]
 
 Heard = Callable[[Request, Ending], None]
 """Learn how a child ended."""
+
+Forked = Callable[[ForkServer], None]
+"""Settle in a fork of the server, before it answers."""
 
 
 class ParentGone(Exception):
@@ -62,7 +72,10 @@ class Line:
             ready, _, _ = select.select([self._source], [], [], timeout_s)
             if not ready:
                 return None
-            data = os.read(self._source, 1 << 16)
+            try:
+                data = os.read(self._source, 1 << 16)
+            except ConnectionError:
+                data = b""
             if not data:
                 raise ParentGone
             self._buffer += data
@@ -79,7 +92,7 @@ class Line:
         try:
             while data:
                 data = data[os.write(self._sink, data) :]
-        except BrokenPipeError:
+        except ConnectionError:
             raise ParentGone from None
 
     def close(self) -> None:
@@ -93,19 +106,27 @@ def take_line(log: Path) -> Line:
     What is printed from now on goes to ``log``, in the server's directory.
     Until ``serve`` polls the pipe, the kernel tells of the parent's end.
     """
-    become_subreaper()
-    bear_mark(os.environ.get(MARK, ""))
-    _leave_on_sigterm(log.parent)
+    _become_server(os.environ.get(MARK, ""), log.parent)
     die_with_parent(signal.SIGTERM)
     line = Line(os.dup(0), os.dup(1))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
+    os.close(null)
+    _print_to(log)
+    return line
+
+
+def _become_server(mark: str, directory: Path) -> None:
+    become_subreaper()
+    bear_mark(mark)
+    _leave_on_sigterm(directory)
+
+
+def _print_to(log: Path) -> None:
     sink = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
-    os.close(null)
     os.close(sink)
-    return line
 
 
 def serve(
@@ -113,36 +134,99 @@ def serve(
     answerer: Answerer,
     directory: Path,
     heard: Heard = lambda request, ending: None,
+    forked: Forked = lambda task: None,
 ) -> None:
     """Answer requests until the parent closes the line."""
     die_with_parent(0)
-    number = 0
+    _Server(line, directory, answerer, heard, forked).serve()
 
-    def cancelled() -> bool:
-        word = line.read(timeout_s=0)
+
+@dataclass
+class _Server:
+    """Answers what comes on a line, and ends with it.
+
+    Attributes:
+        forks: servers of their own below this process.
+    """
+
+    line: Line
+    directory: Path
+    answerer: Answerer
+    heard: Heard
+    forked: Forked
+    number: int = 0
+    forks: set[int] = field(default_factory=set)
+
+    def serve(self) -> None:
+        try:
+            while True:
+                text = self.line.read()
+                if text is None or json.loads(text) == CANCEL:
+                    continue  # the check to cancel has ended meanwhile
+                self._answer(Request.from_line(text))
+        except ParentGone:
+            pass
+        finally:
+            kill_descendants()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _answer(self, request: Request) -> None:
+        used = used_cpu_s()
+        work = _off_the_line(self.line, self.answerer(request))
+        used = used_cpu_s() - used
+        if isinstance(request.task, ForkServer):
+            self._fork(request.task)
+            done = Ending("exit", 0, "done", answer=Done(), cpu_seconds=used)
+            self.line.write(done)
+            return
+        self.number += 1
+        folder = self.directory / f"child-{self.number}"
+        folder.mkdir()
+        ending = supervise(work, request, folder, self._cancelled, self.forks)
+        self.heard(request, ending)
+        self.line.write(replace(ending, cpu_seconds=ending.cpu_seconds + used))
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _cancelled(self) -> bool:
+        word = self.line.read(timeout_s=0)
         return word is not None and json.loads(word) == CANCEL
 
-    try:
-        while True:
-            text = line.read()
-            if text is None or json.loads(text) == CANCEL:
-                continue  # the check to cancel has ended meanwhile
-            request = Request.from_line(text)
-            number += 1
-            folder = directory / f"child-{number}"
-            folder.mkdir()
-            used = used_cpu_s()
-            work = _off_the_line(line, answerer(request))
-            used = used_cpu_s() - used
-            ending = supervise(work, request, folder, cancelled)
-            heard(request, ending)
-            line.write(replace(ending, cpu_seconds=ending.cpu_seconds + used))
-            shutil.rmtree(folder, ignore_errors=True)
-    except ParentGone:
-        pass
-    finally:
-        kill_descendants()
-        shutil.rmtree(directory, ignore_errors=True)
+    def _fork(self, task: ForkServer) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        server = os.getpid()
+        if fork := os.fork():
+            self.forks.add(fork)
+            return
+        status = 1
+        try:
+            self.line.close()
+            line = _take_line_of_fork(task, server)
+            self.forked(task)
+            directory = Path(task.directory)
+            _Server(line, directory, self.answerer, self.heard, self.forked).serve()
+            status = 0
+        except BaseException:  # noqa: BLE001 - never to end in the server's code
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+
+def _take_line_of_fork(task: ForkServer, server: int) -> Line:
+    """Become a server beside the one that has forked this process, and end with it."""
+    os.setsid()
+    directory = Path(task.directory)
+    _become_server(task.mark, directory)
+    die_with_parent(signal.SIGTERM)
+    if os.getppid() != server:
+        os._exit(1)
+    _print_to(directory / "server.log")
+    line = socket.socket(socket.AF_UNIX)
+    # The name of a socket may have 107 letters, and the folder's more.
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    line.connect(f"/proc/self/fd/{folder}/{LINE}")
+    os.close(folder)
+    return Line(os.dup(line.fileno()), line.detach())
 
 
 def used_cpu_s() -> float:

@@ -84,12 +84,15 @@ def supervise(
     request: Request,
     folder: Path,
     cancelled: Callable[[], bool] = lambda: False,
+    apart: set[int] | None = None,
 ) -> Ending:
     """Fork, do ``work`` in the child, and tell how it ended.
 
     Args:
         folder: an empty folder for the child's log, stages and answer.
         cancelled: polled; True ends the child.
+        apart: other children of this process, which are none of the work's; what ends
+            of them is taken out.
     """
     started = time.monotonic()
     wait_for_children()
@@ -99,7 +102,7 @@ def supervise(
     child = os.fork()
     if child == 0:
         _live(work, folder, server)
-    watch = Watch(child)
+    watch = Watch(child, set() if apart is None else apart)
     own = OwnTime(watch.look)
     try:
         how, code = wait(watch, own, request, cancelled)

@@ -8,10 +8,18 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import Sample, descendants, kill, pss_bytes, rss_bytes, sample
+from shrinkfx.processes import (
+    Sample,
+    descendants,
+    kill,
+    listed_children,
+    pss_bytes,
+    rss_bytes,
+    sample,
+)
 from shrinkfx.protocol.requests import Request
 
 _KILL_S = 30.0
@@ -24,10 +32,12 @@ class Watch:
     """A child, all that it started, and what they have used so far.
 
     Attributes:
+        apart: other children, with all that they have started: servers of their own.
         below: what lived below this process when somebody last looked.
     """
 
     child: int
+    apart: set[int] = field(default_factory=set)
     status: int | None = None
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -42,6 +52,9 @@ class Watch:
                 return False
             if pid == 0:
                 return True
+            if pid in self.apart:
+                self.apart.discard(pid)  # the next one of this number is another's
+                continue
             self.cpu_seconds += usage.ru_utime + usage.ru_stime
             self.peak_rss_bytes = max(self.peak_rss_bytes, usage.ru_maxrss * 1024)
             if pid == self.child:
@@ -50,7 +63,7 @@ class Watch:
     def look(self) -> Sample:
         """See what everything below this process does, and what it has used so far."""
         self.reap()
-        self.below = tuple(descendants(os.getpid()))
+        self.below = self._found()
         seen = sample(self.below)
         return replace(seen, cpu_seconds=self.cpu_seconds + seen.cpu_seconds)
 
@@ -64,7 +77,7 @@ class Watch:
         total = sum(map(rss_bytes, {self.child, *self.below}))
         if total > limit_bytes:
             # What has ended may have left its number to a process of somebody else.
-            total = sum(map(pss_bytes, descendants(os.getpid())))
+            total = sum(map(pss_bytes, self._found()))
         self.peak_rss_bytes = max(self.peak_rss_bytes, total)
         return total > limit_bytes
 
@@ -81,9 +94,24 @@ class Watch:
         """Kill until nothing is left; what forks meanwhile is met next round."""
         deadline = time.monotonic() + _KILL_S
         while self.reap() and time.monotonic() < deadline:
-            for pid in descendants(os.getpid()):
+            found = self._found()
+            if self.apart and not found and not self._found():  # a list may have gaps
+                return
+            for pid in found:
                 kill(pid)
             time.sleep(0.002)
+
+    def _found(self) -> tuple[int, ...]:
+        """Look for what lives below this process now, but for what is apart."""
+        if not self.apart:
+            return tuple(descendants(os.getpid()))
+        children = listed_children()
+        return tuple(
+            descendants(
+                os.getpid(),
+                lambda pid: [c for c in children(pid) if c not in self.apart],
+            )
+        )
 
 
 class _End:

@@ -1,0 +1,160 @@
+"""The line to a server, from the parent's end: whole lines out, whole lines in."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from shrinkfx.errors import WorkerError
+from shrinkfx.own_time import OwnTime
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import TIMES, Request
+
+_GRACE_S, _GLANCE_S = 60.0, 0.1
+
+Said = TypeVar("Said", bound=Message)
+
+
+class OtherEnd(Protocol):
+    """The process that listens, for whoever wants to know why it does not."""
+
+    @property
+    def log(self) -> str:
+        """The end of what it has written."""
+        ...
+
+    def how_it_died(self, doing: str) -> WorkerError:
+        """Say what is known of its end; it has closed the line."""
+        ...
+
+
+class Line:
+    """Sends requests and reads what is said to them.
+
+    Args:
+        source: a descriptor to read from.
+        sink: one to write to, which does not block.
+        other: who is at the other end.
+
+    Attributes:
+        closed: nothing can be sent any more.
+    """
+
+    def __init__(self, source: int, sink: int, other: OtherEnd) -> None:
+        self._source, self._sink, self._other = source, sink, other
+        self._buffer = b""
+        self.closed = False
+
+    def ask(self, request: Request, interrupted: Callable[[], bool]) -> Ending:
+        """Send a request and wait for its end, which comes sooner if interrupted.
+
+        Raises:
+            WorkerError: the other end is dead or silent; it can't be asked again.
+        """
+        self.write(request.to_line())
+        return self.receive(request, interrupted)
+
+    def receive(
+        self, request: Request, interrupted: Callable[[], bool] = bool
+    ) -> Ending:
+        """Wait for the end of a request that was sent."""
+        doing = request.task.doing
+        if not self.wait(request.most_s + _GRACE_S, doing, interrupted):
+            self.cancel()
+            self.wait(_GRACE_S, "cancelling")
+        return self.take(Ending, doing)
+
+    def cancel(self) -> None:
+        """Have what was asked end; nothing happens if it has ended."""
+        self.write('"cancel"\n')
+
+    def write(
+        self,
+        line: str,
+        timeout_s: float = _GRACE_S,
+        doing: str = "waiting for a request",
+    ) -> None:
+        """Send a line.
+
+        Raises:
+            WorkerError: nobody takes it.
+        """
+        if self.closed:
+            raise WorkerError("the worker is closed")
+        data = line.encode()
+        while data:
+            if not _ready(self._sink, select.POLLOUT, timeout_s):
+                raise WorkerError("the worker does not listen", self._other.log)
+            try:
+                data = data[os.write(self._sink, data) :]
+            except ConnectionError:
+                raise self._other.how_it_died(doing) from None
+
+    def wait(
+        self,
+        timeout_s: float,
+        doing: str,
+        interrupted: Callable[[], bool] = bool,
+        own: OwnTime | None = None,
+        deadline: float = math.inf,
+    ) -> bool:
+        """Wait for a line; False if interrupted before there is one.
+
+        Args:
+            own: what the limit is for, if not for the time that passes, of which
+                there is many times as much then.
+            deadline: by ``time.monotonic``, if that is earlier.
+
+        Raises:
+            WorkerError: there will be none, or none in time.
+        """
+        most_s = timeout_s * (TIMES if own else 1)
+        deadline = min(deadline, time.monotonic() + most_s)
+        while b"\n" not in self._buffer:
+            if interrupted():
+                return False
+            hangs = own is not None and own.exceeds(timeout_s)
+            if hangs or time.monotonic() > deadline:
+                reason = f"the worker did not answer in {timeout_s:.0f} s ({doing})"
+                raise WorkerError(reason, self._other.log)
+            if _ready(self._source, select.POLLIN, _GLANCE_S):
+                self._buffer += self._read(doing)
+        return True
+
+    def can_be_read(self) -> bool:
+        """Tell whether something was said, or the other end is closed."""
+        return bool(self._buffer) or _ready(self._source, select.POLLIN, 0)
+
+    def _read(self, doing: str) -> bytes:
+        try:
+            data = os.read(self._source, 1 << 16)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise self._other.how_it_died(doing)
+        return data
+
+    def take(self, kind: type[Said], doing: str) -> Said:
+        """Read the line that was waited for.
+
+        Raises:
+            WorkerError: it is no such record.
+        """
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            return kind.from_line(line)
+        except (ValueError, TypeError, AttributeError, LookupError):
+            said = line[:200].decode(errors="replace")
+            reason = f"the worker said {said!r} while {doing}"
+            raise WorkerError(reason, self._other.log) from None
+
+
+def _ready(descriptor: int, event: int, timeout_s: float) -> bool:
+    poll = select.poll()  # select() refuses descriptors from 1024 on
+    poll.register(descriptor, event)
+    return bool(poll.poll(timeout_s * 1000))

@@ -1,0 +1,335 @@
+"""Several questions at once: real processes, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.doubles import request_of
+
+from shrinkfx.check.client.fork import Fork
+from shrinkfx.check.client.restarting import RestartingServer
+from shrinkfx.check.lanes import Forks, Lanes, Question
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.verdict import Outcome, Undecided, Verdict
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Built, Ending, Unresolved
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.testing import chain, whole
+
+processes = pytest.mark.processes
+ROOT = Path(__file__).resolve().parents[2]
+
+LIMIT = 300 << 20
+Marked = Callable[[], list[int]]
+Survivors = Callable[[], list[str]]
+WaitFor = Callable[[Callable[[], object]], None]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """An oracle that has a server do one thing, whatever it is asked about."""
+
+    client: CheckClient
+    request: Request
+    endings: list[Ending]
+
+    def with_client(self, client: CheckClient) -> Asking:
+        return replace(self, client=client)
+
+    def answer(self, candidate: Candidate) -> Verdict:
+        limits = self.client.limits
+        ending = self.client.server.ask(
+            replace(self.request, max_rss_bytes=limits.max_rss_bytes)
+        )
+        ending = replace(ending, stage="run", built=Built(Build.FAST, Step.LINK))
+        self.client.builds.add(self.client.meter.add(ending))
+        self.endings.append(ending)
+        return Verdict(Outcome.PASSED, observe(ending))
+
+
+@dataclass(frozen=True)
+class House:
+    """A server, and the forks of it."""
+
+    server: RestartingServer
+    forks: Forks
+
+    def lanes(self, vice: str, timeout_s: float = 60.0, **told: Any) -> Lanes:
+        client = CheckClient(self.server, Limits(timeout_s, LIMIT))
+        asked = request_of(vice, timeout_s=timeout_s, **told)
+        return Lanes(Asking(client, asked, []), self.forks)
+
+    def begin(self, vice: str, **told: Any) -> Question:
+        return self.lanes(vice, **told).begin(SOME)
+
+    def answer(self, vice: str, timeout_s: float = 60.0, **told: Any) -> Verdict:
+        """Ask in a lane, and alone if that decides nothing."""
+        lanes = self.lanes(vice, timeout_s, **told)
+        try:
+            return lanes.begin(SOME).result()
+        except Undecided:
+            return lanes.alone(SOME)
+
+
+SOME = whole(chain("x", "relu"))
+
+
+def said(question: Question) -> str:
+    return question.result().observation.unresolved
+
+
+Open = Callable[..., House]
+
+
+@pytest.fixture(name="open_house")
+def _open_house(vices: Path, marked: Marked) -> Iterator[Open]:
+    houses = []
+
+    def open_house(
+        count: int = 2, seconds_left: Callable[[], float | None] = lambda: None
+    ) -> House:
+        command = [sys.executable, str(vices)]
+        server = RestartingServer(command=command)
+        server.seconds_left = seconds_left
+        houses.append(House(server, Forks(server, count)))
+        return houses[-1]
+
+    yield open_house
+    for house in houses:
+        house.forks.close()
+        house.server.close()
+
+
+@processes
+def test_two_questions_are_under_way_at_once_beside_the_server(
+    open_house: Open, tmp_path: Path, survivors: Survivors
+) -> None:
+    house, (a, b) = open_house(), (str(tmp_path / name) for name in "ab")
+    one = house.begin("meet", mine=a, other=b)
+    assert not one.done()
+    # What ends below the server is no end of what its forks have started.
+    assert house.server.ask(request_of("echo", word="I")).answer == Unresolved("I")
+    assert house.server.ask(request_of("segfault")).how == "signal"
+    two = house.begin("meet", mine=b, other=a)
+    assert (said(one), said(two)) == ("met", "met")
+    assert one.done()
+    house.forks.close()
+    house.forks.close()
+    house.server.close()
+    assert survivors() == []
+    assert not house.server.directory.exists()
+
+
+@processes
+def test_third_question_waits_for_a_free_fork(open_house: Open) -> None:
+    house = open_house()
+    questions = [house.begin("echo", word=str(n)) for n in range(6)]
+    assert [said(question) for question in questions] == list("012345")
+    house.forks.wait_for_all()
+    folders = list(house.server.directory.glob("fork-*"))
+    assert 1 <= len(folders) <= 2
+    assert all((folder / "server.log").exists() for folder in folders)
+
+
+@processes
+def test_cancelled_question_leaves_nothing_and_its_fork_is_asked_again(
+    open_house: Open, tmp_path: Path, marked: Marked, wait_for: WaitFor
+) -> None:
+    house, ready = open_house(), tmp_path / "ready"
+    hanging = house.begin("leave_compiler_and_hang", ready=str(ready))
+    wait_for(ready.exists)
+    assert len(marked()) == 4  # the server, its fork, a child and a compiler
+    began = time.monotonic()
+    hanging.cancel()
+    house.lanes("echo").wait([hanging])
+    assert time.monotonic() - began < 20
+    assert len(marked()) == 2
+    hanging.cancel()  # it has ended: the next question is not meant
+    assert said(house.begin("echo", word="next")) == "next"
+    assert len(list(house.server.directory.glob("fork-*"))) == 1
+
+
+@processes
+def test_what_a_fork_dies_of_is_asked_again_alone(
+    open_house: Open, tmp_path: Path, survivors: Survivors
+) -> None:
+    house, deaths = open_house(), tmp_path / "deaths"
+    deaths.write_text("1")
+    pid = house.server.pid
+    lanes = house.lanes("kill_server", deaths=str(deaths))
+    question, other = lanes.begin(SOME), house.begin("echo", word="other")
+    with pytest.raises(Undecided, match="a fork of the worker died while compiling"):
+        question.result()
+    assert lanes.alone(SOME).observation.unresolved == "survived"
+    assert said(other) == "other"
+    assert house.server.pid == pid
+    assert said(house.begin("echo", word="next")) == "next"
+    house.forks.close()
+    house.server.close()
+    assert survivors() == []
+
+
+@processes
+def test_forks_end_with_their_server_and_the_next_server_has_others(
+    open_house: Open, tmp_path: Path, wait_for: WaitFor
+) -> None:
+    house, ready = open_house(), tmp_path / "ready"
+    hanging = house.begin("hang", ready=str(ready))
+    wait_for(ready.exists)
+    os.kill(house.server.pid, signal.SIGKILL)
+    wait_for(hanging.done)
+    assert house.answer("echo", word="next").observation.unresolved == "next"
+    assert (
+        said(house.begin("echo", word="next")) == "next"
+    )  # in a lane of the next server
+
+
+@processes
+def test_memory_is_shared_and_who_wants_more_is_asked_alone(
+    open_house: Open,
+) -> None:
+    house = open_house()
+    lanes = house.lanes("busy")  # which takes 200 MB, of 150 in each lane
+    with pytest.raises(Undecided, match="memory in run"):
+        lanes.begin(SOME).result()
+    lanes.alone(SOME)
+    endings = lanes.oracle.endings  # type: ignore[attr-defined]
+    assert [ending.how for ending in endings] == ["memory", "exit"]
+    meter, total = lanes.oracle.client.meter, sum(e.cpu_seconds for e in endings)
+    assert 0 <= meter.cpu_seconds - total < 0.1  # what forking took
+
+
+@processes
+def test_time_of_a_child_is_its_own_however_many_share_its_core(
+    open_house: Open,
+) -> None:
+    house, core = open_house(3), min(os.sched_getaffinity(0))
+    lanes = house.lanes("spin", 1.5, core=core, cpu_s=1.0)
+    questions = [lanes.begin(SOME) for _ in range(3)]
+    for question in questions:
+        question.result()
+    endings = lanes.oracle.endings  # type: ignore[attr-defined]
+    assert [ending.how for ending in endings] == ["exit"] * 3
+    assert max(ending.seconds for ending in endings) > 1.5  # by the clock
+    with pytest.raises(Undecided, match="timeout"):  # for a lock of another, perhaps
+        house.lanes("hang", 1.0).begin(SOME).result()
+    core = min(os.sched_getaffinity(0))
+    endless = house.lanes("spin", 1.0, core=core, cpu_s=1000).begin(SOME).result()
+    assert endless.observation.unresolved == "timeout in run"
+
+
+@processes
+def test_ctrl_c_while_waiting_leaves_forks_that_can_be_asked(
+    open_house: Open, tmp_path: Path, marked: Marked, wait_for: WaitFor
+) -> None:
+    house, ready = open_house(), tmp_path / "ready"
+    questions = [
+        house.begin("fork_and_hang", ready=str(ready)),
+        house.begin("daemonise_and_hang"),
+    ]
+    wait_for(ready.exists)
+    interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        house.lanes("echo").wait(questions)
+    house.forks.cancel()
+    assert len(marked()) == 3
+    assert said(house.begin("echo", word="next")) == "next"
+
+
+@processes
+def test_closing_forks_ends_what_they_are_at(
+    open_house: Open, tmp_path: Path, marked: Marked, wait_for: WaitFor
+) -> None:
+    house, ready = open_house(), tmp_path / "ready"
+    question = house.begin("daemonise_and_hang", ready=str(ready))
+    wait_for(ready.exists)
+    house.forks.close()
+    assert question.done()
+    wait_for(lambda: [house.server.pid] == marked())
+
+
+PARENT = """
+import sys
+from shrinkfx.check.client.fork import Fork
+from shrinkfx.check.client.server import Server
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal
+
+vices, ready = sys.argv[1:3]
+with Server(command=[sys.executable, vices]) as server:
+    fork = Fork(server, CheckOptions(), 2)
+    vice = {"vice": "leave_compiler_and_hang", "ready": ready}
+    request = Request(CheckOriginal(), CheckOptions(inductor=vice), timeout_s=60)
+    fork.send(request)
+    fork.receive(request)
+"""
+
+
+@processes
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_forks_leave_nothing_where_the_parent_is_killed(
+    vices: Path, tmp_path: Path, survivors: Survivors, wait_for: WaitFor, number: int
+) -> None:
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-c", PARENT, str(vices), str(ready)]
+    parent = subprocess.Popen(command, cwd=ROOT)
+    wait_for(ready.exists)
+    parent.send_signal(number)
+    parent.wait()
+    assert survivors() == []
+
+
+@processes
+def test_fork_has_its_folder_where_no_name_of_a_socket_would_fit(
+    open_house: Open, tmp_path: Path
+) -> None:
+    server = open_house().server
+    server.directory = tmp_path.joinpath(*["long" * 10] * 4)
+    server.directory.mkdir(parents=True)
+    fork = Fork(server, CheckOptions(), 2)
+    asked = request_of("echo", word="far")
+    fork.send(asked)
+    assert fork.receive(asked).answer == Unresolved("far")
+    fork.close()
+    assert not fork.directory.exists()
+
+
+@processes
+def test_question_that_the_minutes_end_is_asked_by_who_knows_what_that_means(
+    open_house: Open,
+) -> None:
+    left = [None, 0.3]
+    house = open_house(seconds_left=lambda: left[-1])
+    lanes = house.lanes("hang")
+    with pytest.raises(Undecided):
+        lanes.begin(SOME).result()
+    left.append(0.0)
+    with pytest.raises(BudgetExhausted):
+        lanes.alone(SOME)
+
+
+@processes
+def test_fast_builds_count_once_an_answer_is_wanted(open_house: Open) -> None:
+    lanes = open_house().lanes("echo", word="")
+    question, unwanted = lanes.begin(SOME), lanes.begin(SOME)
+    lanes.forks.wait_for_all()
+    builds = lanes.oracle.client.builds
+    assert unwanted.done()
+    assert builds.fast == 0
+    question.result()
+    question.result()
+    assert builds.fast == 1

@@ -1,0 +1,96 @@
+"""How many candidates a run asks about at once, and what it says of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.check.command import Command
+from shrinkfx.check.jobs import usual_jobs
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.events import Event, Noted
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Request
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.oracles import forks_for, jobs_for
+from shrinkfx.run.subject import Subject
+from shrinkfx.testing import chain, whole
+
+GB = 1 << 30
+WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
+ON_CPU = Ready(backend=Backend.AOTI)
+ON_GPU = Ready(backend=Backend.AOTI, for_cuda=True)
+INTERPRETED = Ready(backend=Backend.INTERPRETER, for_cuda=True)
+
+
+class NoServer:
+    def ask(self, request: Request) -> Ending:
+        return Ending("exit", stage="done")
+
+
+CLIENT = CheckClient(NoServer(), Limits(10.0, 8 * GB))
+SIZE = ProgramSize(1, 3, 1, 0)
+SUBJECT = Subject(whole(chain("x", "relu")), SIZE, CLIENT, WRONG, 1.0)
+
+
+def chosen(
+    folder: Path,
+    jobs: int | None = None,
+    subject: Subject = SUBJECT,
+    ready: Ready = ON_CPU,
+    peak_bytes: int = 0,
+) -> tuple[int, list[str]]:
+    events: list[Event] = []
+    context = RunContext(Options(Path("m.pt2"), jobs=jobs), folder, events.append)
+    peak = replace(Ending("exit", stage="done"), peak_rss_bytes=peak_bytes)
+    context.meters["baseline"].add(peak)
+    found = jobs_for(context, subject, ready)
+    return found, [event.text for event in events if isinstance(event, Noted)]
+
+
+def test_what_is_asked_for_is_done_and_else_what_is_usual(tmp_path: Path) -> None:
+    assert chosen(tmp_path) == (usual_jobs(), [])
+    assert chosen(tmp_path, 3) == (3, [])
+    assert chosen(tmp_path, 1) == (1, [])
+
+
+COMMAND = replace(SUBJECT, command=Command("./fails {}"))
+
+
+@pytest.mark.parametrize(
+    ("subject", "ready"), [(COMMAND, ON_CPU), (SUBJECT, ON_GPU)], ids=["check", "gpu"]
+)
+def test_what_may_not_be_shared_is_not_unless_that_is_said(
+    tmp_path: Path, subject: Subject, ready: Ready
+) -> None:
+    assert chosen(tmp_path, None, subject, ready) == (1, [])
+    assert chosen(tmp_path, 3, subject, ready) == (3, [])
+    assert chosen(tmp_path, None, SUBJECT, INTERPRETED) == (usual_jobs(), [])
+
+
+def test_failure_of_some_runs_is_asked_about_one_by_one(tmp_path: Path) -> None:
+    flaky = replace(SUBJECT, rate=0.5)
+    assert chosen(tmp_path, None, flaky) == (1, [])
+    jobs, (said,) = chosen(tmp_path, 3, flaky)
+    assert (jobs, "one by one" in said) == (1, True)
+
+
+def test_no_more_than_there_is_memory_for(tmp_path: Path) -> None:
+    jobs, (said,) = chosen(tmp_path, 4, peak_bytes=3 * GB)
+    assert jobs == 2
+    assert said == (
+        "--jobs 4: there is memory for 2 at once, where a check takes up to 3.2 GB"
+    )
+    assert chosen(tmp_path, 2, peak_bytes=3 * GB) == (2, [])
+
+
+def test_whoever_answers_without_a_process_is_asked_one_by_one(tmp_path: Path) -> None:
+    context = RunContext(Options(Path("m.pt2"), jobs=3), tmp_path, lambda event: None)
+    assert forks_for(context, SUBJECT) is None
+    assert context.jobs == 1

@@ -1,0 +1,84 @@
+"""Where a search stands, as a value that can be copied."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.search.course import Course
+from shrinkfx.search.strategy import choose
+from shrinkfx.testing import Answer, chain, needs, skeletons, whole
+
+STRATEGIES = choose(None)
+SOME = [Outcome.REPRODUCED, Outcome.PASSED, Outcome.INVALID]
+
+
+def next_digests(course: Course, answer: Answer, most: int = 1000) -> list[str]:
+    """Answer the next questions; list their candidates."""
+    asked: list[str] = []
+    while len(asked) < most and (question := course.question()):
+        asked.append(question.candidate.digest)
+        failed = answer(question.candidate)
+        course.answer(Outcome.REPRODUCED if failed else Outcome.PASSED)
+    return asked
+
+
+@given(skeletons(), st.data())
+def test_what_a_copy_is_told_changes_nothing_of_the_course(
+    program: Skeleton, data: st.DataObject
+) -> None:
+    start = whole(program)
+    needed = data.draw(st.sets(st.sampled_from(start.operators), min_size=1))
+    suspects = data.draw(
+        st.dictionaries(st.sampled_from(start.operators), st.just(1.0))
+    )
+    dice = data.draw(st.randoms(use_true_random=False))
+    plain, watched = (Course(start, STRATEGIES, suspects) for _ in range(2))
+    expected = next_digests(plain, needs(*needed))
+    for digest in expected:
+        wander(watched.copy(), dice)
+        assert next_digests(watched, needs(*needed), 1) == [digest]
+        wander(watched.copy(), dice)
+    assert watched.question() is None
+    assert watched.best == plain.best
+
+
+def wander(course: Course, dice: random.Random) -> None:
+    """Give a course a few answers of no meaning."""
+    for _ in range(3):
+        if course.question():
+            course.answer(dice.choice(SOME))
+
+
+def test_copy_asks_what_the_course_asks_after_the_same_answer() -> None:
+    start = whole(chain("x", *(f"n{i}" for i in range(30))))
+    course = Course(start, STRATEGIES)
+    while course.question():
+        for outcome in SOME:
+            one, other = course.copy(), course.copy()
+            one.answer(outcome)
+            other.answer(outcome)
+            assert digest_of(one) == digest_of(other)
+        course.answer(Outcome.PASSED)
+
+
+def digest_of(course: Course) -> str:
+    question = course.question()
+    return question.candidate.digest if question else ""
+
+
+def test_course_steps_only_to_what_fails() -> None:
+    start: Candidate = whole(chain("x", "a", "b", "c", "d"))
+    course = Course(start, STRATEGIES)
+    question = course.question()
+    assert question
+    for outcome in (Outcome.DIFFERENT, Outcome.UNRESOLVED, Outcome.INVALID):
+        assert not course.copy().answer(outcome)
+    assert course.best is start
+    assert course.answer(Outcome.REPRODUCED)
+    assert course.best is question.candidate
