@@ -232,15 +232,6 @@ def test_chains_of_others_are_left_to_them(target: Signature) -> None:
     assert compiling(Minimum(client, PROGRAM, target)) is None
 
 
-def test_what_no_longer_stops_says_so() -> None:
-    passes = Ending("exit", stage="done", answer=Checked())
-    client = CheckClient(FakeServer(passes), Limits(20.0, 1 << 30))
-    found = compiling(Minimum(client, PROGRAM, Signature(Kind.HANG, Stage.RUN)))
-    assert found
-    assert (found.cause, found.guilty) == ((), ())
-    assert found.unknown == ("where it stops: it did not fail so when asked",)
-
-
 def test_a_death_of_the_compiler_says_how_it_ended() -> None:
     died = Ending("signal", signal.SIGSEGV, "compile")
     found = explain(Traces(raised_at=(("cos",),)), died)

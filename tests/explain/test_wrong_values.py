@@ -11,7 +11,6 @@ from support.doubles import Arguments, FakeServer
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.values import explained, values
-from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
@@ -241,18 +240,6 @@ def test_nothing_is_said_of_a_run_that_fails_otherwise() -> None:
     assert found.guilty == ()
     assert "it did not fail so when it was to tell" in found.unknown[0]
     assert len(server.asked) == 1
-
-
-def test_why_a_program_that_was_exported_anew_tells_nothing_is_said() -> None:
-    client = CheckClient(FakeServer(FAILS), Limits(10.0, 1 << 30))
-    seen = observe(FAILS).signature
-    assert seen
-    found = values(Minimum(client, PROGRAM, seen))
-    assert found
-    assert found.unknown == (
-        "which kernel is wrong: it had to be exported anew, so that its nodes have "
-        "other names",
-    )
 
 
 def test_other_failures_are_not_asked_about() -> None:
