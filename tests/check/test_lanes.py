@@ -202,7 +202,7 @@ def test_memory_is_shared_and_who_wants_more_is_asked_alone(
     open_house: Open,
 ) -> None:
     house = open_house()
-    lanes = house.lanes("busy")  # which takes 200 MB, of 150 in each lane
+    lanes = house.lanes("hold")  # which takes 200 MB, of 150 in each lane
     with pytest.raises(Undecided, match="memory in run"):
         lanes.begin(SOME).result()
     lanes.alone(SOME)

@@ -363,6 +363,13 @@ def busy(request: Request, folder: Path) -> Answer:
     return {"bytes": len(hoard)}
 
 
+def hold(request: Request, folder: Path) -> Answer:
+    """Hold 200 MB for longer than it takes to be seen."""
+    hoard = bytearray(b"x") * (200 << 20)
+    time.sleep(1)
+    return {"bytes": len(hoard)}
+
+
 def spin(request: Request, folder: Path) -> Answer:
     """Burn CPU-seconds on a core of one's own choice."""
     os.sched_setaffinity(0, {_told(request)["core"]})

@@ -14,6 +14,7 @@ from shrinkfx.worker.aoti.backend import own_cache_below
 def test_scripts_share_what_is_written_once_and_not_what_is_made_of_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "shared"))
     shared, of_a_text = Path(default_cache_dir()), "c" * 52
     for name in ("ab", "triton", "locks", of_a_text):

@@ -37,7 +37,7 @@ found = {
     "lowering": lowerings[aten.sin.default] is lowerings[aten.cos.default],
     "shrinkfx": "shrinkfx" in sys.modules,
     "threads": torch.get_num_threads(),
-    "cache": "server-" in os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""),
+    "cache": os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""),
     "sum": torch.arange(1 << 20).sum().item(),
 }
 raise ValueError(found)
@@ -73,4 +73,4 @@ def test_stem_knows_nothing_of_preloads_or_the_program(
     for part in ("'planted': False", "'lowering': False", "'shrinkfx': False"):
         assert part in log
     assert f"'threads': {torch.get_num_threads()}" in log
-    assert "'cache': False" in log
+    assert str(main.directory) not in log

@@ -16,7 +16,7 @@ from shrinkfx.protocol.answers import Answer, Description, Printed
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
-from shrinkfx.worker import tasks
+from shrinkfx.worker import held, tasks
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.printing.module import export_source
@@ -52,7 +52,8 @@ def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
         exports.append(built)
         return export_source(built)
 
-    monkeypatch.setattr(tasks, "export_source", noted)
+    for module in (tasks, held):
+        monkeypatch.setattr(module, "export_source", noted)
 
     def ask(task: Task) -> Answer:
         request = Request(task, CheckOptions(form=form))
