@@ -15,6 +15,9 @@ from shrinkfx.protocol.tasks import RunScript
 
 pytestmark = pytest.mark.processes
 
+THREADS = torch.get_num_threads()
+"""Of a new process; tests of others set it here."""
+
 PRELOAD = """
 import os
 import torch
@@ -72,5 +75,5 @@ def test_stem_knows_nothing_of_preloads_or_the_program(
         log = grown.ask(Request(RunScript(str(script), str(tmp_path)))).log
     for part in ("'planted': False", "'lowering': False", "'shrinkfx': False"):
         assert part in log
-    assert f"'threads': {torch.get_num_threads()}" in log
+    assert f"'threads': {THREADS}" in log
     assert str(main.directory) not in log
