@@ -14,6 +14,10 @@ from shrinkfx.failure.verdict import Observation
 MAX_RUNS = 100
 """Runs before a program is said not to fail, if nobody says how many."""
 
+_LEAST_S = 6.0
+"""Seconds that runs may take, however short the compilation: what it takes to import
+torch and to compile a small program, in a process that shares nothing."""
+
 _MOST_S = 60.0
 """Seconds that they may take together then, if compiling it took no less."""
 
@@ -120,7 +124,8 @@ class Bounds:
         cls, first: Observation, max_runs: int | None, budget: Allowance
     ) -> Bounds:
         """Bound the runs after the first one: by time only if nobody says how many."""
-        seconds = math.inf if max_runs else min(_MOST_S, first.seconds)
+        compiled_s = min(_MOST_S, max(_LEAST_S, first.seconds))
+        seconds = math.inf if max_runs else compiled_s
         return cls(max_runs or MAX_RUNS, seconds, first.seconds, budget)
 
     @property
@@ -138,7 +143,7 @@ class Bounds:
             return "the minutes allowed no more runs: give it more with --max-minutes"
         if runs.are_enough(self.max_runs):
             return ""
-        return "it ran no longer than it took to compile: for more, --baseline-runs N"
+        return f"it ran for {self.seconds:.0f} s: for more, --baseline-runs N"
 
     def ends(self, runs: Runs) -> bool:
         """Tell whether there is no time for another run, however many there were.
