@@ -29,8 +29,9 @@ _SIZES = re.compile(r"([\[(])(?:(?:s|u|ks|zuf)?#[-+*/%, ]*)+([\])])|(\[)(\])")
 # g++ quotes with U+2018 and U+2019, and the linker with ` and '.
 _QUOTED = re.compile("[\u2018`]([^\u2018\u2019`']*)[\u2019']")
 _SUGGESTION = re.compile("; did you mean [^\n]*| \\{aka [^}]*\\}| \\[-\\S+\\]$")
-# A smaller program returns less, and a long message is cut off in it.
-_STRUCTURE = re.compile(r" ?\(?\bTreeSpec\(.*", re.DOTALL)
+# What a program takes or returns, in a pytree; (*) is a single value. A smaller one
+# returns less, and a long message is cut off in it.
+_STRUCTURE = re.compile(r" ?\(?\bTreeSpec\(.*| \(\*\)\.?", re.DOTALL)
 _MANGLED = re.compile(r"\b_Z\w+")
 _TYPE = re.compile(
     r"(?:float|double|int|long|short|char|bool|unsigned|signed|void|auto|half"

@@ -57,7 +57,7 @@ class FailureOptions:
         None,
         metavar="N",
         help="runs of the original before it is said not to fail (default: up to 100, "
-        "for as long as compiling it took, a minute at most)",
+        "for as long as compiling it took, 6 s at least and a minute at most)",
         more="What it says then tells how many there were. On the interpreter each "
         "probe is asked once, until one shows it",
         check=above_zero,

@@ -38,9 +38,9 @@ def healthy(server: TimedServer, max_runs: int | None = None) -> NotReproducible
 
 @pytest.mark.parametrize(
     ("compile_s", "run_s", "runs"),
-    [(300.0, 7.0, 11), (20.0, 7.0, 5), (0.5, 7.0, 3), (30.0, 0.01, 100)],
+    [(300.0, 7.0, 11), (20.0, 7.0, 5), (0.5, 2.0, 5), (30.0, 0.01, 100)],
 )
-def test_healthy_program_runs_as_long_as_it_was_compiled_a_minute_at_most(
+def test_healthy_program_runs_as_long_as_it_was_compiled_from_six_seconds_to_a_minute(
     compile_s: float, run_s: float, runs: int
 ) -> None:
     told = healthy(TimedServer(PASSES, compile_s=compile_s, run_s=run_s))

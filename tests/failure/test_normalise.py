@@ -25,6 +25,7 @@ from shrinkfx.failure.normalise import demangled_name, normalise, normalise_cpp
             "holds #",
         ),
         ("holds 19 (TreeSpec(tuple, None, [*,", "holds #"),
+        ("holds 1 items (*).", "holds # items"),
     ],
 )
 def test_normalise_takes_out_what_drifts(text: str, expected: str) -> None:
