@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -173,6 +174,30 @@ def test_who_writes_to_an_argument_undeclared_is_told(tmp_path: Path) -> None:
     assert (over.changed, over.of) == (2, 4)
     assert (over.operators, over.read_by) == (("exp",), ("reads_late",))
     assert over.readers == ("cos",)
+
+
+def test_reader_that_inductor_has_moved_behind_the_writer_is_told(
+    tmp_path: Path,
+) -> None:
+    class Shares(nn.Module):
+        """``cos`` reads what ``exp`` writes over; Inductor runs it after that."""
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            before = x.cos()
+            return x.exp(), before + x
+
+    program = exported(Shares(), X)
+    moved = copy.deepcopy(program.graph_module)
+    nodes = {node.name: node for node in moved.graph.nodes}
+    nodes["exp"].append(nodes["cos"])
+    run = Run(tmp_path, program, X, graph=moved)
+    run.leave("before_0_x", X)
+    run.leave("left_0_x", X.exp())
+    run.launch("writes", "x", exp=X.exp())
+    after = X.exp()
+    run.launch("reads_late", "x", add=after.cos() + after)
+    (over,) = run.judged(X.exp(), after.cos() + after).overwritten
+    assert (over.operators, over.readers) == (("exp",), ("cos",))
 
 
 def test_what_an_operator_writes_and_nobody_reads_then_is_not_told(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import fx
@@ -23,6 +23,7 @@ def overwritten(
     Args:
         nodes: whose values buffers, inputs and weights hold.
     """
+    is_before = _program_order(ran)
     for number, launch in enumerate(recording.launches):
         writing = [node for _, node in launch.made]
         operators = tuple(dict.fromkeys(n for w in writing for n in ran.origins(w)))
@@ -32,9 +33,8 @@ def overwritten(
             if before is None or left is None or name not in nodes or not writing:
                 continue
             changed = int((~torch.isclose(before, left, 0, 0, equal_nan=True)).sum())
-            early = {
-                n for e in _read_before(nodes[name], writing[0]) for n in ran.origins(e)
-            }
+            read = _read_before(nodes[name], writing[0], is_before)
+            early = {n for e in read for n in ran.origins(e)}
             later = [value for value in computed if value.launch > number + 1]
             readers = [value for value in later if early & {*value.operators}]
             if changed and readers:
@@ -50,13 +50,36 @@ def overwritten(
                 )
 
 
-def _read_before(value: fx.Node, writing: fx.Node) -> set[fx.Node]:
+IsBefore = Callable[[fx.Node, fx.Node], bool]
+"""Tells whether eager runs one node before another."""
+
+
+def _program_order(ran: Ran) -> IsBefore:
+    """Order nodes as the program has what they come from.
+
+    Inductor moves what it believes to be independent, and that is what goes wrong here;
+    its own order counts only for what comes from no operator of the program.
+    """
+    order = {node.name: place for place, node in enumerate(ran.exported.graph.nodes)}
+
+    def is_before(node: fx.Node, other: fx.Node) -> bool:
+        mine, theirs = (
+            [order[name] for name in ran.origins(each) if name in order]
+            for each in (node, other)
+        )
+        if mine and theirs:
+            return max(mine) < max(theirs)
+        return node < other
+
+    return is_before
+
+
+def _read_before(value: fx.Node, writing: fx.Node, is_before: IsBefore) -> set[fx.Node]:
     """List what eager computes of a value before an operator writes over it."""
-    order = {node: place for place, node in enumerate(value.graph.nodes)}
     found: set[fx.Node] = set()
     left = [value]
     while left:
-        users = [u for u in left.pop().users if order[u] < order[writing]]
+        users = [u for u in left.pop().users if is_before(u, writing)]
         left += [u for u in users if u not in found]
         found.update(users)
     return found
