@@ -16,7 +16,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.anatomy import UNTOLD, Anatomy
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.choices import Build
 from shrinkfx.report.explanation.chain import Chain
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
@@ -31,7 +31,7 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
     if not _is_of_a_kernel(minimum.target):
         return None
     with scratch.folder("anatomy") as folder:
-        ending = _asked(minimum, folder)
+        ending = _asked(minimum, Path(folder))
         if ending is None or not minimum.fails(ending):
             return _unknown(minimum.why_not(ending))
         untold, known = Path(folder) / UNTOLD, _read(minimum, Path(folder))
@@ -45,17 +45,15 @@ def _unknown(why: str) -> Chain:
     return Chain(unknown=(f"what it is made of: {why}",))
 
 
-def _asked(minimum: Minimum, folder: str) -> Ending | None:
+def _asked(minimum: Minimum, folder: Path) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
-    form = CandidateForm.PROGRAM
-    ending = minimum.see(anatomy=folder, form=form, build=Build.FAST)
+    anatomy = str(folder)
+    ending = minimum.tell(folder, anatomy=anatomy, build=Build.FAST)
     if ending is None or minimum.fails(ending) or observe(ending).unresolved:
         return ending
     if not minimum.client.builds.pay:  # that was the stock build
         return ending
-    for left in Path(folder).iterdir():
-        left.unlink()
-    return minimum.see(anatomy=folder, form=form, build=Build.STOCK) or ending
+    return minimum.tell(folder, anatomy=anatomy, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:

@@ -28,6 +28,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Values, restride
 from shrinkfx.worker.graph.describe import tensor_type
+from shrinkfx.worker.graph.names import Names, names_before, with_names
 from shrinkfx.worker.graph.origin import hand_on_origins
 from shrinkfx.worker.graph.outputs import GraphOutputs, graph_outputs
 from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
@@ -54,6 +55,7 @@ class Rebuilt:
         outputs: what it returns, by the names of the original's values.
         passing: near inputs on which it must pass before it may fail, or None.
         settled: how its inputs' sizes are to be declared, if not as they were.
+        names: those that its values had before it was exported anew, if it was.
     """
 
     exported: ExportedProgram
@@ -63,6 +65,7 @@ class Rebuilt:
     outputs: tuple[str, ...] = ()
     passing: Inputs | None = None
     settled: Specialised | None = None
+    names: Names | None = None
 
     @property
     def at_passing(self) -> Rebuilt | None:
@@ -72,7 +75,22 @@ class Rebuilt:
     def exported_again(self, exported: ExportedProgram) -> Rebuilt:
         """Take another program of the same inputs, which has other names inside."""
         hand_on_origins(self.exported.graph, exported.graph)
-        return Rebuilt(exported, self.example, self.failing, passing=self.passing)
+        names = names_before(self.exported, exported)
+        return Rebuilt(
+            exported,
+            self.example,
+            self.failing,
+            outputs=self.outputs,
+            passing=self.passing,
+            names=self.names.followed_by(names) if self.names else names,
+        )
+
+    def with_names_before(self) -> Rebuilt:
+        """Call its values what they were called before it was exported anew."""
+        if self.names is None:
+            return self
+        named = with_names(self.exported, self.names.before)
+        return replace(self, exported=named, names=None)
 
 
 def rebuild(
