@@ -34,7 +34,7 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
         ending = _asked(minimum, Path(folder))
         if ending is None or not minimum.fails(ending):
             return _unknown(minimum.why_not(ending))
-        untold, known = Path(folder) / UNTOLD, _read(minimum, Path(folder))
+        untold, known = Path(folder) / UNTOLD, known_of(minimum, Path(folder))
         if known is None:
             nothing = "it left nothing that tells"
             return _unknown(untold.read_text() if untold.exists() else nothing)
@@ -62,8 +62,8 @@ def _is_of_a_kernel(target: Signature) -> bool:
     return target.stage is Stage.RUN and target.kind in _KINDS
 
 
-def _read(minimum: Minimum, folder: Path) -> Known | None:
-    """Read what the worker has left."""
+def known_of(minimum: Minimum, folder: Path) -> Known | None:
+    """Read what the worker has left of a program's anatomy."""
     left, telling = folder / "anatomy.json", folder / "telling"
     if not left.exists():
         return None
