@@ -182,6 +182,7 @@ class Anatomy(Reported):
         launches: in the order of the program.
         eager: of nodes that hold whole numbers.
         stray: what the interpreter has found, or None.
+        guards_unknown: why nobody knows the guards on its symbols, or ''.
     """
 
     inputs: tuple[GivenInput, ...] = ()
@@ -192,6 +193,7 @@ class Anatomy(Reported):
     eager: tuple[EagerRange, ...] = ()
     untrue: tuple[Untrue, ...] = ()
     stray: StrayAccess | None = None
+    guards_unknown: str = ""
 
     def kernel(self, name: str) -> KernelText | None:
         return next((k for k in self.kernels if k.name == name), None)

@@ -154,7 +154,8 @@ class Worker(Held):
     def _original(self, options: CheckOptions, note: Note, folder: Path) -> Answer:
         program = self.loaded()
         inputs = program.example, program.failing
-        run = Rebuilt(program.original, *inputs, passing=program.passing)
+        original = program.original
+        run = Rebuilt(original, *inputs, passing=program.passing, original=original)
         return check(self.setup, run, options, note, folder)
 
     def _candidate(

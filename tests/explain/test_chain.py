@@ -424,8 +424,36 @@ def test_refused_input_is_followed_to_its_declaration() -> None:
     assert chain.refusal is not None
     assert (chain.refusal.dim, chain.refusal.given) == (1, "20")
     assert "dim 1 of x (s27 = 20), declared 2..16" in chain.cause[1]
+    assert chain.cause[2] == "The program holds no guard of the model's about it."
     assert chain.guilty == ()
-    assert chain.unknown
+    assert not chain.unknown
+
+
+@pytest.mark.parametrize(
+    ("guards", "said"),
+    [
+        (("4 <= s27", "s27 <= 16"), "The model asks for s27 <= 16: "),
+        (("4 <= s27", "s27 <= s9"), "Guards of the model about it are 4 <= s27, s27 "),
+    ],
+)
+def test_guard_that_refuses_an_input_is_told_though_not_its_line(
+    guards: tuple[str, ...], said: str
+) -> None:
+    known, text = recorded("length")
+    (symbol,) = known.anatomy.symbols
+    guarded = replace(symbol, guards=guards)
+    known = replace(known, anatomy=replace(known.anatomy, symbols=(guarded,)))
+    chain = refusal_chain(known, text, False)
+    assert chain.cause[2].startswith(said)
+    assert "without their lines" in chain.unknown[0]
+
+
+def test_of_sizes_of_a_program_exported_anew_no_guards_are_known() -> None:
+    known, text = recorded("length")
+    anew = replace(known.anatomy, guards_unknown="it was exported anew")
+    chain = refusal_chain(replace(known, anatomy=anew), text, False)
+    assert len(chain.cause) == 2
+    assert chain.unknown[0].endswith("whether one does: it was exported anew")
 
 
 @pytest.mark.parametrize(

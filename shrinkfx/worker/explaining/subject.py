@@ -29,7 +29,7 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.sizes.bindings import SizesByName, bind
-from shrinkfx.worker.sizes.read_space import find_space
+from shrinkfx.worker.sizes.read_space import conditions
 
 _ROLES = {
     InputKind.USER_INPUT: "input",
@@ -53,10 +53,16 @@ def described(run: Rebuilt) -> Anatomy:
     """Describe what a program is given."""
     exported = run.exported
     given = flat_inputs(exported, run.failing)
+    holds = run.original is not None and hasattr(run.original, "_guards_code")
     return Anatomy(
         inputs=tuple(_inputs(exported, given)),
         symbols=tuple(_symbols(run, bind(exported, given))),
+        guards_unknown="" if holds else _ANEW if run.original is None else _NO_GUARDS,
     )
+
+
+_ANEW = "it was exported anew, where its sizes have other names"
+_NO_GUARDS = "this PyTorch writes none into a program"
 
 
 def code_names(
@@ -131,11 +137,12 @@ def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
 
 
 def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
-    """List the conditions that the program declares of its sizes."""
-    with contextlib.suppress(ValueError):  # a symbol that no size tells
-        declared = find_space(run.exported, run.example).conditions
-        return [(names_in(text), text) for text in declared]
-    return []
+    """List the conditions that the original declares of its sizes.
+
+    What is made of it by decomposing and by cutting has no guards any more.
+    """
+    declared = conditions(run.original) if run.original is not None else ()
+    return [(names_in(text), text) for text in declared]
 
 
 def eager_facts(

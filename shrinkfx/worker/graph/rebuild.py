@@ -56,6 +56,8 @@ class Rebuilt:
         passing: near inputs on which it must pass before it may fail, or None.
         settled: how its inputs' sizes are to be declared, if not as they were.
         names: those that its values had before it was exported anew, if it was.
+        original: whose guards hold of its symbols, by their names; None if it was
+            exported anew, with other symbols.
     """
 
     exported: ExportedProgram
@@ -66,6 +68,7 @@ class Rebuilt:
     passing: Inputs | None = None
     settled: Specialised | None = None
     names: Names | None = None
+    original: ExportedProgram | None = None
 
     @property
     def at_passing(self) -> Rebuilt | None:
@@ -275,6 +278,7 @@ class _Builder:
             outputs=tuple(name for _, name in user),
             passing=passing,
             settled=self._settled if self._candidate.sizes else None,
+            original=self._program.original,
         )
 
     def _passing(self) -> Inputs | None:
