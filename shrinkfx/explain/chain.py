@@ -69,7 +69,7 @@ def known_of(minimum: Minimum, folder: Path) -> Known | None:
         return None
     anatomy = Anatomy.from_line(left.read_text())
     if minimum.client.options.calls > 1:  # eager's values are those of the first
-        anatomy = replace(anatomy, eager=())
+        anatomy = replace(anatomy, eager=(), real=())
     said = telling.read_text(errors="replace") if telling.exists() else ""
     return Known(anatomy, minimum.candidate, Told.read(said))
 

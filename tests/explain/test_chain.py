@@ -21,6 +21,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.protocol.anatomy import (
     Anatomy,
+    EagerLayout,
     EagerRange,
     KernelText,
     LineOrigin,
@@ -262,6 +263,45 @@ def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
         in (chain.cause[1])
     )
     assert "loadu(in_out_ptr0" in at_fault(chain)
+
+
+def handing(shape: tuple[int, ...], stride: tuple[int, ...]) -> Known:
+    """A death in what an operator hands over, which nobody is known to lie about."""
+    known, _ = recorded("inplace")
+    anatomy = known.anatomy
+    buffers = (replace(b, handed=b.name == "buf1") for b in anatomy.buffers)
+    real = (EagerLayout("keep_loudest", shape, stride),)
+    anatomy = replace(anatomy, buffers=tuple(buffers), real=real, untrue=())
+    return replace(known, anatomy=anatomy)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "said"),
+    [
+        ((4, 2, 64), (128, 64, 1), "is declared [4, 8, 64] and is [4, 2, 64]"),
+        (
+            (4, 8, 64),
+            (0, 64, 1),
+            "is declared with strides [512, 64, 1] and has [0, 64, 1]",
+        ),
+    ],
+)
+def test_who_declares_more_than_it_hands_over_is_told(
+    shape: tuple[int, ...], stride: tuple[int, ...], said: str
+) -> None:
+    chain = access_chain(handing(shape, stride), None, False)
+    assert guilty(chain) == ["planted.keep_loudest.default"]
+    assert chain.cause[0].startswith(f"buffer buf1 {said}. planted.keep_loudest")
+    assert chain.access is not None
+    assert chain.access.argument is not None
+    assert chain.access.argument.real_stride == stride
+    assert "as declared" not in chain.cause[1]
+
+
+def test_what_is_handed_over_as_it_is_declared_is_nobodys_fault() -> None:
+    chain = access_chain(handing((4, 8, 64), (512, 64, 1)), None, False)
+    assert "declared" not in " ".join(chain.cause)
+    assert guilty(chain) != ["planted.keep_loudest.default"]
 
 
 def test_kernel_of_the_users_is_its_operators() -> None:
