@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.death import assertion_in, death_chain, elements_of
+from shrinkfx.explain.death import assertion_in, death_chain
+from shrinkfx.explain.layouts import declared_too_large
 from shrinkfx.explain.lines import marked, with_views, written_for
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
@@ -147,12 +147,12 @@ def _with_liar(known: Known, chain: Chain) -> Chain:
     if liar := known.liar(given):
         cause = (liar[1], *chain.cause)[:3]
         return replace(chain, guilty=(liar[0],), cause=cause)
-    if argument is not None and argument.made_by and _is_smaller(known, chain):
-        said = (
-            f"{argument.role} {argument.name} is declared "
-            f"[{', '.join(argument.shape)}] and is {list(argument.real_shape)}."
-        )
-        return replace(chain, guilty=argument.made_by, cause=(said, *chain.cause))
+    if argument is None or not argument.made_by or _bears_another_shape(known, chain):
+        return chain
+    if said := declared_too_large(known.anatomy, argument):
+        by = ", ".join(map(str, argument.made_by))
+        cause = (f"{said} {by} declares that.", *chain.cause)[:3]
+        return replace(chain, guilty=argument.made_by, cause=cause)
     return chain
 
 
@@ -165,16 +165,7 @@ def _makers(known: Known, chain: Chain, argument: Layout | None) -> set[str]:
     return {operator.name for name in names for operator in known.computed(name)}
 
 
-def _is_smaller(known: Known, chain: Chain) -> bool:
-    """Tell whether a tensor holds less than its declared shape.
-
-    What a kernel writes in place bears the shape of what it writes.
-    """
-    access = chain.access
-    if access is None or access.argument is None or "in_out" in access.parameter:
-        return False
-    argument = access.argument
-    sizes = {symbol.name: symbol.value for symbol in known.anatomy.symbols}
-    declared = elements_of(replace(argument, real_shape=()), sizes)
-    real = math.prod(argument.real_shape)
-    return declared is not None and bool(argument.real_shape) and real < declared
+def _bears_another_shape(known: Known, chain: Chain) -> bool:
+    """Tell whether an argument is what a kernel writes in place, not what is there."""
+    in_place = chain.access is not None and "in_out" in chain.access.parameter
+    return in_place and known.anatomy.stray is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shrinkfx.explain.layouts import real_layout
 from shrinkfx.explain.operators import operators_left
 from shrinkfx.explain.whole import carried_in_whole, operators_within
 from shrinkfx.failure.readers.generated import Code
@@ -198,12 +199,15 @@ class Known:
         buffer = next((b for b in self.anatomy.buffers if b.name == name), None)
         if buffer is None:
             return None
+        real = real_layout(self.anatomy, buffer)
         return Layout(
             name=name,
             role="buffer",
             shape=buffer.shape,
             stride=buffer.stride,
             dtype=buffer.dtype,
+            real_shape=real.shape if real else (),
+            real_stride=real.stride if real else (),
             made_by=self.result(name) or self.computed(name),
             made_in=self.writer(name),
         )

@@ -27,11 +27,11 @@ _WHAT = {
     Left.LOG: "its compilation's log under TORCH_LOGS=+inductor,output_code",
     Left.TRACE: "its compilation's TORCH_TRACE",
     Left.INPUTS: "what a kernel was given before it was launched",
+    Left.ORIGINAL: "the original's kernel of the same failure",
     Left.KERNEL: "the kernel alone, as it was launched or compiled",
     Left.KERNEL_DATA: "what that reads",
     _TLPARSE: "tlparse's report of the trace: open index.html",
 }
-_NO_ORIGINAL = "the original's kernel: of it, only names of kernels are kept"
 _BY_HAND = f"tlparse explain/{Left.TRACE}/*.log"
 _NO_TLPARSE = (
     "tlparse's report: tlparse is not installed (pip install 'shrinkfx[trace]'), then "
@@ -50,7 +50,7 @@ def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide
     """
     left = home / "left"
     left.mkdir(exist_ok=True)
-    left_out = [*guide.left_out, _NO_ORIGINAL]
+    left_out = [*guide.left_out]
     left_out += _inputs(guide.values, home / "printed", left)
     left_out += _report_of_trace(left, min(within_s, _TLPARSE_S))
     if folder.exists() and not (folder / _MARK).exists():

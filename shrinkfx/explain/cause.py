@@ -16,6 +16,7 @@ from shrinkfx.explain.given import given
 from shrinkfx.explain.guide import guide
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import computed_from, operators_left
+from shrinkfx.explain.original import NOT_ASKED, WHAT, original
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Stage
@@ -202,7 +203,9 @@ def _with_more(
         if decided is not None:
             decided = beside(decided, found.guilty, found.operators)
         found = replace(found, decisions=decided)
-        guided = asking("the guide", lambda: guide(minimum, kernels, folder))
+        guilty = found.guilty
+        whole = asking(WHAT, lambda: original(minimum, guilty)) or NOT_ASKED
+        guided = asking("the guide", lambda: guide(minimum, kernels, folder, whole))
         found = replace(found, guide=guided)
     except KeyboardInterrupt:
         asking.unknown.append("what was asked last: interrupted")

@@ -16,7 +16,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.anatomy import UNTOLD, Anatomy
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.choices import Build
 from shrinkfx.report.explanation.chain import Chain
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
@@ -31,10 +31,10 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
     if not _is_of_a_kernel(minimum.target):
         return None
     with scratch.folder("anatomy") as folder:
-        ending = _asked(minimum, folder)
+        ending = _asked(minimum, Path(folder))
         if ending is None or not minimum.fails(ending):
             return _unknown(minimum.why_not(ending))
-        untold, known = Path(folder) / UNTOLD, _read(minimum, Path(folder))
+        untold, known = Path(folder) / UNTOLD, known_of(minimum, Path(folder))
         if known is None:
             nothing = "it left nothing that tells"
             return _unknown(untold.read_text() if untold.exists() else nothing)
@@ -45,17 +45,15 @@ def _unknown(why: str) -> Chain:
     return Chain(unknown=(f"what it is made of: {why}",))
 
 
-def _asked(minimum: Minimum, folder: str) -> Ending | None:
+def _asked(minimum: Minimum, folder: Path) -> Ending | None:
     """Ask it with the fast build, and where the failure does not show so, without."""
-    form = CandidateForm.PROGRAM
-    ending = minimum.see(anatomy=folder, form=form, build=Build.FAST)
+    anatomy = str(folder)
+    ending = minimum.tell(folder, anatomy=anatomy, build=Build.FAST)
     if ending is None or minimum.fails(ending) or observe(ending).unresolved:
         return ending
     if not minimum.client.builds.pay:  # that was the stock build
         return ending
-    for left in Path(folder).iterdir():
-        left.unlink()
-    return minimum.see(anatomy=folder, form=form, build=Build.STOCK) or ending
+    return minimum.tell(folder, anatomy=anatomy, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
@@ -64,14 +62,14 @@ def _is_of_a_kernel(target: Signature) -> bool:
     return target.stage is Stage.RUN and target.kind in _KINDS
 
 
-def _read(minimum: Minimum, folder: Path) -> Known | None:
-    """Read what the worker has left."""
+def known_of(minimum: Minimum, folder: Path) -> Known | None:
+    """Read what the worker has left of a program's anatomy."""
     left, telling = folder / "anatomy.json", folder / "telling"
     if not left.exists():
         return None
     anatomy = Anatomy.from_line(left.read_text())
     if minimum.client.options.calls > 1:  # eager's values are those of the first
-        anatomy = replace(anatomy, eager=())
+        anatomy = replace(anatomy, eager=(), real=())
     said = telling.read_text(errors="replace") if telling.exists() else ""
     return Known(anatomy, minimum.candidate, Told.read(said))
 

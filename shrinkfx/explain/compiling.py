@@ -20,7 +20,6 @@ from shrinkfx.failure.readers.compilers import Complaint, gcc, triton
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
@@ -106,8 +105,7 @@ def _ask(minimum: Minimum) -> tuple[Ending | None, Traces]:
     inductor = {**options.inductor, **_PRINTER} if printing else options.inductor
     with scratch.folder("evidence") as folder:
         path = Path(folder) / "evidence.json"
-        form = CandidateForm.PROGRAM
-        ending = minimum.see(evidence=str(path), form=form, inductor=inductor)
+        ending = minimum.tell(path.parent, evidence=str(path), inductor=inductor)
         left = Traces.from_line(path.read_text()) if path.exists() else Traces()
         return ending, left
 

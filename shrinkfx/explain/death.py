@@ -184,7 +184,8 @@ def _said(chain: Chain, address: str, is_exact: bool) -> str:
         return f"{where}, the process dies."
     if access.argument is None:
         return f"{where}, address {address} is touched, which is near no argument."
+    declared = "" if access.argument.real_shape else " as declared"
     return (
         f"{where}, the process dies at element {access.offset} of {access.parameter}, "
-        f"{access.argument}, {access.elements} elements as declared."
+        f"{access.argument}, {access.elements} elements{declared}."
     )

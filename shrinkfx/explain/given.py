@@ -18,7 +18,7 @@ from shrinkfx.explain.operators import computed_from, last_among
 from shrinkfx.explain.values import values
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.choices import CandidateForm, Probe
 from shrinkfx.report.explanation.values import WrongValue
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.EXCEPTION}
@@ -47,7 +47,10 @@ def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
     before = _before(minimum.candidate, [one.name for one in last])
     if before is None:
         return None
-    found = values(replace(minimum, candidate=before, target=_WRONG))
+    # That it passes is the usual answer, which source would only give once more.
+    client = minimum.client.with_options(form=CandidateForm.PROGRAM)
+    asked = replace(minimum, client=client, candidate=before, target=_WRONG)
+    found = values(asked)
     if found is None or found.wrong is None or found.tiny:
         return None
     return replace(found, without=last)

@@ -16,6 +16,7 @@ from shrinkfx.check.oracle import CheckClient
 from shrinkfx.explain.artifacts import publish
 from shrinkfx.explain.feeding import feeding, taken
 from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.original import NOT_ASKED, Original
 from shrinkfx.explain.printed_values import given, launched
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Stage
@@ -59,7 +60,10 @@ _BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
 
 
 def guide(
-    minimum: Minimum, guilty_kernels: tuple[str, ...], folder: Path | None = None
+    minimum: Minimum,
+    guilty_kernels: tuple[str, ...],
+    folder: Path | None = None,
+    original: Original = NOT_ASKED,
 ) -> Guide:
     """Try each flag of the guide on the minimum, and say what it says.
 
@@ -67,13 +71,25 @@ def guide(
         guilty_kernels: the surest first; empty where none is known: then it is the one
             that was launched last.
         folder: where files for whoever reads on are left, whole or not at all.
+        original: kernels that are left there, too.
     """
     with scratch.folder("guide") as home:
         asking = _Asking(minimum, Path(home), guilty_kernels)
         found = asking.guide()
         if folder is not None:
             left_s = minimum.budget.share()
+            found = _beside(original, found, Path(home) / "left" / Left.ORIGINAL)
             found = publish(found, Path(home), folder, within_s=left_s)
+    return found
+
+
+def _beside(original: Original, found: Guide, home: Path) -> Guide:
+    """Leave what is known of the original's kernel, or say why it is not."""
+    if original.why_not:
+        return replace(found, left_out=(*found.left_out, original.why_not))
+    home.mkdir(parents=True)
+    for name, text in original.files.items():
+        (home / name).write_text(text)
     return found
 
 

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
@@ -68,6 +69,21 @@ class Minimum:
             ending = self.ask(**changes)
         return ending
 
+    def tell(self, folder: Path, **changes: Any) -> Ending | None:  # noqa: ANN401
+        """See it as the program that it is, or as its source where that alone fails.
+
+        Args:
+            folder: what lies there is of the one that is answered with.
+        """
+        ending = None
+        for form in dict.fromkeys((CandidateForm.PROGRAM, self.client.options.form)):
+            for left in folder.iterdir():
+                left.unlink()
+            ending = self.see(**{**changes, "form": form})
+            if ending is None or self.fails(ending) or observe(ending).unresolved:
+                break
+        return ending
+
     @property
     def _tries(self) -> int:
         if not 0.0 < self.rate < 1.0:
@@ -92,7 +108,7 @@ class Minimum:
         if self.rate < 1.0:
             return "it did not fail so then, as in some of its runs"
         if self.client.options.form is CandidateForm.SOURCE:
-            return "it fails as its printed source, and did not as the program it is of"
+            return "it did not fail so, either as a program or as its printed source"
         return "it did not fail so when it was to tell"
 
     def with_client(self, client: CheckClient) -> Minimum:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from shrinkfx.explain.anatomy import Known
+from shrinkfx.program.sizes import holds, names_in
 from shrinkfx.report.explanation.chain import Chain, Layout, Refusal
 
 _REFUSED = re.compile(
@@ -37,16 +37,47 @@ def refusal_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         given=found["given"].strip(),
         symbols=tuple(known.symbols(_WORDS.findall(size))),
     )
-    chain = Chain(
+    asked, unknown = _asked_for(refusal, known.anatomy.guards_unknown)
+    return Chain(
         eager_fails=eager_fails,
         refusal=refusal,
         inputs=(layout,) if layout else (),
-        cause=_said(refusal, layout),
+        cause=(*_said(refusal, layout), *asked),
+        unknown=unknown if _is_size(found) else (),
     )
-    if refusal.symbols and not any(s.guards for s in refusal.symbols):
-        line = "the line of the model that asks for it: the program does not hold that"
-        return replace(chain, unknown=(line,))
-    return chain
+
+
+_LINE = "the line of the model that asks for it"
+_NO_LINE = f"{_LINE}: torch.export writes guards into a program without their lines"
+_FIXED = (
+    f"{_LINE}: torch.export writes a size that is fixed as a number, and not whether "
+    "the model has fixed it"
+)
+_NO_GUARD = "The program holds no guard of the model's about it."
+_SHOWN = 2
+
+
+def _asked_for(
+    refusal: Refusal, guards_unknown: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Say whether a guard asks for what is refused, and what is not known of that.
+
+    There is one where the model, as export ran it, has compared a size, or called
+    ``torch._check``. Those that do not hold of the sizes given come first.
+    """
+    if not refusal.symbols:
+        return (), (_FIXED,)
+    if guards_unknown:
+        return (), (f"{_LINE}, and whether one does: {guards_unknown}",)
+    guards = list(dict.fromkeys(g for s in refusal.symbols for g in s.guards))
+    if not guards:
+        return (_NO_GUARD,), ()
+    sizes = {s.name: s.value for s in refusal.symbols if s.value is not None}
+    whole = [guard for guard in guards if names_in(guard) <= sizes.keys()]
+    broken = [guard for guard in whole if not holds(guard, sizes)]
+    said = "The model asks for {}" if broken else "Guards of the model about it are {}"
+    shown = ", ".join((broken or guards)[:_SHOWN])
+    return (f"{said.format(shown)}: export found that as it ran it.",), (_NO_LINE,)
 
 
 def _is_size(found: re.Match[str]) -> bool:

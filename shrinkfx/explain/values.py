@@ -12,7 +12,7 @@ from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators_among
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -52,8 +52,8 @@ def _ask(minimum: Minimum, **changes: Any) -> KernelValues:  # noqa: ANN401
     """Have the kernels' values, of a run that fails as the minimum does."""
     with scratch.folder("values") as folder:
         path = Path(folder) / "values.json"
-        asked = {"build": Build.FAST, "form": CandidateForm.PROGRAM, **changes}
-        ending = minimum.see(values=str(path), **asked)
+        asked = {"build": Build.FAST, **changes}
+        ending = minimum.tell(path.parent, values=str(path), **asked)
         if why := minimum.why_not(ending):
             return KernelValues(unknown=why)
         if not path.exists():

@@ -106,6 +106,8 @@ class MadeBuffer(Reported):
         nodes: what it is computed by.
         result: the node that it is the result of; '' of a part on the way to one.
         instead_of: the buffer whose memory it is written over, or ''.
+        handed: an operator that was called has made it and its memory, however that
+            lies; all other memory is made as it is declared.
     """
 
     name: str
@@ -115,6 +117,16 @@ class MadeBuffer(Reported):
     stride: tuple[str, ...]
     dtype: str
     instead_of: str = ""
+    handed: bool = False
+
+
+@dataclass(frozen=True)
+class EagerLayout(Reported):
+    """How a node's value lies in memory in eager."""
+
+    node: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -181,7 +193,9 @@ class Anatomy(Reported):
     Attributes:
         launches: in the order of the program.
         eager: of nodes that hold whole numbers.
+        real: of nodes whose operators hand memory of their own to what is compiled.
         stray: what the interpreter has found, or None.
+        guards_unknown: why nobody knows the guards on its symbols, or ''.
     """
 
     inputs: tuple[GivenInput, ...] = ()
@@ -190,8 +204,10 @@ class Anatomy(Reported):
     launches: tuple[KernelLaunch, ...] = ()
     buffers: tuple[MadeBuffer, ...] = ()
     eager: tuple[EagerRange, ...] = ()
+    real: tuple[EagerLayout, ...] = ()
     untrue: tuple[Untrue, ...] = ()
     stray: StrayAccess | None = None
+    guards_unknown: str = ""
 
     def kernel(self, name: str) -> KernelText | None:
         return next((k for k in self.kernels if k.name == name), None)

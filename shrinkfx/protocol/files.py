@@ -105,6 +105,8 @@ class Left(StrEnum):
     """A folder of ``TORCH_TRACE``."""
     INPUTS = "inputs"
     """What a kernel was given, before it was launched."""
+    ORIGINAL = "original"
+    """Kernels of the program that was reduced."""
     KERNEL = "kernel.py"
     """A Triton kernel, alone."""
     KERNEL_DATA = "kernel_inputs.pt"

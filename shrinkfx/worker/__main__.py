@@ -1,4 +1,4 @@
-"""The worker's process: ``python -m shrinkfx.worker``.
+"""The worker's process: ``python -P -m shrinkfx.worker``.
 
 Reads a ``Setup`` from stdin, loads, answers ``Ready``, then serves. With
 ``--once FOLDER`` it answers the one request that lies there, in a fresh
@@ -65,6 +65,7 @@ class _Worker(Protocol):
 
 
 def main() -> None:
+    _find_modules_here()
     if sys.argv[1:2] == ["--once"]:
         _once(Path(sys.argv[2]))
         return
@@ -90,6 +91,16 @@ def main() -> None:
         _serve(line, worker, directory)
     except ParentGone:
         return
+
+
+def _find_modules_here() -> None:
+    """Look in the current folder first, as Python does without ``-P``.
+
+    What preloads import may lie there, and so may another ``shrinkfx``: the process is
+    started with ``-P`` to import its own package first, which stays.
+    """
+    if sys.flags.safe_path and not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.insert(0, os.getcwd())
 
 
 def _serve(line: Line, worker: _Worker, directory: Path) -> None:
@@ -246,7 +257,7 @@ def _work(worker: _Worker, request: Request) -> Work:
         elif library:
             environment = guard_pages.environment_with(environment, library)
         (folder / _JOB).write_text(Job(worker.setup, request).to_line())
-        _exec(environment, "-m", "shrinkfx.worker", "--once", str(folder))
+        _exec(environment, "-P", "-m", "shrinkfx.worker", "--once", str(folder))
 
     bare = worker.setup.backend != Backend.INTERPRETER
     match request.task:

@@ -50,7 +50,7 @@ from shrinkfx.worker.checking.with_aoti import check_outside
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.eager.intermediates import Values
 from shrinkfx.worker.explaining.settings import read_settings
-from shrinkfx.worker.explaining.untold import untold
+from shrinkfx.worker.explaining.untold import by_known_names
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
@@ -154,7 +154,8 @@ class Worker(Held):
     def _original(self, options: CheckOptions, note: Note, folder: Path) -> Answer:
         program = self.loaded()
         inputs = program.example, program.failing
-        run = Rebuilt(program.original, *inputs, passing=program.passing)
+        original = program.original
+        run = Rebuilt(original, *inputs, passing=program.passing, original=original)
         return check(self.setup, run, options, note, folder)
 
     def _candidate(
@@ -169,8 +170,7 @@ class Worker(Held):
             built = self.built(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
-        if not built.outputs:  # exported anew
-            options = untold(options)
+        built, options = by_known_names(built, options)
         return check(self.setup, built, options, note, folder)
 
     def _save(self, task: SaveCandidate, options: CheckOptions, note: Note) -> Answer:

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from support.doubles import request_of, told
 
+import shrinkfx
 from shrinkfx import scratch
-from shrinkfx.check.client.server import Server
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Ending, Unresolved
-from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.requests import Job, Request, Setup
 
 pytestmark = pytest.mark.processes
 
@@ -29,6 +30,7 @@ Marked = Callable[[], list[int]]
 Survivors = Callable[[], list[str]]
 WaitFor = Callable[[Callable[[], object]], None]
 
+ROOT = Path(shrinkfx.__file__).parents[1]
 LIMIT = 300 << 20
 SHARED, MARK = "SHRINKFX_TEST_SHARED", uuid.uuid4().hex
 
@@ -273,6 +275,59 @@ def test_worker_finds_shrinkfx_where_it_is_not_installed(tmp_path: Path) -> None
     assert (Path(note.read_text().split(os.pathsep)[0]) / "shrinkfx/worker").is_dir()
 
 
+TORCH_OF_ITS_OWN = """
+import sys, shrinkfx
+raise RuntimeError(f"shrinkfx at {shrinkfx.__file__}, first {sys.path[0]}")
+"""
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    """A folder with modules of its user's, one of which has our name."""
+    (tmp_path / "shrinkfx").mkdir()
+    (tmp_path / "shrinkfx" / "__init__.py").write_text("raise RuntimeError('theirs')")
+    (tmp_path / "torch.py").write_text(TORCH_OF_ITS_OWN)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [WORKER, GUARDED_WORKER])
+def test_worker_finds_modules_of_its_folder_first_but_no_shrinkfx(
+    command: tuple[str, ...], folder: Path
+) -> None:
+    with pytest.raises(LoadError) as refused:
+        Server(command=command, cwd=folder)
+    assert f"shrinkfx at {shrinkfx.__file__}, first {folder}" in refused.value.reason
+
+
+def test_fresh_worker_finds_modules_of_its_folder_first_but_no_shrinkfx(
+    folder: Path,
+) -> None:
+    job = Job(Setup(directory=str(folder)), request("echo"))
+    (folder / "job.json").write_text(job.to_line())
+    done = subprocess.run(
+        [*WORKER, "--once", str(folder)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"shrinkfx at {shrinkfx.__file__}, first {folder}" in done.stderr
+
+
+def test_worker_finds_no_modules_in_its_folder_where_no_python_is_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "torch.py").rename(elsewhere / "torch.py")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    monkeypatch.setenv("PYTHONPATH", str(elsewhere))
+    with pytest.raises(LoadError) as refused:
+        Server(cwd=folder)
+    assert f"first {ROOT}" in refused.value.reason
+
+
 def test_server_ends_a_daemon_that_has_emptied_its_environment(
     shared: Server, tmp_path: Path
 ) -> None:
@@ -368,7 +423,7 @@ def test_server_leaves_no_directory_when_its_command_is_missing(
 PARENT = """
 import sys
 from pathlib import Path
-from shrinkfx.check.client.server import Server
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 
@@ -388,7 +443,7 @@ STUBBORN_PARENT = """
 import signal
 import sys
 from pathlib import Path
-from shrinkfx.check.client.server import Server
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.protocol.answers import Unresolved
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal

@@ -33,6 +33,7 @@ class Recorded:
 
     name: str
     fails_in: tuple[Build, ...] = (Build.FAST, Build.STOCK)
+    fails_as: tuple[CandidateForm, ...] = tuple(CandidateForm)
     tells: bool = True
     renamed: str = ""
     hangs: bool = False
@@ -57,7 +58,8 @@ class Recorded:
             (folder / "telling").write_text(self.data["telling"])
         if self.hangs:
             return Ending("timeout", 9, "run")
-        if request.options.build in self.fails_in:
+        options = request.options
+        if options.build in self.fails_in and options.form in self.fails_as:
             message = "index out of bounds: 0 <= tmp1 < 12L"
             return Ending("exit", 0, "run", Raised("RuntimeError", message))
         return Ending("exit", 0, "done", Checked())
@@ -123,10 +125,30 @@ def test_it_is_said_why_an_answer_tells_nothing(
     assert minimum.why_not(ending).startswith(why)
 
 
-def test_program_that_is_asked_where_its_source_fails_need_not_fail() -> None:
-    minimum = Recorded("roll").minimum()
+def as_source(minimum: Minimum) -> Minimum:
     client = minimum.client.with_options(form=CandidateForm.SOURCE)
-    assert "as its printed source" in minimum.with_client(client).why_not(PASSES)
+    return minimum.with_client(client)
+
+
+def test_source_is_asked_where_the_program_that_it_is_of_does_not_fail() -> None:
+    server = Recorded("roll", fails_as=(CandidateForm.SOURCE,))
+    found = chain(as_source(server.minimum()))
+    assert found is not None
+    assert found.value == 12
+    assert [r.options.form for r in server.asked] == [*CandidateForm]
+    chain(server.minimum())
+    assert server.asked[-1].options.form is CandidateForm.PROGRAM
+
+
+def test_program_that_fails_is_asked_though_its_source_was() -> None:
+    server = Recorded("roll")
+    chain(as_source(server.minimum()))
+    assert [r.options.form for r in server.asked] == [CandidateForm.PROGRAM]
+
+
+def test_neither_program_nor_source_need_fail_when_they_are_to_tell() -> None:
+    minimum = as_source(Recorded("roll").minimum())
+    assert "either as a program or as" in minimum.why_not(PASSES)
 
 
 def test_program_with_other_names_is_said_to_be_one() -> None:

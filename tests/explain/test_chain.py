@@ -21,6 +21,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.protocol.anatomy import (
     Anatomy,
+    EagerLayout,
     EagerRange,
     KernelText,
     LineOrigin,
@@ -264,6 +265,45 @@ def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
     assert "loadu(in_out_ptr0" in at_fault(chain)
 
 
+def handing(shape: tuple[int, ...], stride: tuple[int, ...]) -> Known:
+    """A death in what an operator hands over, which nobody is known to lie about."""
+    known, _ = recorded("inplace")
+    anatomy = known.anatomy
+    buffers = (replace(b, handed=b.name == "buf1") for b in anatomy.buffers)
+    real = (EagerLayout("keep_loudest", shape, stride),)
+    anatomy = replace(anatomy, buffers=tuple(buffers), real=real, untrue=())
+    return replace(known, anatomy=anatomy)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "said"),
+    [
+        ((4, 2, 64), (128, 64, 1), "is declared [4, 8, 64] and is [4, 2, 64]"),
+        (
+            (4, 8, 64),
+            (0, 64, 1),
+            "is declared with strides [512, 64, 1] and has [0, 64, 1]",
+        ),
+    ],
+)
+def test_who_declares_more_than_it_hands_over_is_told(
+    shape: tuple[int, ...], stride: tuple[int, ...], said: str
+) -> None:
+    chain = access_chain(handing(shape, stride), None, False)
+    assert guilty(chain) == ["planted.keep_loudest.default"]
+    assert chain.cause[0].startswith(f"buffer buf1 {said}. planted.keep_loudest")
+    assert chain.access is not None
+    assert chain.access.argument is not None
+    assert chain.access.argument.real_stride == stride
+    assert "as declared" not in chain.cause[1]
+
+
+def test_what_is_handed_over_as_it_is_declared_is_nobodys_fault() -> None:
+    chain = access_chain(handing((4, 8, 64), (512, 64, 1)), None, False)
+    assert "declared" not in " ".join(chain.cause)
+    assert guilty(chain) != ["planted.keep_loudest.default"]
+
+
 def test_kernel_of_the_users_is_its_operators() -> None:
     known, _ = recorded("clip")
     chain = access_chain(known, None, False)
@@ -424,8 +464,36 @@ def test_refused_input_is_followed_to_its_declaration() -> None:
     assert chain.refusal is not None
     assert (chain.refusal.dim, chain.refusal.given) == (1, "20")
     assert "dim 1 of x (s27 = 20), declared 2..16" in chain.cause[1]
+    assert chain.cause[2] == "The program holds no guard of the model's about it."
     assert chain.guilty == ()
-    assert chain.unknown
+    assert not chain.unknown
+
+
+@pytest.mark.parametrize(
+    ("guards", "said"),
+    [
+        (("4 <= s27", "s27 <= 16"), "The model asks for s27 <= 16: "),
+        (("4 <= s27", "s27 <= s9"), "Guards of the model about it are 4 <= s27, s27 "),
+    ],
+)
+def test_guard_that_refuses_an_input_is_told_though_not_its_line(
+    guards: tuple[str, ...], said: str
+) -> None:
+    known, text = recorded("length")
+    (symbol,) = known.anatomy.symbols
+    guarded = replace(symbol, guards=guards)
+    known = replace(known, anatomy=replace(known.anatomy, symbols=(guarded,)))
+    chain = refusal_chain(known, text, False)
+    assert chain.cause[2].startswith(said)
+    assert "without their lines" in chain.unknown[0]
+
+
+def test_of_sizes_of_a_program_exported_anew_no_guards_are_known() -> None:
+    known, text = recorded("length")
+    anew = replace(known.anatomy, guards_unknown="it was exported anew")
+    chain = refusal_chain(replace(known, anatomy=anew), text, False)
+    assert len(chain.cause) == 2
+    assert chain.unknown[0].endswith("whether one does: it was exported anew")
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ class Draws(nn.Module):
 def ranges(second_seed: int) -> dict[str, tuple[int, int]]:
     inputs = Inputs((torch.arange(4),), {})
     exported = torch.export.export(Draws(), inputs.args)
-    found, untrue = eager_facts(Rebuilt(exported, inputs, inputs), second_seed)
-    assert not untrue
-    return {each.node: (each.least, each.most) for each in found}
+    found = eager_facts(Rebuilt(exported, inputs, inputs), second_seed)
+    assert not found.untrue
+    return {each.node: (each.least, each.most) for each in found.ranges}
 
 
 def test_no_range_is_told_of_what_chance_has_a_part_in() -> None:

@@ -52,8 +52,13 @@ def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CheckC
     model = save(module, example, path=tmp_path / "model.pt2")
     inputs = tmp_path / "inputs.pt"
     torch.save((failing,), inputs)
+    (tmp_path / "shrinkfx.py").write_text("raise RuntimeError('not of this name')")
     with Server(
-        command=GUARDED_WORKER, model=model, inputs=inputs, preloads=[PRELOAD]
+        command=GUARDED_WORKER,
+        model=model,
+        inputs=inputs,
+        preloads=[PRELOAD],
+        cwd=tmp_path,
     ) as server:
         assert server.ready.no_guard_pages == ""
         options = CheckOptions(package=str(tmp_path / "package.pt2"))

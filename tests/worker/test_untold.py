@@ -5,34 +5,63 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from shrinkfx.protocol.anatomy import UNTOLD
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.explaining.untold import untold
+from shrinkfx.worker.explaining.untold import by_known_names
+from shrinkfx.worker.graph.names import Names
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.model import Inputs
+
+WHY = "it calls other operators then"
+
+
+def run(names: Names | None) -> Rebuilt:
+    inputs = Inputs((torch.ones(3),), {})
+    exported = torch.export.export(torch.nn.ReLU(), inputs.args)
+    return Rebuilt(exported, inputs, inputs, names=names)
 
 
 @pytest.mark.parametrize(
-    ("form", "why"),
+    ("form", "how"),
     [
         (CandidateForm.PROGRAM, "it has to be exported anew"),
         (CandidateForm.SOURCE, "its printed source was asked"),
     ],
 )
 def test_word_is_left_of_why_nothing_is_told(
-    tmp_path: Path, form: CandidateForm, why: str
+    tmp_path: Path, form: CandidateForm, how: str
 ) -> None:
     values, evidence = tmp_path / "values.json", str(tmp_path / "evidence.json")
     asked = CheckOptions(
         form=form, anatomy=str(tmp_path), values=str(values), evidence=evidence
     )
-    assert untold(asked) == CheckOptions(form=form)
-    assert (tmp_path / UNTOLD).read_text().startswith(why)
-    assert KernelValues.from_line(values.read_text()).unknown.startswith(why)
+    lost = run(Names(why_not=WHY))
+    assert by_known_names(lost, asked) == (lost, CheckOptions(form=form))
+    for why in (
+        (tmp_path / UNTOLD).read_text(),
+        KernelValues.from_line(values.read_text()).unknown,
+    ):
+        assert why.startswith(how)
+        assert why.endswith(WHY)
     assert not Path(evidence).exists()
 
 
-def test_nothing_is_left_where_nobody_asked(tmp_path: Path) -> None:
-    assert untold(CheckOptions()) == CheckOptions()
+def test_names_that_are_known_are_given_back(tmp_path: Path) -> None:
+    asked = CheckOptions(anatomy=str(tmp_path))
+    named, options = by_known_names(run(Names({"relu": "relu_7"})), asked)
+    assert options == asked
+    assert "relu_7" in {node.name for node in named.exported.graph.nodes}
+    assert named.names is None
+
+
+@pytest.mark.parametrize("names", [None, Names({"relu": "relu_7"}), Names(why_not=WHY)])
+def test_nothing_is_left_or_made_where_nobody_asked(
+    tmp_path: Path, names: Names | None
+) -> None:
+    made = run(names)
+    assert by_known_names(made, CheckOptions()) == (made, CheckOptions())
     assert not list(tmp_path.iterdir())

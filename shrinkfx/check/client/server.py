@@ -35,8 +35,11 @@ from shrinkfx.protocol.requests import MARK, Request, Setup
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
-WORKER = (sys.executable, "-m", "shrinkfx.worker")
-GUARDED_WORKER = (sys.executable, "-m", "shrinkfx.worker.cpu_memory.guard_pages")
+_MODULE = (sys.executable, "-P", "-m")
+"""Run a module, but none of that name in the folder where this is."""
+
+WORKER = (*_MODULE, "shrinkfx.worker")
+GUARDED_WORKER = (*_MODULE, "shrinkfx.worker.cpu_memory.guard_pages")
 """A worker whose children can have guard pages, if their request asks for them."""
 
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)

@@ -19,7 +19,7 @@ class Layout(Message):
             another part of the program made, which stands for it here.
         made_by: the operators that it is the result of; empty for an input.
         made_in: the kernel that wrote it, or ''.
-        real_shape: empty where it is not known.
+        real_shape: empty where it is not known; in eager, if an operator has made it.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Access(Message):
     Attributes:
         does: ``load`` or ``store``; '' where only the address is known.
         offset: in elements from the argument's first one; None where it is not known.
-        elements: that the argument has; on the CPU as it is declared.
+        elements: that the argument has; as it is declared, where no more is known.
     """
 
     does: str

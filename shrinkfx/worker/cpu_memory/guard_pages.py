@@ -82,7 +82,7 @@ def main() -> None:
         environment = environment_with(environment, str(build()))
     except CannotGuard as error:
         environment[_WHY_NOT] = str(error)
-    worker = [sys.executable, "-m", "shrinkfx.worker", *sys.argv[1:]]
+    worker = [sys.executable, "-P", "-m", "shrinkfx.worker", *sys.argv[1:]]
     os.execve(sys.executable, worker, environment)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from torch import fx
-from torch._inductor import debug
+from torch._inductor import debug, ir
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.virtualized import V
 
@@ -101,8 +101,14 @@ class _Gathered:
 
     def add_eager(self, run: Rebuilt, second_seed: int) -> None:
         """Add what eager tells, as far as a run with another seed tells the same."""
-        ranges, untrue = eager_facts(run, second_seed)
-        self._subject = replace(self._subject, eager=ranges, untrue=untrue)
+        found = eager_facts(run, second_seed)
+        handed = {b.result for b in self._buffers.values() if b.handed}
+        self._subject = replace(
+            self._subject,
+            eager=found.ranges,
+            untrue=found.untrue,
+            real=tuple(real for name, real in found.layouts.items() if name in handed),
+        )
 
     def anatomy(self, build: Path) -> Anatomy:
         """State all of it."""
@@ -218,6 +224,7 @@ def _buffer(name: str) -> MadeBuffer | None:
         tuple(map(str, layout.size)),
         tuple(map(str, layout.stride)),
         str(layout.dtype).removeprefix("torch."),
+        handed=isinstance(buffer, (ir.ExternKernelAlloc, ir.MultiOutput)),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from shrinkfx.program.sizes import names_in
 from shrinkfx.protocol.anatomy import (
     Anatomy,
     Carrier,
+    EagerLayout,
     EagerRange,
     GivenInput,
     Symbol,
@@ -29,7 +31,7 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.sizes.bindings import SizesByName, bind
-from shrinkfx.worker.sizes.read_space import find_space
+from shrinkfx.worker.sizes.read_space import conditions
 
 _ROLES = {
     InputKind.USER_INPUT: "input",
@@ -53,10 +55,16 @@ def described(run: Rebuilt) -> Anatomy:
     """Describe what a program is given."""
     exported = run.exported
     given = flat_inputs(exported, run.failing)
+    holds = run.original is not None and hasattr(run.original, "_guards_code")
     return Anatomy(
         inputs=tuple(_inputs(exported, given)),
         symbols=tuple(_symbols(run, bind(exported, given))),
+        guards_unknown="" if holds else _ANEW if run.original is None else _NO_GUARDS,
     )
+
+
+_ANEW = "it was exported anew, where its sizes have other names"
+_NO_GUARDS = "this PyTorch writes none into a program"
 
 
 def code_names(
@@ -131,17 +139,31 @@ def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
 
 
 def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
-    """List the conditions that the program declares of its sizes."""
-    with contextlib.suppress(ValueError):  # a symbol that no size tells
-        declared = find_space(run.exported, run.example).conditions
-        return [(names_in(text), text) for text in declared]
-    return []
+    """List the conditions that the original declares of its sizes.
+
+    What is made of it by decomposing and by cutting has no guards any more.
+    """
+    declared = conditions(run.original) if run.original is not None else ()
+    return [(names_in(text), text) for text in declared]
 
 
-def eager_facts(
-    run: Rebuilt, second_seed: int
-) -> tuple[tuple[EagerRange, ...], tuple[Untrue, ...]]:
-    """Run it in eager, value by value: what whole numbers are, and who lies.
+@dataclass(frozen=True)
+class EagerFacts:
+    """What a run in eager tells, value by value.
+
+    Attributes:
+        ranges: what whole numbers are.
+        untrue: who lies.
+        layouts: of all tensors, by their nodes.
+    """
+
+    ranges: tuple[EagerRange, ...]
+    untrue: tuple[Untrue, ...]
+    layouts: Mapping[str, EagerLayout]
+
+
+def eager_facts(run: Rebuilt, second_seed: int) -> EagerFacts:
+    """Run it in eager, value by value.
 
     Args:
         second_seed: of another run. No range is told of a value that is another one
@@ -166,22 +188,31 @@ def eager_facts(
         if identical(value, second.values.get(name))
     )
     pairs = zip(first.mismatches.mismatched, first.mismatches.found, strict=True)
-    return ranges, tuple(Untrue(*pair) for pair in pairs)
+    untrue = tuple(Untrue(*pair) for pair in pairs)
+    return EagerFacts(ranges, untrue, first.layouts)
 
 
 class _Whole(Watcher):
-    """Keeps values of whole numbers."""
+    """Keeps values of whole numbers, and how all values lie."""
 
     def __init__(self, module: fx.GraphModule, sizes: SizesByName) -> None:
         super().__init__(module, FakeMismatches())
         self.mismatches.sizes = sizes
         self.values: dict[str, torch.Tensor] = {}
+        self.layouts: dict[str, EagerLayout] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
+        if _is_strided(value):
+            shape, stride = tuple(value.shape), tuple(value.stride())
+            self.layouts[n.name] = EagerLayout(n.name, shape, stride)
         if isinstance(value, torch.Tensor) and value.numel() and value.dtype in _WHOLE:
             self.values[n.name] = value.detach().clone()
         return value
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
 def _copies(values: Sequence[Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 A candidate that is exported anew, or read from its printed source, computes the same
 and calls its values otherwise: what is told of a name would be told of another value.
+So it gets the names that are known back, and where nobody knows these, word of why.
 """
 
 from __future__ import annotations
@@ -13,14 +14,26 @@ from shrinkfx.protocol.anatomy import UNTOLD
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.graph.rebuild import Rebuilt
 
 _ANEW = "it has to be exported anew, and values of a new program go by other names"
 _SOURCE = "its printed source was asked, and values there go by other names"
 
 
-def untold(options: CheckOptions) -> CheckOptions:
+def by_known_names(run: Rebuilt, options: CheckOptions) -> tuple[Rebuilt, CheckOptions]:
+    """Have what is asked for by names told by those that are known, or not at all."""
+    asked = options.evidence or options.anatomy or options.values
+    if run.names is None or not asked:
+        return run, options
+    if run.names.why_not:
+        return run, untold(options, run.names.why_not)
+    return run.with_names_before(), options
+
+
+def untold(options: CheckOptions, why_not: str) -> CheckOptions:
     """Ask for nothing by names, and leave word of why where it was asked for."""
-    why = _SOURCE if options.form is CandidateForm.SOURCE else _ANEW
+    how = _SOURCE if options.form is CandidateForm.SOURCE else _ANEW
+    why = f"{how}: {why_not}"
     if options.anatomy is not None:
         (Path(options.anatomy) / UNTOLD).write_text(why)
     if options.values is not None:

@@ -41,7 +41,7 @@ def hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
 
     Only where it calls the same ones in the same order: else nobody can tell.
     """
-    old, new = _calls(before), _calls(after)
+    old, new = calls(before), calls(after)
     if [node.target for node in old] != [node.target for node in new]:
         return
     for known, node in zip(old, new, strict=True):
@@ -51,11 +51,14 @@ def hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
                 node.meta[key] = known.meta[key]
 
 
-def _calls(graph: fx.Graph) -> list[fx.Node]:
-    """List the operators; how sizes are read may change from export to export."""
+def calls(graph: fx.Graph) -> list[fx.Node]:
+    """List the operators; how sizes are read and checked changes with each export."""
     return [
         node
         for node in graph.nodes
         if getattr(node.target, "namespace", "")
-        and not str(node.target).startswith("aten.sym_")
+        and not str(node.target).startswith(_OF_SIZES)
     ]
+
+
+_OF_SIZES = ("aten.sym_", "aten._assert_")

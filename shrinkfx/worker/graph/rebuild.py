@@ -28,6 +28,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Values, restride
 from shrinkfx.worker.graph.describe import tensor_type
+from shrinkfx.worker.graph.names import Names, names_before, with_names
 from shrinkfx.worker.graph.origin import hand_on_origins
 from shrinkfx.worker.graph.outputs import GraphOutputs, graph_outputs
 from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
@@ -54,6 +55,9 @@ class Rebuilt:
         outputs: what it returns, by the names of the original's values.
         passing: near inputs on which it must pass before it may fail, or None.
         settled: how its inputs' sizes are to be declared, if not as they were.
+        names: those that its values had before it was exported anew, if it was.
+        original: whose guards hold of its symbols, by their names; None if it was
+            exported anew, with other symbols.
     """
 
     exported: ExportedProgram
@@ -63,6 +67,8 @@ class Rebuilt:
     outputs: tuple[str, ...] = ()
     passing: Inputs | None = None
     settled: Specialised | None = None
+    names: Names | None = None
+    original: ExportedProgram | None = None
 
     @property
     def at_passing(self) -> Rebuilt | None:
@@ -72,7 +78,22 @@ class Rebuilt:
     def exported_again(self, exported: ExportedProgram) -> Rebuilt:
         """Take another program of the same inputs, which has other names inside."""
         hand_on_origins(self.exported.graph, exported.graph)
-        return Rebuilt(exported, self.example, self.failing, passing=self.passing)
+        names = names_before(self.exported, exported)
+        return Rebuilt(
+            exported,
+            self.example,
+            self.failing,
+            outputs=self.outputs,
+            passing=self.passing,
+            names=self.names.followed_by(names) if self.names else names,
+        )
+
+    def with_names_before(self) -> Rebuilt:
+        """Call its values what they were called before it was exported anew."""
+        if self.names is None:
+            return self
+        named = with_names(self.exported, self.names.before)
+        return replace(self, exported=named, names=None)
 
 
 def rebuild(
@@ -257,6 +278,7 @@ class _Builder:
             outputs=tuple(name for _, name in user),
             passing=passing,
             settled=self._settled if self._candidate.sizes else None,
+            original=self._program.original,
         )
 
     def _passing(self) -> Inputs | None:

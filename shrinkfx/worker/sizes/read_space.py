@@ -39,6 +39,14 @@ def find_space(exported: ExportedProgram, inputs: Inputs) -> Space:
     )
 
 
+def conditions(exported: ExportedProgram) -> list[str]:
+    """List what the program declares of its sizes besides the ranges of symbols."""
+    values = (n.meta.get("val") for n in exported.graph.find_nodes(op="placeholder"))
+    sizes = (size for value in values for size in getattr(value, "shape", [value]))
+    free = (s.node.expr.free_symbols for s in sizes if isinstance(s, torch.SymInt))
+    return _conditions(exported, {str(symbol) for each in free for symbol in each})
+
+
 def _places(
     exported: ExportedProgram, inputs: Inputs
 ) -> Iterator[tuple[tuple[str, int | None], sympy.Expr, int]]:

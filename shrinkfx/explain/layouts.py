@@ -1,0 +1,56 @@
+"""How an argument lies in memory, beside what is declared of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from shrinkfx.program.sizes import evaluate, names_in
+from shrinkfx.protocol.anatomy import Anatomy, EagerLayout, MadeBuffer
+from shrinkfx.report.explanation.chain import Layout
+
+
+def real_layout(anatomy: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
+    """Say how a buffer lies that an operator hands over: as it does in eager.
+
+    Memory of other buffers is made as it is declared.
+    """
+    if not buffer.handed:
+        return None
+    return next((real for real in anatomy.real if real.node == buffer.result), None)
+
+
+def declared_too_large(anatomy: Anatomy, argument: Layout) -> str:
+    """Say how an argument is declared and how it is, if code may go beyond its end."""
+    if not argument.real_shape:
+        return ""
+    sizes = {s.name: s.value for s in anatomy.symbols if s.value is not None}
+    shape = _numbers(argument.shape, sizes)
+    if shape is None:
+        return ""
+    stride = _numbers(argument.stride, sizes)
+    real, strides = argument.real_shape, argument.real_stride
+    fewer = math.prod(real) < math.prod(shape)
+    shorter = bool(stride) and _extent(real, strides) < _extent(shape, stride or ())
+    if not fewer and not shorter:
+        return ""
+    who = f"{argument.role} {argument.name}"
+    if [*real] == shape:
+        declared = ", ".join(argument.stride)
+        return f"{who} is declared with strides [{declared}] and has {[*strides]}."
+    return f"{who} is declared [{', '.join(argument.shape)}] and is {[*real]}."
+
+
+def _numbers(texts: Sequence[str], sizes: Mapping[str, int]) -> list[int] | None:
+    """Work out sizes; None where one is not known."""
+    if not all(names_in(text) <= sizes.keys() for text in texts):
+        return None
+    return [evaluate(text, sizes) for text in texts]
+
+
+def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Count the elements from the first one to the last."""
+    if not all(shape):
+        return 0
+    pairs = zip(shape, stride, strict=True)
+    return 1 + sum((size - 1) * step for size, step in pairs)

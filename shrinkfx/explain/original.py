@@ -1,0 +1,107 @@
+"""The original's kernel of the same failure, beside the minimum's.
+
+In the whole program other operators are fused into it, and its sizes are others. The
+original is compiled and run once for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.chain import known_of
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_left
+from shrinkfx.failure.signature import Stage
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.anatomy import UNTOLD
+from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.report.explanation.operators import Operator
+
+WHAT = "the original's kernel"
+_NOTHING = "it left nothing that tells"
+_TRITON = "@triton.jit"
+
+
+@dataclass(frozen=True)
+class Original:
+    """Kernels of the original that are concerned in its failure.
+
+    Attributes:
+        files: their code, each with a comment that says what it is.
+        why_not: why there are none, or ''.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    why_not: str = ""
+
+
+NOT_ASKED = Original(why_not=f"{WHAT}: it was not asked for")
+
+
+def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
+    """Find the kernel that fails in the original; else those of the guilty operators.
+
+    Of one that compiles to nothing there is none, and then it is those of what is left.
+
+    Args:
+        guilty: as far as that is known of the minimum.
+    """
+    whole = Candidate.whole(minimum.candidate.skeleton)
+    if minimum.candidate == whole:
+        return Original(why_not=f"{WHAT}: the minimum is the original")
+    minimum.note("explain: looking at the kernel of the original")
+    asked = replace(minimum, candidate=whole)
+    form = CandidateForm.PROGRAM
+    with scratch.folder("original") as folder:
+        ending = asked.ask(anatomy=folder, form=form, build=Build.FAST)
+        if why := asked.why_not(ending):
+            return Original(why_not=f"{WHAT}: {why}")
+        known, untold = known_of(asked, Path(folder)), Path(folder) / UNTOLD
+        if known is None:
+            why = untold.read_text() if untold.exists() else _NOTHING
+            return Original(why_not=f"{WHAT}: {why}")
+    left = operators_left(minimum.candidate)
+    files = _failing(asked, known)
+    files = files or _computing(known, guilty) or _computing(known, left)
+    if not files:
+        return Original(why_not=f"{WHAT}: none was generated for what is left of it")
+    return Original(files)
+
+
+def _failing(asked: Minimum, known: Known) -> dict[str, str]:
+    """Find the kernel that was at work when the original failed, as far as it tells."""
+    told, stray = known.told, known.anatomy.stray
+    name = stray.kernel if stray else ""
+    if not name and asked.target.stage is Stage.RUN:
+        name = told.refused[0] if told.refused else ""
+        running = told.given[told.running][0] if told.running is not None else ""
+        name = name or running
+    place = known.launch_of(name) if name else None
+    which = f", launch {place[0] + 1} of {len(known.anatomy.launches)}" if place else ""
+    return dict(_file(known, name, f"{WHAT} that fails{which}"))
+
+
+def _computing(known: Known, some: Collection[Operator]) -> dict[str, str]:
+    """List the kernels that compute some operators."""
+    files: dict[str, str] = {}
+    launches = known.anatomy.launches
+    for place, launch in enumerate(launches, 1):
+        computed = ", ".join(str(one) for one in some if one.name in launch.nodes)
+        if computed:
+            what = f"{WHAT} for {computed}, launch {place} of {len(launches)}"
+            for name, text in _file(known, launch.kernel, what):
+                files.setdefault(name, text)
+    return files
+
+
+def _file(known: Known, name: str, what: str) -> Iterator[tuple[str, str]]:
+    """Name a file for a kernel that was generated, and write that."""
+    kernel = known.anatomy.kernel(name)
+    if kernel is not None:
+        triton = _TRITON in kernel.text
+        ending, mark = ("py", "#") if triton else ("cpp", "//")
+        yield f"{name}.{ending}", f"{mark} {what}\n{kernel.text}\n"

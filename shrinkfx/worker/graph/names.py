@@ -1,0 +1,156 @@
+"""What the values of a program that was exported anew were called before.
+
+    softmax_3 = softmax(relu_7)  ->  printed, run, exported  ->  softmax = softmax(relu)
+
+A value is the one of before where the same operators are called in the same order, each
+of the same values; where they are not, nobody can tell which is which.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry
+
+from shrinkfx.worker.graph.origin import calls
+from shrinkfx.worker.model import MUTATIONS
+
+_NOBODYS = "anew_"
+"""Begins the name of a value that was not there before: a size that is read again."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What values were called before a program was exported anew.
+
+    Attributes:
+        before: by what they are called now.
+        why_not: why nobody can tell, or ''.
+    """
+
+    before: Mapping[str, str] = field(default_factory=dict)
+    why_not: str = ""
+
+    def followed_by(self, later: Names) -> Names:
+        """Say so of a program that was exported anew once more."""
+        if self.why_not or later.why_not:
+            return Names(why_not=self.why_not or later.why_not)
+        pairs = later.before.items()
+        kept = {now: self.before[name] for now, name in pairs if name in self.before}
+        return Names(kept)
+
+
+class _CannotTell(Exception):
+    """Nobody knows which value is which; says why."""
+
+
+def names_before(before: ExportedProgram, after: ExportedProgram) -> Names:
+    """Find what the values of what was made of ``before`` are called there."""
+    try:
+        known = _inputs(before, after)
+        _follow(before, after, known)
+    except _CannotTell as why:
+        return Names(why_not=str(why))
+    return Names({now.name: node.name for now, node in known.items()})
+
+
+def _inputs(before: ExportedProgram, after: ExportedProgram) -> dict[fx.Node, fx.Node]:
+    """Pair the inputs and weights, which what is printed takes by their names."""
+    named = {node.name: node for node in before.graph.find_nodes(op="placeholder")}
+    known = {}
+    for node in after.graph.find_nodes(op="placeholder"):
+        if node.name not in named:
+            raise _CannotTell(f"an input or a weight is called {node.name} then")
+        known[node] = named[node.name]
+    return known
+
+
+def _follow(
+    before: ExportedProgram, after: ExportedProgram, known: dict[fx.Node, fx.Node]
+) -> None:
+    """Pair what operators compute, as long as they are the same ones of the same."""
+    if any(node.op == "get_attr" for node in before.graph.nodes):
+        raise _CannotTell("the values of its branches or loops have other names then")
+    old, new = calls(before.graph), _without_writing(before, calls(after.graph))
+    if [node.target for node in old] != [node.target for node in new]:
+        raise _CannotTell("it calls other operators then")
+    for theirs, mine in zip(old, new, strict=True):
+        if list(map(known.get, _tensors(mine))) != _tensors(theirs):
+            raise _CannotTell(f"{theirs.name} is computed from other values then")
+        known[mine] = theirs
+        parts = _parts(theirs)
+        for place, part in _parts(mine).items():
+            if place in parts:
+                known[part] = parts[place]
+
+
+def _without_writing(before: ExportedProgram, new: list[fx.Node]) -> list[fx.Node]:
+    """Leave out the copies at the end that write results into buffers and inputs.
+
+    Before, the signature says that.
+    """
+    specs = before.graph_signature.output_specs
+    written = sum(spec.kind in MUTATIONS for spec in specs)
+    first = len(new) - written
+    is_copy = [node.target is torch.ops.aten.copy_.default for node in new[first:]]
+    return new[:first] if written and all(is_copy) else new
+
+
+def _tensors(node: fx.Node) -> list[fx.Node]:
+    """List the tensors that an operator takes, in order; sizes are read again."""
+    taken: list[fx.Node] = []
+    fx.node.map_arg((node.args, node.kwargs), taken.append)
+    return [n for n in taken if isinstance(n.meta.get("val"), torch.Tensor)]
+
+
+def _parts(node: fx.Node) -> dict[Any, fx.Node]:
+    """List what is taken out of an operator's several results, by its place."""
+    users = [user for user in node.users if user.target is operator.getitem]
+    return {user.args[1]: user for user in users}
+
+
+def with_names(exported: ExportedProgram, names: Mapping[str, str]) -> ExportedProgram:
+    """Make the same program with other names; what has none gets one of nobody's."""
+    graph = fx.Graph()
+    new: dict[fx.Node, fx.Node] = {}
+    for node in exported.graph.nodes:
+        wanted = node.name
+        if node.op == "call_function":
+            wanted = names.get(node.name, _NOBODYS + node.name)
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), new.__getitem__)
+        copied = graph.create_node(
+            node.op, node.target, args, kwargs, wanted, node.type
+        )
+        copied.name = wanted  # an input may be called as a built-in function is
+        copied.meta = dict(node.meta)
+        new[node] = copied
+    called = {node.name: copied.name for node, copied in new.items()}
+
+    def anew(argument: Any) -> Any:
+        name = getattr(argument, "name", None)
+        return replace(argument, name=called[name]) if name in called else argument
+
+    signature, (entry, *_) = exported.graph_signature, exported.module_call_graph
+    results = [replace(one, arg=anew(one.arg)) for one in signature.output_specs]
+    call = entry.signature
+    assert call is not None
+    call = replace(call, outputs=[anew(result) for result in call.outputs])
+    root = fx.GraphModule(exported.graph_module, graph)
+    root.meta.update(exported.graph_module.meta)
+    return ExportedProgram(
+        root=root,
+        graph=root.graph,
+        graph_signature=replace(signature, output_specs=results),
+        state_dict=exported.state_dict,
+        range_constraints=exported.range_constraints,
+        module_call_graph=[ModuleCallEntry("", call)],
+        example_inputs=exported.example_inputs,
+        constants=exported.constants,
+        verifiers=exported.verifiers,
+    )

@@ -1,0 +1,100 @@
+"""The original's kernel of a failure, by what the original itself tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from test_asking import BOUNDS, Recorded
+from test_guide import PROGRAM, TARGET, Flagged
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.guide import guide
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_among
+from shrinkfx.explain.original import Original, original
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.apply import apply
+from shrinkfx.program.edits import Drop
+from shrinkfx.protocol.answers import Checked, Difference, Ending
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.report.explanation.guide import Guide
+
+KERNEL = "cpp_fused_flip_roll_0"
+
+
+def of_roll(server: Recorded, target: Signature = BOUNDS) -> Minimum:
+    """Take a program of two operators, of which the second one fails alone."""
+    minimum = server.minimum(target)
+    alone = apply(minimum.candidate, [Drop(frozenset({"flip"}))])
+    return replace(minimum, candidate=alone)
+
+
+def found(minimum: Minimum, *guilty: str) -> Original:
+    return original(minimum, operators_among(minimum.candidate, guilty))
+
+
+def test_kernel_that_fails_in_the_original_is_left() -> None:
+    server = Recorded("roll")
+    left = found(of_roll(server))
+    (text,) = left.files.values()
+    assert [*left.files] == [f"{KERNEL}.cpp"]
+    head, _, code = text.partition("\n")
+    assert head == "// the original's kernel that fails, launch 1 of 1"
+    assert KERNEL in code
+    (asked,) = server.asked
+    assert isinstance(asked.task, CheckCandidate)
+    whole = server.minimum().candidate.to_json()
+    assert asked.task.candidate == whole != of_roll(server).candidate.to_json()
+
+
+class Wrong(Recorded):
+    """Dies of nothing: a value is wrong."""
+
+    def ask(self, request: Request) -> Ending:
+        super().ask(request)
+        assert request.options.anatomy is not None
+        (Path(request.options.anatomy) / "telling").unlink()
+        return Ending("exit", 0, "done", Checked(Difference("values", "one differs")))
+
+
+MISMATCH = Signature(Kind.MISMATCH, Stage.COMPARE)
+
+
+def test_of_a_wrong_value_it_is_the_kernel_of_the_operator_at_fault() -> None:
+    left = found(of_roll(Wrong("roll"), MISMATCH), "roll")
+    (text,) = left.files.values()
+    said = "// the original's kernel for aten.roll.default (own2.py:6), launch 1 of 1"
+    assert text.startswith(f"{said}\n")
+
+
+def test_where_nothing_is_known_to_be_at_fault_it_is_that_of_what_is_left() -> None:
+    left = found(of_roll(Wrong("roll"), MISMATCH))
+    assert "kernel for aten.roll.default" in left.files[f"{KERNEL}.cpp"]
+
+
+def test_what_cannot_be_known_of_the_original_says_why() -> None:
+    whole = Recorded("roll")
+    assert "is the original" in found(whole.minimum()).why_not
+    assert not whole.asked
+    passes = of_roll(Recorded("roll", fails_in=()))
+    assert found(passes).why_not.endswith("it did not fail so when it was to tell")
+    renamed = of_roll(Recorded("roll", renamed="it has other names"))
+    assert found(renamed).why_not.endswith("it has other names")
+    untold = of_roll(Recorded("roll", tells=False))
+    assert found(untold).why_not.endswith("it left nothing that tells")
+
+
+def test_it_lies_beside_the_code_of_the_minimum(tmp_path: Path) -> None:
+    def left(of_it: Original) -> Guide:
+        minimum = Minimum(
+            CheckClient(Flagged(), Limits(60.0, 1 << 30)), PROGRAM, TARGET
+        )
+        return guide(minimum, ("bad_1",), tmp_path / "explain", of_it)
+
+    known = left(Original({"bad_7.cpp": "// the original's\n"}))
+    assert "original/bad_7.cpp" in [file.name for file in known.files]
+    assert (tmp_path / "explain/original/bad_7.cpp").read_text().startswith("//")
+    unknown = left(Original(why_not="the original's kernel: minutes were short"))
+    assert "the original's kernel: minutes were short" in unknown.left_out
