@@ -201,7 +201,8 @@ def _with_more(
     try:
         decided = asking("decisions", lambda: decisions(minimum, rate=minimum.rate))
         if decided is not None:
-            decided = beside(decided, found.guilty, found.operators)
+            nobodys = bool(found.values and found.values.missized)
+            decided = beside(decided, found.guilty, found.operators, is_nobodys=nobodys)
         found = replace(found, decisions=decided)
         guilty = found.guilty
         whole = asking(WHAT, lambda: original(minimum, guilty)) or NOT_ASKED

@@ -81,7 +81,8 @@ def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
     assert first.wrong is not None
     guilty = operators_among(candidate, first.operators)
     return WrongValue(
-        guilty=guilty,
+        guilty=() if first.missized else guilty,
+        missized=first.missized,
         wrong=first.wrong,
         kernel=first.kernel,
         launch=first.launch,

@@ -58,6 +58,7 @@ class Computed(Message):
         given_random: those that depend on random numbers: eager has drawn others.
         wrong: None where it is right, or where that is ``unknown``.
         unknown: why it could not be told, or ''.
+        missized: which size of it compiled code has worked out wrongly, or ''.
     """
 
     kernel: str
@@ -71,6 +72,7 @@ class Computed(Message):
     given_random: tuple[str, ...] = ()
     wrong: Wrong | None = None
     unknown: str = ""
+    missized: str = ""
 
 
 @dataclass(frozen=True)

@@ -252,3 +252,13 @@ def test_explanation_is_read_as_it_was_written() -> None:
     found = explained(PROGRAM, told(made(1, "relu", WRONG)))
     written = Explanation(values=found)
     assert Explanation.from_line(written.to_line()) == written
+
+
+def test_size_that_is_worked_out_wrongly_is_no_operators() -> None:
+    shape = Wrong(metadata="its shape is (22, 8), eager's (25, 8)")
+    size = "3*t + 1 is 25 at these inputs, and 22 in compiled code"
+    found = explained(PROGRAM, told(replace(made(1, "relu", shape), missized=size)))
+    assert found.guilty == ()
+    (cause,) = found.cause
+    assert cause.startswith(f"A size is worked out wrongly, and by no operator: {size}")
+    assert "kernel cpp_0 (launch 1 of 3)" in cause

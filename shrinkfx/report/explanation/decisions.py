@@ -106,21 +106,26 @@ def lines(found: Decisions, failure: Signature) -> list[str]:
 
 
 def beside(
-    found: Decisions, guilty: Sequence[Operator], left: Sequence[Operator]
+    found: Decisions,
+    guilty: Sequence[Operator],
+    left: Sequence[Operator],
+    *,
+    is_nobodys: bool = False,
 ) -> Decisions:
     """Tell lowerings of the guilty from those of others, which are needed to show it.
 
     Args:
         left: all operators that are left; a lowering of what is none of them may be a
             part of any.
+        is_nobodys: no operator is guilty; so any lowering only shows it.
     """
     others = {operator.operator for operator in left if operator not in guilty}
     others -= {operator.operator for operator in guilty}
-    left_out = tuple(
-        replace(one, only_shows=bool(guilty) and (one.origin or one.name) in others)
-        for one in found.left_out
-    )
-    return replace(found, left_out=left_out)
+    left_out = []
+    for one in found.left_out:
+        of_another = bool(guilty) and (one.origin or one.name) in others
+        left_out.append(replace(one, only_shows=is_nobodys or of_another))
+    return replace(found, left_out=tuple(left_out))
 
 
 def by_hand(found: Decisions, script: str = "repro.py") -> list[str]:

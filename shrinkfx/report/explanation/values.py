@@ -39,6 +39,7 @@ class WrongValue(Message):
         overwrites: the guilty one changes ``value``, which it declares to read alone;
             ``shown_by`` are the kernels that read it then, ``shown_in`` what the first
             of them computes.
+        missized: no operator is guilty, but how compiled code has worked out a size.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
@@ -59,6 +60,7 @@ class WrongValue(Message):
     rewritten: bool = False
     lost: bool = False
     overwrites: bool = False
+    missized: str = ""
     tiny: bool = False
     told_apart: bool = False
     shown_by: tuple[str, ...] = ()
@@ -74,6 +76,8 @@ class WrongValue(Message):
             return ()
         if self.overwrites:
             return (self._overwrites(self.wrong),)
+        if self.missized:
+            return (self._missized(self.wrong),)
         found = self._which(self.wrong), self._first(self.wrong), self._elsewhere()
         return tuple(filter(None, found))
 
@@ -87,11 +91,20 @@ class WrongValue(Message):
         others = f", and {_some(more)}" if more else ""
         return f"{what} ({launch}) changes {changed}, undeclared; {then}{others}."
 
+    def _missized(self, wrong: Wrong) -> str:
+        """Say that sizes are worked out wrongly, and where that shows."""
+        launch = f"launch {self.launch} of {self.launches}"
+        shows = f"it shows in kernel {self.kernel} ({launch}), {wrong.metadata}"
+        what = "A size is worked out wrongly, and by no operator"
+        return f"{what}: {self.missized}; {shows}."
+
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
             how = in_words(wrong, "differ")
             return f"{self._rewritten()}: {how}; no kernel is at fault."
-        what = named(self.guilty) or "A copy of an input"
+        what = named(self.guilty) or (
+            "A value" if self.kernel else "A copy of an input"
+        )
         if len(self.guilty) > 1:
             what = f"One of {what}"
         place = f"in {self.value}"

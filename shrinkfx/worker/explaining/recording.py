@@ -64,11 +64,13 @@ class Recording:
 
     Attributes:
         graph: that Inductor has lowered.
+        layouts: by buffer, its sizes as Inductor has them: over symbols.
     """
 
     folder: Path
     graph: fx.GraphModule | None = None
     launches: list[Launched] = field(default_factory=list)
+    layouts: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._schedule: list[Any] = []
@@ -173,6 +175,7 @@ class Recording:
             self._variables.add(variable)
             if node is not None:
                 self._save(wrapper, variable, _AFTER, name)
+                self.layouts[name] = tuple(buffer.node.get_size())
                 known = self.launches[self._number]
                 made = (*known.made, (name, node))
                 self.launches[self._number] = replace(known, made=made)

@@ -22,6 +22,7 @@ from shrinkfx.protocol.kernel_values import (
 )
 from shrinkfx.worker.explaining.errors import Tolerance, difference
 from shrinkfx.worker.explaining.lowered import Ran, differs, with_graph
+from shrinkfx.worker.explaining.missized import missized
 from shrinkfx.worker.explaining.overwritten import overwritten
 from shrinkfx.worker.explaining.recompute import (
     CannotRecompute,
@@ -88,7 +89,7 @@ def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
     memory = {s.node: s.value for s in seen if s.launch}
     values = {s.node: s.value for s in seen} | memory | known
     look = _Look(ran, values, memory, eager)
-    computed = tuple(map(look.at, seen))
+    computed = tuple(_with_size(look.at(each), each, recording, ran) for each in seen)
     nodes = {s.name: s.node for s in seen if s.launch} | {n.name: n for n in known}
     over = overwritten(recording, nodes, computed, ran)
     told = replace(told, overwritten=tuple(over))
@@ -99,6 +100,14 @@ def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
     tiny = tuple(map(closer.at, seen))
     told = replace(told, computed=tiny, tiny=any(value.wrong for value in tiny))
     return with_graph(told, recording.graph.graph, eager, ran)
+
+
+def _with_size(told: Computed, seen: _Seen, recording: Recording, ran: Ran) -> Computed:
+    """Add which size is another one than planned, of what has not eager's shape."""
+    if told.wrong is None or not told.wrong.metadata or not seen.launch:
+        return told
+    planned = recording.layouts.get(seen.name, ())
+    return replace(told, missized=missized(seen.value, planned, ran))
 
 
 def _roots(graph: fx.GraphModule, ran: Ran) -> dict[fx.Node, Any]:

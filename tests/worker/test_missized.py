@@ -1,0 +1,42 @@
+"""Which size of a buffer compiled code has worked out wrongly."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.export import Dim
+
+from shrinkfx.worker.checking.compare import USUAL
+from shrinkfx.worker.explaining.lowered import Ran
+from shrinkfx.worker.explaining.missized import missized
+from shrinkfx.worker.model import Inputs
+
+
+class Doubles(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+
+def run_at(rows: int) -> tuple[Ran, tuple[object, ...]]:
+    """Export ``(3*t + 1, 8)``, and give the sizes of its result as they are planned."""
+    dims = {"x": {0: 3 * Dim("t", min=5, max=1000) + 1}}
+    program = torch.export.export(Doubles(), (torch.ones(19, 8),), dynamic_shapes=dims)
+    (made,) = (n for n in program.graph.nodes if n.op == "call_function")
+    planned = tuple(getattr(s, "node", s) for s in made.meta["val"].shape)
+    sizes = tuple(getattr(size, "expr", size) for size in planned)
+    inputs = Inputs((torch.ones(rows, 8),), {})
+    ran = Ran(program, inputs, 1, USUAL.tolerance, lambda node: [node.name])
+    return ran, sizes
+
+
+def test_size_that_is_not_as_planned_is_told() -> None:
+    ran, planned = run_at(25)
+    said = missized(torch.ones(22, 8), planned, ran)
+    assert said.endswith("+ 1 is 25 at these inputs, and 22 in compiled code")
+
+
+def test_what_is_as_planned_is_not() -> None:
+    ran, planned = run_at(25)
+    assert missized(torch.ones(25, 8), planned, ran) == ""
+    assert missized(torch.ones(25, 9), planned, ran) == ""  # fixed: not worked out
+    assert missized(torch.ones(25), planned, ran) == ""
