@@ -459,7 +459,7 @@ def _judged_alone() -> tuple[list[Stepped], list[Checked]]:
     return steps, [e for e in search.events if isinstance(e, Checked)]
 
 
-def test_answer_of_an_earlier_session_costs_what_it_has_cost_then(
+def test_answer_of_an_earlier_session_is_told_in_its_form_and_build(
     tmp_path: Path,
 ) -> None:
     seen = Observation(PLANTED, cpu_seconds=2.0, log="text")
@@ -472,4 +472,3 @@ def test_answer_of_an_earlier_session_costs_what_it_has_cost_then(
         assert Ahead(journal, "source", "stock").recall(START) is None
         assert journal.recall(START, "source", "fast") is None
         assert Ahead(journal, "source", "fast").recall(START) == verdict
-        assert journal.recalled_cpu_seconds == 2.0
