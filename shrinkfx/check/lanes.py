@@ -215,10 +215,16 @@ class Question:
         self._lanes.wait([self])
         if isinstance(self._answer, Exception):
             raise self._answer
+        return self._answer
+
+    def count(self) -> None:
+        """Count its builds, and have its time heard, once: the search has its answer.
+
+        Where it never does, nothing of that is told, as if it had not been asked.
+        """
         self._builds.count()
         while self._endings:
             self._lanes.forks.heard(self._endings.pop(0))
-        return self._answer
 
     def ask(self, request: Request) -> Ending:
         """Have the fork answer; for the oracle, in this question's thread.
@@ -235,7 +241,7 @@ class Question:
             assert self._fork is not None
             self._fork.send(request)
         ending = self._fork.receive(request)
-        self._endings.append(ending)
+        self._endings.append(dataclasses.replace(ending, log=""))  # kept for long
         refuse_if_full(ending, (self._fork.directory,))
         return ending
 
