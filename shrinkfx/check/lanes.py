@@ -261,7 +261,8 @@ class Question:
     def _live(self, fork: Fork) -> None:
         try:
             self._answer = self._oracle.answer(self._candidate)
-            if any(map(_is_of_others, self._endings)) or _is_hungry(self._answer):
+            last = self._endings[-1:]  # of several the oracle has looked again
+            if any(map(_is_of_others, last)) or _is_hungry(self._answer):
                 self._answer = Undecided(self._answer.observation.unresolved)
         except (WorkerError, StorageError, OSError) as error:
             self._answer = Undecided(str(error))

@@ -231,6 +231,30 @@ def test_time_of_a_child_is_its_own_however_many_share_its_core(
     assert endless.observation.unresolved == "timeout in run"
 
 
+@dataclass(frozen=True)
+class LookingAgain(Asking):
+    """An oracle that asks something else after the first answer."""
+
+    def answer(self, candidate: Candidate) -> Verdict:
+        super().answer(candidate)
+        again = request_of("echo", word="again")
+        return replace(self, request=again).answer_once(candidate)
+
+    def answer_once(self, candidate: Candidate) -> Verdict:
+        return super().answer(candidate)
+
+
+@processes
+def test_last_look_of_an_oracle_decides(open_house: Open) -> None:
+    """What hangs, for a lock of another perhaps, may have an answer the next time."""
+    house = open_house()
+    client = CheckClient(house.server, Limits(1.0, LIMIT))
+    oracle = LookingAgain(client, request_of("hang", timeout_s=1.0), [])
+    question = Lanes(oracle, house.forks).begin(SOME)
+    assert said(question) == "again"
+    assert [ending.how for ending in oracle.endings] == ["timeout", "exit"]
+
+
 @processes
 def test_ctrl_c_while_waiting_leaves_forks_that_can_be_asked(
     open_house: Open, tmp_path: Path, marked: Marked, wait_for: WaitFor
