@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,18 @@ import torch
 from tools import Result
 from torch_side import Outcome
 
+from shrinkfx.failure.signature import Kind
+
 
 @dataclass(frozen=True)
 class Row:
-    """One case: both tools, and what the dearest necessary checks cost."""
+    """One case: both tools, and what nothing can cost less than.
+
+    Attributes:
+        floor: CPU-seconds; NaN where there is none.
+        floors: the same by part; older files have another floor, and no parts.
+        kind: of the failure that was asked for.
+    """
 
     case: str
     operators: int
@@ -25,6 +34,12 @@ class Row:
     shrinkfx: Result
     pytorch: Result
     floor: float
+    floors: Mapping[str, float] = field(default_factory=dict)
+    kind: str = ""
+
+
+PARTS = ("baseline", "search", "verify", "explain", "overhead")
+"""Of what a run of shrinkfx takes: its meters."""
 
 
 def read(files: Sequence[Path]) -> list[Row]:
@@ -42,6 +57,17 @@ def _result(entry: Mapping[str, Any], file: Path) -> Result:
     """Read a tool's side of a row; older files don't say when it was measured."""
     untold = f"{file.stem}, revision not recorded"
     return Result(**{"measured": untold, **entry})
+
+
+def kept(file: Path, measure: Callable[[], Result]) -> Result:
+    """Fetch what an earlier run has measured of a case, or measure it and keep it."""
+    if file.exists():
+        return Result(**json.loads(file.read_text()))
+    result = measure()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.with_suffix(".draft").write_text(json.dumps(asdict(result)))
+    file.with_suffix(".draft").rename(file)
+    return result
 
 
 def write(rows: Sequence[Row], folder: Path) -> None:
@@ -68,23 +94,47 @@ def show(row: Row) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Write a line of Markdown for each case."""
-    lines = [
-        "| program | operators | shrinkfx leaves | checks | CPU-seconds (in all) "
-        "| PyTorch's | leaves | checks | CPU-seconds |",
-        "|---|---|---|---|---|---|---|---|---|",
+    """Write a line of Markdown for each case; all figures of time are CPU-seconds."""
+    ours = ["program", "operators", "leaves", "checks", *PARTS, "all", "floor"]
+    theirs = ["PyTorch's", "leaves", "checks", "all", "shrinkfx's part of that"]
+    lines = [_line([*ours, *theirs]), _line(["---"] * len([*ours, *theirs]))]
+    return "\n".join([*lines, *(_line([*_ours(r), *_theirs(r)]) for r in rows)]) + "\n"
+
+
+def _line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _ours(row: Row) -> list[object]:
+    ours = row.shrinkfx
+    parts = [_seconds(ours.parts.get(name)) for name in PARTS]
+    left = "" if ours.operators is None else ours.operators
+    spent = [*parts, _seconds(ours.total), _seconds(row.floor)]
+    return [row.case, row.operators, left, ours.checks, *spent]
+
+
+def _theirs(row: Row) -> list[object]:
+    theirs = row.pytorch
+    left = "" if theirs.operators is None else theirs.operators
+    cut = "" if theirs.ended[:3] != "cut" or left == "" else ", cut off"
+    part = f"{row.shrinkfx.total / theirs.total:.2f}" if _is_compared(row) else ""
+    return [
+        f"{_in_words(theirs)}{cut}",
+        left,
+        theirs.checks,
+        f"{theirs.total:.0f}",
+        part,
     ]
-    for row in rows:
-        ours, theirs = row.shrinkfx, row.pytorch
-        left = "" if theirs.operators is None else theirs.operators
-        cut = "" if theirs.ended[:3] != "cut" or left == "" else ", cut off"
-        lines.append(
-            f"| {row.case} | {row.operators} | {ours.operators} | {ours.checks} "
-            f"| {ours.search:.0f} ({ours.total:.0f}) "
-            f"| {_in_words(theirs)}{cut} | {left} "
-            f"| {theirs.checks} | {theirs.total:.0f} |"
-        )
-    return "\n".join(lines) + "\n"
+
+
+def _seconds(number: float | None) -> str:
+    return "" if number is None or math.isnan(number) else f"{number:.0f}"
+
+
+def _is_compared(row: Row) -> bool:
+    """Tell whether the peer leaves what fails as asked, and so does shrinkfx."""
+    reduced = row.pytorch.outcome == Outcome.REDUCED and row.shrinkfx.refails
+    return bool(reduced and row.shrinkfx.total and row.pytorch.total)
 
 
 def _in_words(theirs: Result) -> str:
@@ -96,22 +146,45 @@ def _in_words(theirs: Result) -> str:
 
 
 def ratios(rows: Sequence[Row]) -> str:
-    """Compare where the peer leaves what fails as asked."""
-    both = [
-        r for r in rows if r.pytorch.outcome == Outcome.REDUCED and r.shrinkfx.refails
-    ]
-    lines = []
+    """Say what the rows come to: beside the peer, beside the floor, by itself."""
+    both = [row for row in rows if _is_compared(row)]
+    lines = [f"{len(rows)} cases, {len(both)} that both reduce"]
     for part in ("search", "total"):
-        pairs = [(getattr(r.shrinkfx, part), getattr(r.pytorch, part)) for r in both]
-        if quotients := [ours / theirs for ours, theirs in pairs if ours and theirs]:
+        of_each = [(getattr(r.shrinkfx, part), getattr(r.pytorch, part)) for r in both]
+        if quotients := [ours / theirs for ours, theirs in of_each if ours and theirs]:
             mean, most = statistics.geometric_mean(quotients), max(quotients)
             lines.append(f"{part}: {mean:.2f} of the peer's, at most {most:.2f}")
-    measured = [r for r in rows if r.floor > 0 and r.shrinkfx.search]
-    for part in ("search", "total") if measured else ():
-        over = [getattr(r.shrinkfx, part) / r.floor for r in measured]
-        median = statistics.median(over)
-        lines.append(f"{part}: {median:.1f} times the floor in the median")
-    return "\n".join([f"{len(rows)} cases, {len(both)} that both reduce", *lines])
+    # What has no parts was measured against a lower floor, by an older version.
+    measured = [r for r in rows if r.floors]
+    over = {
+        "search": [r.shrinkfx.search / r.floors["smaller"] for r in measured],
+        "total": [r.shrinkfx.total / r.floor for r in measured],
+    }
+    for part, times in over.items() if measured else ():
+        of_what = "its part of the floor" if part == "search" else "the floor"
+        lines.append(f"{part}: {statistics.median(times):.1f} times {of_what}, median")
+    return "\n".join([*lines, *_totals(rows), *_unmetered(rows)])
+
+
+def _totals(rows: Sequence[Row]) -> Iterator[str]:
+    ended = [row for row in rows if row.shrinkfx.refails]
+    compiling = [row for row in ended if row.kind == Kind.COMPILE_ERROR]
+    for what, some in (("all", ended), ("compile errors", compiling)):
+        if some:
+            middle = statistics.median(row.shrinkfx.total for row in some)
+            most = max(row.shrinkfx.total for row in some)
+            lines = (
+                f"{what}: {middle:.0f} CPU-seconds in the median, at most {most:.0f}"
+            )
+            yield f"{lines} ({len(some)})"
+
+
+def _unmetered(rows: Sequence[Row]) -> Iterator[str]:
+    """Hold the meters of shrinkfx against what the kernel says of its processes."""
+    full = [row.shrinkfx for row in rows if "overhead" in row.shrinkfx.parts]
+    if full:
+        off = [abs(1 - sum(each.parts.values()) / each.total) for each in full]
+        yield f"its meters are off by {max(off):.1%} of the total at most"
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -4,7 +4,9 @@ Both reduce the same programs one after the other, each in its own process tree 
 its own caches, which last from case to case as they do on a user's machine: the first
 case fills them. The peer is helped: its process has the custom operators, starts from
 the failing inputs, and knows what the failure says. CPU-seconds are those of the whole
-tree. In a folder of an earlier run, cases that it has measured are left out.
+tree. In a folder of an earlier run, cases that it has measured are left out, and so is
+the tool that it has run on a case whose other one it has not: so a long run can be made
+in pieces, by ``--case`` or by being stopped.
 
     python benchmarks/peers.py --out DIR                  # the CPU cases of repros/
     python benchmarks/peers.py --out DIR --case mismatch_random
@@ -12,14 +14,17 @@ tree. In a folder of an earlier run, cases that it has measured are left out.
     python benchmarks/peers.py --out DIR --model case.pt2 --preload case.py --until ima
     python benchmarks/peers.py --out DIR --only pytorch --others FILE   # run one anew
 
-Prints rows, writes ``peers.json`` and ``peers.md``, and draws ``peers.svg`` if
-matplotlib is there. What each side was measured on, and with which revision of this
-code, stands in its ``measured``.
+Compared are programs of which the peer leaves one that fails as asked: geometric means,
+of the search and of all. ``floor`` is what a verified result cannot cost less than
+(``tools.py``). Prints rows, writes ``peers.json`` and ``peers.md``, and draws
+``peers.svg`` if matplotlib is there. What each side was measured on, and with which
+revision of this code, stands in its ``measured``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -30,7 +35,7 @@ from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 
-from peer_rows import Row, draw, ratios, read, show, write
+from peer_rows import Row, draw, kept, ratios, read, show, write
 from tools import HERE, ROOT, Case, Result, floor, with_shrinkfx
 from torch_side import with_pytorch
 
@@ -38,19 +43,31 @@ from shrinkfx.failure.signature import Kind
 
 
 def measure(case: Case, folder: Path, limit: float) -> Row:
-    ours, summary = with_shrinkfx(case, folder / "shrinkfx", limit)
-    ours = stamped(ours)
-    theirs = stamped(with_pytorch(case, folder / "pytorch", limit))
-    if summary is None:
-        return Row(case.name, 0, 0, ours, theirs, float("nan"))
-    return Row(
-        case.name,
-        summary["operators"]["before"],
-        summary["dynamic_dims"]["before"],
-        ours,
-        theirs,
-        floor(case, folder / "shrinkfx" / "out", summary["operators"]["after"]),
-    )
+    """Measure both tools, or the one that an earlier run has not come to."""
+
+    def ours() -> Result:
+        shutil.rmtree(folder / "shrinkfx", ignore_errors=True)  # of one cut off
+        return stamped(with_shrinkfx(case, folder / "shrinkfx", limit))
+
+    def theirs() -> Result:
+        for left in folder.glob("*/"):
+            if left.name != "shrinkfx":
+                shutil.rmtree(left)
+        return stamped(with_pytorch(case, folder / "pytorch", limit))
+
+    found = kept(folder / "shrinkfx.json", ours)
+    peer = kept(folder / "pytorch.json", theirs)
+    summary = folder / "shrinkfx" / "out" / "summary.json"
+    if not summary.exists():
+        return Row(case.name, 0, 0, found, peer, float("nan"), kind=case.until)
+    before = {name: json.loads(summary.read_text())[name]["before"] for name in SIZES}
+    parts = floor(case, folder / "shrinkfx") if found.refails else {}
+    least = sum(parts.values()) if parts else float("nan")
+    sizes = before["operators"], before["dynamic_dims"]
+    return Row(case.name, *sizes, found, peer, least, parts, case.until)
+
+
+SIZES = ("operators", "dynamic_dims")
 
 
 def measure_one(tool: str, other: Row, case: Case, folder: Path, limit: float) -> Row:
@@ -58,7 +75,7 @@ def measure_one(tool: str, other: Row, case: Case, folder: Path, limit: float) -
     if tool == "pytorch":
         theirs = with_pytorch(case, folder / "pytorch", limit)
         return replace(other, pytorch=stamped(theirs))
-    ours, _ = with_shrinkfx(case, folder / "shrinkfx", limit)
+    ours = with_shrinkfx(case, folder / "shrinkfx", limit)
     return replace(other, shrinkfx=stamped(ours))
 
 
@@ -69,15 +86,20 @@ def stamped(result: Result) -> Result:
     return replace(result, measured=f"{date.today()}, revision {revision}")
 
 
-def find_cases(options: argparse.Namespace, folder: Path) -> Iterator[Case]:
+def find_cases(
+    options: argparse.Namespace, folder: Path, known: set[str]
+) -> Iterator[Case]:
+    """Export the cases that are asked for, but for those that are known."""
     for spec in options.haystack:
-        yield _haystack(spec, folder)
+        if spec.replace(":", "_") not in known:
+            yield _haystack(spec, folder)
     names = options.case
     if not (names or options.haystack or options.model):
         names = sorted(p.parent.name for p in ROOT.glob("repros/*/expected.toml"))
         names = [name for name in names if not name.startswith("sweep_")]
-    yield from filter(None, (_repro(name, folder) for name in names))
-    if options.model:
+    unknown = [name for name in names if name not in known]
+    yield from filter(None, (_repro(name, folder) for name in unknown))
+    if options.model and options.model.stem not in known:
         name, inputs = options.model.stem, options.inputs
         preloads = tuple(str(p.resolve()) for p in options.preload)
         inputs = inputs.resolve() if inputs else None
@@ -177,12 +199,10 @@ def _measured(
     options: argparse.Namespace, folder: Path, known: set[str]
 ) -> Iterator[Row]:
     others = {row.case: row for row in read([options.others] * bool(options.only))}
-    for case in find_cases(options, folder):
-        if case.name in known:
-            continue
+    for case in find_cases(options, folder, known):
         home = folder / case.name
-        shutil.rmtree(home, ignore_errors=True)  # of a run that was cut off
         if options.only:
+            shutil.rmtree(home, ignore_errors=True)  # of a run that was cut off
             other = others[case.name]
             yield measure_one(options.only, other, case, home, options.limit)
         else:

@@ -12,16 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
-from shrinkfx.check.client.server import WORKER, Server  # noqa: E402
-from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server  # noqa: E402
+from shrinkfx.check.oracle import CheckClient, Limits, Meter  # noqa: E402
+from shrinkfx.check.script import ScriptRunner  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.failure.signature import Kind  # noqa: E402
-from shrinkfx.protocol.choices import Build  # noqa: E402
+from shrinkfx.protocol.choices import Build, Guard  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
 
 
@@ -55,6 +57,7 @@ class Result:
         wall: seconds, on a machine that other jobs shared.
         refails: its repro fails in the same way.
         self_contained: so it does in an empty folder, without anything else.
+        parts: of ours: the total by part of the run, as ``summary.json`` has it.
         outcome: of the peer: an ``Outcome``.
         flags: of the peer: what its launcher was given.
         measured: the day, and the revision of the code.
@@ -101,12 +104,7 @@ def run(
     """
     folder.mkdir(parents=True, exist_ok=True)
     caches = caches or caches_of(folder)
-    (caches / "tmp").mkdir(parents=True, exist_ok=True)
-    own = {
-        "TMPDIR": str(caches / "tmp"),  # where Inductor puts precompiled headers
-        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-        "XDG_CACHE_HOME": str(caches),
-    }
+    own = _variables_of(caches)
     log = folder / "log"
     start = time.monotonic()
     with log.open("wb") as out:
@@ -122,6 +120,15 @@ def run(
     cpu = usage.ru_utime + usage.ru_stime
     said = log.read_text(errors="replace")
     return Ran(code, cpu, time.monotonic() - start, said, cut)
+
+
+def _variables_of(caches: Path) -> dict[str, str]:
+    (caches / "tmp").mkdir(parents=True, exist_ok=True)
+    return {
+        "TMPDIR": str(caches / "tmp"),  # where Inductor puts precompiled headers
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "XDG_CACHE_HOME": str(caches),
+    }
 
 
 def caches_of(folder: Path) -> Path:
@@ -154,7 +161,8 @@ def _cpu_of(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def with_shrinkfx(case: Case, folder: Path, limit: float) -> tuple[Result, Any]:
+def with_shrinkfx(case: Case, folder: Path, limit: float) -> Result:
+    """Run shrinkfx; what it leaves is in ``out`` below the folder."""
     out = folder / "out"
     command = [sys.executable, "-W", "ignore", "-m", "shrinkfx", str(case.model)]
     command += ["--until", case.until, "--out", str(out), *case.options]
@@ -166,24 +174,21 @@ def with_shrinkfx(case: Case, folder: Path, limit: float) -> tuple[Result, Any]:
     ran = run(command, folder, limit, {"PYTHONPATH": path})
     if not (out / "summary.json").exists():
         last = (ran.said.strip() or "nothing").splitlines()[-1]
-        return Result(ended(ran, last), total=ran.cpu, wall=ran.wall), None
+        return Result(ended(ran, last), total=ran.cpu, wall=ran.wall)
     summary = json.loads((out / "summary.json").read_text())
     verified = summary["verified"]
     fails = verified["runs"] == verified["failed"] > 0
-    return (
-        Result(
-            "" if ran.code == 0 else f"exit {ran.code}",
-            summary["checks"]["total"],
-            summary["cpu_seconds"]["search"],
-            ran.cpu,
-            ran.wall,
-            summary["operators"]["after"],
-            summary["dynamic_dims"]["after"],
-            refails=fails,
-            self_contained=fails,  # it is run in an empty folder
-            parts=summary["cpu_seconds"],
-        ),
-        summary,
+    return Result(
+        "" if ran.code == 0 else f"exit {ran.code}",
+        summary["checks"]["total"],
+        summary["cpu_seconds"]["search"],
+        ran.cpu,
+        ran.wall,
+        summary["operators"]["after"],
+        summary["dynamic_dims"]["after"],
+        refails=fails,
+        self_contained=fails,  # it is run in an empty folder
+        parts=summary["cpu_seconds"],
     )
 
 
@@ -224,29 +229,53 @@ def environment_of(case: Case) -> dict[str, str]:
     return {"AOTI_RUNTIME_CHECK_INPUTS": "1"} if checks else {}
 
 
-def floor(case: Case, out: Path, operators: int) -> float:
-    """Measure what no search can save, in CPU-seconds.
+def floor(case: Case, folder: Path) -> dict[str, float]:
+    """Measure what a verified result cannot cost less than, in CPU-seconds by part.
 
-    That is one fast check of the original, a fast check for each operator of the
-    minimum and one more, all of its size, and one stock check of it. There is none for
-    a hang, where all depends on the time limit.
+    ``start``: one worker that has loaded the program. ``original``: one fast check of
+    that. ``smaller``: a fast check for each operator of the minimum and one more, all
+    of its size. ``repro``: one fresh run of the repro, which is the stock build of the
+    minimum. Nothing for a hang, where all depends on the time limit, and where one of
+    them could not be measured.
+
+    Args:
+        folder: of shrinkfx, with its output.
     """
     if case.until == Kind.HANG:
-        return float("nan")
-    minimum = out / "minimal.pt2"
-    whole = _check(case, case.model, case.inputs, "fast")
-    small = _check(case, minimum, None, "fast")
-    return whole + (operators + 1) * small + _check(case, minimum, None, "stock")
-
-
-def _check(case: Case, model: Path, inputs: Path | None, build: str) -> float:
-    """Measure a check in a warm child: the second one."""
+        return {}
+    summary = json.loads((folder / "out" / "summary.json").read_text())
     try:
-        with server_of(case, model, inputs) as server:
-            compiler = CheckClient(
-                server, limits_of(case), CheckOptions(build=Build(build))
-            )
+        with mock.patch.dict(os.environ, _variables_of(caches_of(folder))):
+            start, original = _warm_check(case, case.model, case.inputs)
+            _, smaller = _warm_check(case, folder / "out" / "minimal.pt2", None)
+            repro = _fresh_run(case, folder / "out", summary)
+    except ShrinkfxError as error:
+        print(f"{case.name} has no floor: {error}", file=sys.stderr)
+        return {}
+    checks = summary["operators"]["after"] + 1
+    parts = {"start": start, "original": original, "smaller": checks * smaller}
+    return {**parts, "repro": repro}
+
+
+def _warm_check(case: Case, model: Path, inputs: Path | None) -> tuple[float, float]:
+    """Measure the start of a worker, and a check in a warm child.
+
+    That is the third one: before the second, the server makes ready what all share.
+    """
+    with server_of(case, model, inputs) as server:
+        compiler = CheckClient(server, limits_of(case), CheckOptions(build=Build.FAST))
+        for _ in range(2):
             compiler.original()
-            return compiler.original()[1].cpu_seconds
-    except ShrinkfxError:
-        return float("nan")
+        return server.ready.cpu_seconds, compiler.original()[1].cpu_seconds
+
+
+def _fresh_run(case: Case, out: Path, summary: Mapping[str, Any]) -> float:
+    pages = summary["guard_pages"] or {}
+    guard = Guard.OFF
+    if pages.get("repro_needs_them"):
+        guard = Guard.BEFORE if "before" in pages["are"] else Guard.AFTER
+    command = GUARDED_WORKER if guard is not Guard.OFF else WORKER
+    with Server(environment=None, command=command) as bare:
+        runner = ScriptRunner(bare, limits_of(case), Meter(), guard=guard)
+        runner.run([out / name for name in summary["files"]], fresh=True)
+        return runner.meter.cpu_seconds

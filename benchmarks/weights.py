@@ -146,7 +146,7 @@ def reduced(model: Path, name: str, folder: Path) -> Row:
     case = Case(name, model, "assert", preloads=(str(BUG),))
     os.environ["OMP_NUM_THREADS"] = "1"
     before = _written(os.getpid())
-    result, _ = with_shrinkfx(case, folder / name / "shrinkfx", 4 * 3600.0)
+    result = with_shrinkfx(case, folder / name / "shrinkfx", 4 * 3600.0)
     written = _written(os.getpid()) - before
     left = f"{result.ended} {result.operators} operators, {result.checks} checks"
     verified = " and verified" if result.refails else ", not verified"

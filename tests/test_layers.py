@@ -22,6 +22,7 @@ ALLOWED = {
     "host_memory": {"cgroups"},
     "processes": {"cgroups"},
     "own_time": {"processes"},
+    "used": {"processes"},
     "program": {"errors"},
     "flags": {"errors"},
     "protocol": {"program", "flags"},
@@ -59,6 +60,7 @@ ALLOWED = {
         "flags",
         "scratch",
         "host_memory",
+        "used",
         "events",
         "options",
         "program",
@@ -93,6 +95,7 @@ ALLOWED = {
     },
     "cli": {
         "errors",
+        "used",
         "version",
         "flags",
         "events",

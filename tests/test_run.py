@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -45,7 +46,9 @@ def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
     model: Path, tmp_path: Path
 ) -> None:
+    before = used_by_children()
     done = run(command(model, tmp_path / "out", "--max-checks", "2", "--json"))
+    used = used_by_children() - before
     assert done.returncode == 4, done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     names = [event["event"] for event in events if event["event"] != "step"]
@@ -58,8 +61,14 @@ def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
     assert summary["operators"]["after"] < summary["operators"]["before"]
     assert summary["verified"] == {"runs": 3, "failed": 3}
     assert not summary["minimal"]
+    assert sum(summary["cpu_seconds"].values()) == pytest.approx(used, rel=0.02)
     fetch_a_candidate(model, tmp_path / "out")
     explain(tmp_path / "out")
+
+
+def used_by_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def explain(out: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shrinkfx.protocol.answers import Ending, Stopped
@@ -58,13 +58,19 @@ class LaterBuilds(Builds):
         self._all, self._endings = all_builds, list[Ending]()
 
     def add(self, ending: Ending) -> Ending:
-        self._endings.append(ending)
+        self._endings.append(replace(ending, log=""))  # which may be long
         return ending
 
     def count(self) -> None:
-        """Count them among all, once."""
+        """Count them among all, once.
+
+        What began before others were known to be in vain would have been a stock build
+        in its turn, of which nothing is counted.
+        """
         while self._endings:
-            self._all.add(self._endings.pop(0))
+            ending = self._endings.pop(0)
+            if self._all.pay:
+                self._all.add(ending)
 
 
 MAX_FALLBACKS_IN_A_ROW = 5

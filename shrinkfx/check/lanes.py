@@ -215,10 +215,16 @@ class Question:
         self._lanes.wait([self])
         if isinstance(self._answer, Exception):
             raise self._answer
+        return self._answer
+
+    def count(self) -> None:
+        """Count its builds, and have its time heard, once: the search has its answer.
+
+        Where it never does, nothing of that is told, as if it had not been asked.
+        """
         self._builds.count()
         while self._endings:
             self._lanes.forks.heard(self._endings.pop(0))
-        return self._answer
 
     def ask(self, request: Request) -> Ending:
         """Have the fork answer; for the oracle, in this question's thread.
@@ -235,7 +241,7 @@ class Question:
             assert self._fork is not None
             self._fork.send(request)
         ending = self._fork.receive(request)
-        self._endings.append(ending)
+        self._endings.append(dataclasses.replace(ending, log=""))  # kept for long
         refuse_if_full(ending, (self._fork.directory,))
         return ending
 
@@ -255,7 +261,8 @@ class Question:
     def _live(self, fork: Fork) -> None:
         try:
             self._answer = self._oracle.answer(self._candidate)
-            if any(map(_is_of_others, self._endings)) or _is_hungry(self._answer):
+            last = self._endings[-1:]  # of several the oracle has looked again
+            if any(map(_is_of_others, last)) or _is_hungry(self._answer):
                 self._answer = Undecided(self._answer.observation.unresolved)
         except (WorkerError, StorageError, OSError) as error:
             self._answer = Undecided(str(error))

@@ -161,6 +161,10 @@ class InductorOracle:
     def answer(self, candidate: Candidate) -> Verdict:
         """Find the answer, and learn nothing of it."""
         seen = self.client.candidate(candidate)
+        if second_look.may_die_instead(seen, self.target, self.client.options):
+            hung_s = seen.cpu_seconds
+            seen = self.client.candidate(candidate)
+            seen = dataclasses.replace(seen, cpu_seconds=hung_s + seen.cpu_seconds)
         return Verdict(judge(seen, self.target), seen)
 
     def stands(self, candidate: Candidate, verdict: Verdict) -> bool:

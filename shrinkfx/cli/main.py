@@ -11,10 +11,12 @@ from typing import TextIO
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import ShrinkfxError
+from shrinkfx.used import Process
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
+    Process.unclaimed = arguments is None
     given = list(sys.argv[1:] if arguments is None else arguments)
     open_closed()
     stdout = sys.stdout

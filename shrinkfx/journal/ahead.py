@@ -69,6 +69,5 @@ class Ahead:
                 return Verdict(Outcome.UNRESOLVED, seen)
             with self._journal.db.trusted():
                 seen = Observation.from_line(text)
-                self._journal.recalled_cpu_seconds += seen.cpu_seconds
                 return Verdict(Outcome(outcome), replace(seen, log=log))
         return None

@@ -54,6 +54,11 @@ CREATE TABLE examples (
 """
 
 _LATER_TABLES = """
+CREATE TABLE IF NOT EXISTS spent (
+    session INTEGER PRIMARY KEY,
+    task TEXT NOT NULL,
+    cpu_seconds TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS ahead (
     digest TEXT NOT NULL,
     form TEXT NOT NULL,
@@ -96,7 +101,7 @@ class Database:
         if not count:
             tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
             self._db.executescript(f"BEGIN IMMEDIATE; {tables}; END")
-        self._db.execute(_LATER_TABLES)
+        self._db.executescript(_LATER_TABLES)
 
     def check(self) -> None:
         """Look at every page now, rather than meet a damaged one after hours."""

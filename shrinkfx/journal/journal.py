@@ -52,7 +52,6 @@ class Journal:
     Attributes:
         db: the file.
         recalled: answers that were asked for in an earlier session.
-        recalled_cpu_seconds: what these have cost then.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Journal:
         self._session = 0
         self._ticked = 0.0
         self.recalled = 0
-        self.recalled_cpu_seconds = 0.0
+        self._task, self._spent = "", _nothing
         self._counted: set[int] = set()
 
     # --- what a run knows
@@ -104,12 +103,43 @@ class Journal:
             self.db.write("UPDATE sessions SET seen_at=? WHERE number=?", row)
         else:
             return
+        self._note_spent()
         self._ticked = now
 
     def seconds_before(self) -> float:
         """Add up how long earlier sessions have worked."""
         total = "SELECT total(max(0, seen_at - began_at)) FROM sessions WHERE number<>?"
         return float(self.db.read(total, (self._session,))[0][0])
+
+    # --- what it has used
+
+    def follow(self, task: str, spent: Callable[[], Mapping[str, float]]) -> None:
+        """Write down what is used from now on, with each tick.
+
+        Args:
+            task: of which there may be another one in the same folder.
+            spent: tells what this session has used, in CPU-seconds by part.
+        """
+        self._task, self._spent = task, spent
+
+    def _note_spent(self) -> None:
+        if spent := self._spent():
+            row = (self._session, self._task, json.dumps(spent))
+            self.db.write("INSERT OR REPLACE INTO spent VALUES (?, ?, ?)", row)
+
+    def spent_before(self) -> dict[str, float]:
+        """Add up what earlier sessions have used, by part of the run.
+
+        What another task has used is a part by the name of that.
+        """
+        ask = "SELECT task, cpu_seconds FROM spent WHERE session<>?"
+        total: dict[str, float] = {}
+        with self.db.trusted():
+            for task, text in self.db.read(ask, (self._session,)):
+                for part, seconds in json.loads(text).items():
+                    name = part if task == self._task else task
+                    total[name] = total.get(name, 0.0) + seconds
+        return total
 
     # --- questions and answers
 
@@ -138,19 +168,18 @@ class Journal:
             if outcome is not None:
                 with self.db.trusted():
                     verdict = Verdict(Outcome(outcome), _observation(text))
-                self._count(number, verdict)
+                self._count(number)
                 return verdict
         why = why_not_again([boot for _, _, boot, _ in rows], self._boot)
         if why and not again:
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=why))
         return None
 
-    def _count(self, number: int, verdict: Verdict) -> None:
-        """Count an earlier session's answer once; this session's is on its meters."""
+    def _count(self, number: int) -> None:
+        """Count an earlier session's answer once."""
         if number not in self._counted:
             self._counted.add(number)
             self.recalled += 1
-            self.recalled_cpu_seconds += verdict.observation.cpu_seconds
 
     def ask(
         self,
@@ -240,7 +269,16 @@ class Journal:
         return self.fact("baseline") is None and not self.db.read(known)
 
     def close(self) -> None:
+        """Note what was used to the last, if there is space for that, and end."""
+        if self._session:
+            with suppress(StorageError):
+                self._note_spent()
         self.db.close()
+
+
+def _nothing() -> Mapping[str, float]:
+    """Say what a session has used that does no work."""
+    return {}
 
 
 def _observation(text: str | None) -> Observation:

@@ -81,7 +81,6 @@ def verify_by_command(
         client.ask(SaveCandidate(result.candidate.to_json(), *saved))
         with context.bare_server(Backend.AUTO) as bare:
             meter = context.meters["verify"]
-            meter.cpu_seconds += bare.ready.cpu_seconds
             stranger = CheckClient(bare, limits, meter=meter)
             runner = CommandRunner(subject.command, stranger, client, inputs)
             record = before_verifying(context, server, subject, result, printed)

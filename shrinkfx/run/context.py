@@ -21,11 +21,16 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.search.budget import Budget
+from shrinkfx.used import tree_cpu_s, used_before
 
 logger = logging.getLogger(__name__)
 
 PARTS = ("baseline", "search", "verify", "explain")
-"""Parts of a run whose CPU-seconds are counted apart."""
+"""Parts of a run whose CPU-seconds are counted apart: those of the children that are
+asked for them."""
+
+OVERHEAD = "overhead"
+"""All others: of this process, and of servers, to start, load, fork and supervise."""
 
 INTERRUPTED = "interrupted"
 """Why a run has stopped that may simply go on."""
@@ -35,7 +40,7 @@ class RunContext:
     """What was asked for, where results go, and what has been spent.
 
     Attributes:
-        meters: CPU-seconds by part of the run.
+        meters: CPU-seconds of children, by part of this session.
         journal: what is known so far, of earlier sessions too.
         busyness: is told of each check, and says once that the machine is busy.
         out_of_budget: what has ended the search; more of it may be given later.
@@ -62,6 +67,9 @@ class RunContext:
         )
         self.busyness = Busyness(self.note)
         self.meters = {name: Meter() for name in PARTS}
+        self._used_before = used_before()
+        task = "sweep" if options.sweeping else "reduction"
+        self.journal.follow(task, self._spent_now)
         self._main: Server | None = None
 
     def elsewhere(self, folder: Path) -> RunContext:
@@ -69,6 +77,19 @@ class RunContext:
         context = copy.copy(self)
         context.out = folder
         return context
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Count by part what the run has used until now, in earlier sessions too."""
+        spent = self._spent_now()
+        for name, seconds in self.journal.spent_before().items():
+            spent[name] = spent.get(name, 0.0) + seconds
+        return spent
+
+    def _spent_now(self) -> dict[str, float]:
+        """Count by part what this session has used; in sum, all of its processes."""
+        spent = {name: meter.cpu_seconds for name, meter in self.meters.items()}
+        used = tree_cpu_s() - self._used_before
+        return {**spent, OVERHEAD: max(0.0, used - sum(spent.values()))}
 
     def note(self, text: str) -> None:
         """Tell the user a line."""

@@ -34,7 +34,6 @@ def find_subject(context: RunContext, server: Server) -> Subject:
         LoadError: eager cannot run it.
         NotReproducible: it does not fail as asked.
     """
-    context.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
     if server.ready.backend != Backend.INTERPRETER:
         _refuse_probes(context.options)
     with _telling_that_nothing_was_seen():

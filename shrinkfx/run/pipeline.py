@@ -59,10 +59,11 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
                 _sum_up_unverified(context, server, subject, found, reason)
                 raise
             explained = explain_result(context, kept, found.reducer.minimal)
-            record = replace(record, cause=explained.explanation.cause)
-            record = with_end(record, context, found, subject.client.builds)
-            with contextlib.suppress(OSError):  # the one without the cause is there
-                reduction = conclude(context, record, found.reducer.best)
+        # To end a process that holds torch takes its time, too.
+        record = replace(record, cause=explained.explanation.cause)
+        record = with_end(record, context, found, subject.client.builds)
+        with contextlib.suppress(OSError):  # the one without the cause is there
+            reduction = conclude(context, record, found.reducer.best)
         before, after = reduction.operators
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"

@@ -136,8 +136,6 @@ def with_end(
     record: RunRecord, context: RunContext, found: SearchResult, builds: Builds
 ) -> RunRecord:
     """Add how the search has ended, and what the run has cost until now."""
-    cpu_seconds = {name: meter.cpu_seconds for name, meter in context.meters.items()}
-    cpu_seconds["search"] += context.journal.recalled_cpu_seconds  # of earlier sessions
     minimal, by_catch = found.reducer.minimal, found.by_catch()
     return replace(
         record,
@@ -146,7 +144,7 @@ def with_end(
             outcomes=[str(verdict.outcome) for verdict in found.search.verdicts()],
             cached=found.search.cached,
             seconds=context.budget.seconds,
-            cpu_seconds=cpu_seconds,
+            cpu_seconds=context.cpu_seconds(),
             builds=BuildCounts(**builds.to_json()),
             jobs=context.jobs,
         ),

@@ -101,7 +101,6 @@ def verify_as_is(
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
     with context.bare_server(server.ready.backend, worker) as bare:
         meter = context.meters["verify"]
-        meter.cpu_seconds += bare.ready.cpu_seconds
         probe = subject.client.options.probe or Probe.REAL
         runner = ScriptRunner(
             bare, subject.client.limits, meter, probe, side, context.note

@@ -73,7 +73,6 @@ def _to_json(context: RunContext, server: Server, subject: Subject) -> dict[str,
         "warnings": subject.other_causes.warnings,
         "examined": subject.other_causes.examined,
         "check_s": context.budget.check_s,
-        "cpu_seconds": context.meters["baseline"].cpu_seconds,
         "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
     }
 
@@ -82,7 +81,6 @@ def _from_json(
     context: RunContext, server: Server, known: Mapping[str, Any]
 ) -> Subject:
     meter = context.meters["baseline"]
-    meter.cpu_seconds = known["cpu_seconds"] + server.ready.cpu_seconds
     meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)  # unknown to older versions
     builds = dict(known["builds"])
     builds["fallbacks"] = Counter(builds["fallbacks"])

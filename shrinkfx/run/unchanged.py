@@ -89,13 +89,11 @@ def find_unchanged(original: Original) -> Unchanged:
     known = context.journal.fact(_FACT)
     if known is None:
         found = _seen(original)
-        cpu_seconds = context.meters["baseline"].cpu_seconds
         versions = dict(server.ready.versions)
         stated = {
             **asdict(found),
             "schema": SCHEMA,
             "versions": versions,
-            "cpu_seconds": cpu_seconds,
             "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
             "check_s": max(context.budget.check_s, found.base.seconds),
         }
@@ -104,7 +102,6 @@ def find_unchanged(original: Original) -> Unchanged:
         require_same_versions(context, server, known)
         found = Unchanged.from_json(known)
         meter = context.meters["baseline"]
-        meter.cpu_seconds += known["cpu_seconds"]
         meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)
         context.note(f"baseline: {found.base.target} (as the journal says)")
     context.budget.keep(known["check_s"] if known else found.base.seconds)

@@ -51,6 +51,10 @@ class Pending(Protocol):
         """End and kill it; nothing happens if it is done."""
         ...
 
+    def count(self) -> None:
+        """Count among all what its answer has taken: the search is given that."""
+        ...
+
 
 class Lanes(Protocol):
     """Where questions are answered side by side.
@@ -124,6 +128,7 @@ class Foreseeing:
         self._ahead = ahead or Ahead(Journal())
         self._under_way: dict[str, _Asked] = {}
         self._found: dict[str, Verdict | None] = {}  # None: nor is it in the journal
+        self._uncounted: dict[str, Pending] = {}
         self._course: Course | None = None
         self._memory: Callable[[Candidate], Verdict | None] = _nothing
         self._place: Place | None = None
@@ -182,9 +187,11 @@ class Foreseeing:
 
     def _decided(self, asked: _Asked) -> Verdict:
         try:
-            return asked.pending.result()
+            verdict = asked.pending.result()
         except Undecided:
             return self._lanes.alone(asked.candidate)
+        asked.pending.count()
+        return verdict
 
     def _from_ahead(self, candidate: Candidate) -> Verdict | None:
         """Hand over what was answered ahead, once; None if it is to be asked (anew)."""
@@ -193,8 +200,11 @@ class Foreseeing:
             return None
         self._found[candidate.digest] = None
         self._ahead.withdrawn(candidate)
+        pending = self._uncounted.pop(candidate.digest, None)
         if not self._stands(candidate, verdict):
             return None
+        if pending:  # and not of an earlier session
+            pending.count()
         self.of_use += 1
         return verdict
 
@@ -284,6 +294,7 @@ class Foreseeing:
         seen = verdict.observation
         verdict = replace(verdict, observation=replace(seen, log=seen.log[-LOG_CHARS:]))
         self._ahead.answered(asked.candidate, verdict)
+        self._uncounted[asked.candidate.digest] = asked.pending
         return verdict
 
     def _end(self, asked: _Asked) -> None:

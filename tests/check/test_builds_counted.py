@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.doubles import FakeServer
 
-from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds
+from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds, LaterBuilds
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.protocol.answers import Built, Ending, Stopped
 from shrinkfx.protocol.choices import Build, Step
@@ -76,3 +76,17 @@ def test_stock_build_is_never_asked_for_one_step_only() -> None:
     compiler.built_stock().candidate(CANDIDATE)
     asked = server.asked[0].options
     assert (asked.build, asked.calls, asked.only) == (Build.STOCK, 2, None)
+
+
+def test_what_was_built_ahead_counts_as_if_it_had_been_asked_in_its_turn() -> None:
+    """Fast builds are given up by then, if it comes after those that were in vain."""
+    builds = Builds()
+    ahead = [LaterBuilds(builds) for _ in range(MAX_FALLBACKS_IN_A_ROW + 2)]
+    for each in ahead:
+        each.add(fell_back("x"))
+    assert builds == Builds()
+    for each in ahead:
+        each.count()
+        each.count()
+    assert builds.fallbacks["x"] == MAX_FALLBACKS_IN_A_ROW
+    assert not builds.pay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -76,8 +77,16 @@ def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
     assert base.rate == 1.0
     probes = [r.options.probe for r in server.asked]
     assert probes == ["real", "hints", "hints", "hints"]
-    assert [r.fresh for r in server.asked] == [False, False, True, False]
+    assert not any(r.fresh for r in server.asked)
     assert any("hints" in line and "compile-time benchmark" in line for line in said)
+
+
+def test_fresh_process_is_asked_where_a_probe_dies_without_a_word() -> None:
+    died = Ending("signal", signal.SIGSEGV, "compile")
+    server = ByProbe({"hints": [died]})
+    base = run(server)
+    assert (base.probe, base.target.kind) == (Probe.HINTS, Kind.CRASH)
+    assert [r.fresh for r in server.asked] == [False, False, True, False]
 
 
 def test_all_probes_are_asked_if_that_is_wanted() -> None:

@@ -1,4 +1,4 @@
-"""A death without words is looked at once more, in one thread."""
+"""What need not be what ails a program is looked at once more."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.doubles import FakeServer
 
 from shrinkfx.check import second_look
-from shrinkfx.check.oracle import CheckClient, Limits, Meter
+from shrinkfx.check.baseline.with_guard_pages import seen_without_guard_pages
+from shrinkfx.check.oracle import ENOUGH, CheckClient, InductorOracle, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.classify import UNSAID, observe
-from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.testing import chain, whole
 
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 THREW = "terminate called after throwing an instance of 'c10::Error'\n  what():  "
@@ -139,3 +144,67 @@ def test_script_that_fails_as_it_should_runs_once(
     server = Threads(aborted(SAID), aborted(ANOTHER))
     assert BOUNDS.admits(run(server, BOUNDS))
     assert len(server.asked) == 1
+
+
+# --- a heap that was overrun
+
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+CANDIDATE = whole(chain("x", "relu"))
+HANGS = Ending("timeout", stage="run", seconds=60.0, cpu_seconds=1.0)
+DIES = Ending("signal", signal.SIGSEGV, "run", seconds=2.0, cpu_seconds=3.0)
+PASSES = Ending("exit", stage="done", cpu_seconds=3.0)
+
+
+def asking(*endings: Ending, side: Guard = Guard.OFF) -> tuple[FakeServer, CheckClient]:
+    server = FakeServer(*endings)
+    options = CheckOptions(guard_pages=side)
+    return server, CheckClient(server, Limits(60.0, 1 << 30), options)
+
+
+@pytest.mark.parametrize(
+    ("then", "outcome"),
+    [
+        (DIES, Outcome.REPRODUCED),
+        (PASSES, Outcome.PASSED),
+        (HANGS, Outcome.UNRESOLVED),
+    ],
+)
+def test_hang_of_what_may_have_overrun_the_heap_is_asked_once_more(
+    then: Ending, outcome: Outcome
+) -> None:
+    server, client = asking(HANGS, then, PASSES)
+    verdict = InductorOracle(client, OVERRUN).check(CANDIDATE)
+    assert (verdict.outcome, len(server.asked)) == (outcome, 2)
+    # What it takes to fail is learnt by, and what was paid is counted.
+    assert verdict.observation.seconds == then.seconds
+    assert verdict.observation.cpu_seconds == 1.0 + then.cpu_seconds
+
+
+@pytest.mark.parametrize(
+    ("target", "ending", "side"),
+    [
+        (OVERRUN, HANGS, Guard.AFTER),
+        (OVERRUN, PASSES, Guard.OFF),
+        (OVERRUN, Ending("timeout", stage="compile"), Guard.OFF),
+        (BOUNDS, HANGS, Guard.OFF),
+        (Signature(Kind.CRASH, Stage.COMPILE, MEMORY), HANGS, Guard.OFF),
+        (Signature(Kind.HANG, Stage.RUN), HANGS, Guard.OFF),
+    ],
+)
+def test_other_hangs_are_what_they_are(
+    target: Signature, ending: Ending, side: Guard
+) -> None:
+    server, client = asking(ending, DIES, side=side)
+    InductorOracle(client, target).check(CANDIDATE)
+    assert len(server.asked) == 1
+
+
+def test_run_without_guard_pages_that_hangs_is_left_out_once() -> None:
+    server, client = asking(DIES, HANGS, DIES, side=Guard.AFTER)
+    seen = seen_without_guard_pages(client, OVERRUN, CANDIDATE)
+    assert all(OVERRUN.admits(each.signature) for each in seen)
+    assert len(seen) == ENOUGH - 1
+    assert len(server.asked) == ENOUGH
+    _, client = asking(DIES, HANGS, HANGS, side=Guard.AFTER)
+    *_, last = seen_without_guard_pages(client, OVERRUN, CANDIDATE)
+    assert last.unresolved == "timeout in run"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.doubles import request_of
 
-from shrinkfx.options.options import Options
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.run import context
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import OVERHEAD, RunContext
+from shrinkfx.run.folder import at_work
+from shrinkfx.used import tree_cpu_s
 
 
 def test_bare_server_may_be_the_stem_of_the_main_one(
@@ -31,3 +39,63 @@ def test_bare_server_may_be_the_stem_of_the_main_one(
     assert first["leaves_stem"]
     assert alone["beside"] is None
     assert second["beside"] is main
+
+
+OPTIONS = Options(model=Path("m.pt2"))
+
+
+@contextmanager
+def session(out: Path, options: Options = OPTIONS) -> Iterator[RunContext]:
+    out.mkdir(exist_ok=True)
+    with at_work(options, out, lambda _: None) as context:
+        yield context
+
+
+@pytest.mark.processes
+def test_nothing_of_a_run_is_in_no_meter(tmp_path: Path, vices: Path) -> None:
+    before = tree_cpu_s()
+    with (
+        session(tmp_path / "out") as context,
+        context.server([sys.executable, str(vices)]) as server,
+    ):
+        meter = context.meters["search"]
+        ending = meter.add(server.ask(request_of("spin", core=core(), cpu_s=0.5)))
+        assert ending.cpu_seconds >= 0.5
+        spent, used = context.cpu_seconds(), tree_cpu_s() - before
+        assert spent["search"] == meter.cpu_seconds
+        assert spent[OVERHEAD] > 0.05  # to start a Python
+        assert sum(spent.values()) == pytest.approx(used, abs=0.05)
+
+
+def core() -> int:
+    return min(os.sched_getaffinity(0))
+
+
+def test_sessions_add_up_by_part_and_what_another_task_took_is_one(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    with session(out, replace(OPTIONS, sweeping=Sweeping())) as context:
+        context.meters["search"].cpu_seconds = 100.0
+        context.meters["baseline"].cpu_seconds = 20.0
+    with session(out) as context:
+        context.meters["search"].cpu_seconds = 3.0
+        context.journal.tick()
+    with session(out, replace(OPTIONS, sweeping=Sweeping())) as context:
+        assert context.cpu_seconds()["search"] == 100.0
+    with session(out) as context:
+        context.meters["search"].cpu_seconds = 0.5
+        context.meters["verify"].cpu_seconds = 4.0
+        spent = context.cpu_seconds()
+    assert (spent["search"], spent["verify"], spent["baseline"]) == (3.5, 4.0, 0.0)
+    assert spent["sweep"] == pytest.approx(120.0, abs=1.0)
+
+
+def test_what_is_asked_of_a_result_is_none_of_the_run_that_has_left_it(
+    tmp_path: Path,
+) -> None:
+    with at_work(OPTIONS, tmp_path, lambda _: None, "--explain") as context:
+        context.meters["explain"].cpu_seconds = 7.0
+        context.journal.note("asked", True)
+    with session(tmp_path) as context:
+        assert context.cpu_seconds()["explain"] == 0.0

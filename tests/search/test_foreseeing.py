@@ -94,9 +94,17 @@ class Searched:
         assert self.lanes.under_way == []
         return self
 
+    def counted(self) -> list[str]:
+        """List the questions that were counted, by the lanes or the oracle itself."""
+        counted = [*self.lanes.asked_alone]
+        for each in self.lanes.begun:
+            counted += [each.candidate.digest] * each.times_counted
+        return sorted(counted)
+
     def seen(self) -> list[object]:
         asker = self.reducer.asker
         return [
+            self.counted(),
             *(self.reducer.best, self.reducer.history, self.reducer.minimal),
             *(asker.verdicts(), asker.cached, asker.by_catch),
             *(self.budget.checks, self.events, self.oracle.learnt),
@@ -120,6 +128,7 @@ def test_search_is_the_same_with_any_number_of_jobs(seed: int) -> None:
     )
     assert alone.foreseeing.asked_ahead == 0
     assert alone.lanes.digests == [digest for digest, _ in alone.oracle.learnt]
+    assert alone.counted() == sorted(alone.lanes.digests)
     for search in others:
         assert search.seen() == alone.seen()
         assert 0 < search.foreseeing.of_use <= search.foreseeing.asked_ahead
@@ -459,7 +468,7 @@ def _judged_alone() -> tuple[list[Stepped], list[Checked]]:
     return steps, [e for e in search.events if isinstance(e, Checked)]
 
 
-def test_answer_of_an_earlier_session_costs_what_it_has_cost_then(
+def test_answer_of_an_earlier_session_is_told_in_its_form_and_build(
     tmp_path: Path,
 ) -> None:
     seen = Observation(PLANTED, cpu_seconds=2.0, log="text")
@@ -472,4 +481,3 @@ def test_answer_of_an_earlier_session_costs_what_it_has_cost_then(
         assert Ahead(journal, "source", "stock").recall(START) is None
         assert journal.recall(START, "source", "fast") is None
         assert Ahead(journal, "source", "fast").recall(START) == verdict
-        assert journal.recalled_cpu_seconds == 2.0

@@ -19,6 +19,7 @@ class Asked:
         self.candidate, self._check = candidate, check
         self._answer: Verdict | Exception | None = None
         self.is_cancelled = False
+        self.times_counted = 0
 
     def end(self) -> None:
         assert not self.is_cancelled, "ended after it was cancelled"
@@ -38,6 +39,10 @@ class Asked:
 
     def cancel(self) -> None:
         self.is_cancelled = not self.done()
+
+    def count(self) -> None:
+        assert isinstance(self._answer, Verdict), "there is no answer to count"
+        self.times_counted += 1
 
 
 class AdverseLanes:

@@ -30,7 +30,8 @@ def probe_baseline(
     """Ask one probe after the other until one shows the failure; that one twice more.
 
     The interpreter runs one program after the other, on memory that no other
-    process has a part in: what it finds, it finds again.
+    process has a part in: what it finds, it finds again. A fresh process is asked only
+    where a fork may be why, that is where a probe dies without a word.
 
     Args:
         probes: each may show it; those that tell most of a kind are asked first.
@@ -45,6 +46,7 @@ def probe_baseline(
     wanted = until or ANY
     shown: dict[Probe, Observation] = {}
     warnings: dict[Probe, str] = {}
+    silent: set[Probe] = set()
     showing: Probe | None = None
     probes = _most_telling_first(probes, wanted)
     for probe in probes:
@@ -54,6 +56,8 @@ def probe_baseline(
         within = math.inf if is_last else 2 * budget.share()
         seen, ending = _asked(client.with_options(probe=probe), within)
         shown[probe] = seen
+        if ending.answer is None:
+            silent.add(probe)
         note(f"probe {probe} ({_LOOKS_AT[probe]}): {_said(probe, seen)}")
         if sampled := _sampled(ending):
             warnings[probe] = f"{_SAMPLED}: {'; '.join(sampled)}"
@@ -62,7 +66,9 @@ def probe_baseline(
             showing = probe
             budget.keep(seen.seconds)
     if showing is not None:
-        base = _confirmed(client, showing, shown[showing], match, note, budget)
+        asked, first = client.with_options(probe=showing), shown[showing]
+        ways = (showing in silent, False)
+        base = _confirmed(asked, first, match, note, budget, ways)
         known = filter(None, [base.warning, warnings.get(showing, "")])
         return replace(base, warning="; ".join(known))
     described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
@@ -117,18 +123,18 @@ def _sampled(ending: Ending) -> tuple[str, ...]:
 
 
 def _confirmed(
-    client: CheckClient,
-    probe: Probe,
+    asked: CheckClient,
     first: Observation,
     match: str,
     note: Callable[[str], None],
     budget: Allowance,
+    ways: Sequence[bool],
 ) -> Baseline:
+    """Ask the probe that has shown it again; of each time ``ways`` says if afresh."""
     assert first.signature is not None
     target = first.signature.with_match(match)
-    asked = client.with_options(probe=probe)
     seen = [first]
-    for fresh in (True, False):
+    for fresh in ways:
         if first.seconds <= budget.share():
             with contextlib.suppress(BudgetExhausted):
                 seen.append(asked.original(fresh=fresh)[0])
@@ -143,6 +149,7 @@ def _confirmed(
     if len(seen) == 1:
         warning = _SHOWN_ONCE
         note(f"careful: {warning}")
+    probe = asked.options.probe
     return Baseline(target, 1.0, False, seconds, probe=probe, warning=warning)
 
 

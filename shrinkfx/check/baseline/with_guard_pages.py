@@ -10,6 +10,7 @@ from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import ENOUGH, CheckClient
+from shrinkfx.check.second_look import may_die_instead
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
@@ -168,13 +169,15 @@ def seen_without_guard_pages(
 ) -> list[Observation]:
     """Run a candidate without guard pages until it does not fail so.
 
-    A run that something else has ended tells nothing: it is left out once. The second
-    one is the last.
+    A run that something else has ended tells nothing, and one that hangs may die the
+    next time: it is left out once. The second one is the last.
     """
     seen: list[Observation] = []
     asked_again = False
+    plain = replace(client.options, guard_pages=Guard.OFF)
     for observation in runs_without_guard_pages(client, candidate):
-        if not observation.tells and not asked_again:
+        doubted = may_die_instead(observation, target, plain)
+        if (doubted or not observation.tells) and not asked_again:
             asked_again = True
             continue
         seen.append(observation)

@@ -103,7 +103,7 @@ def conclude(
         },
         "compiles": runner.compiles,
         "cpu_seconds": {
-            **{name: round(m.cpu_seconds, 1) for name, m in context.meters.items()},
+            **{name: round(used, 1) for name, used in context.cpu_seconds().items()},
             "per_example": round(_median([e.cpu_seconds for e in examples]), 3),
         },
         "sizes": [[*e.sizes, str(e.answer), e.failure] for e in examples],

@@ -47,7 +47,6 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         closing(SweepJournal(out / JOURNAL)) as journal,
         closing(SweepJournal(out / JOURNAL, "outside")) as beside,
     ):
-        context.meters["baseline"].cpu_seconds += server.ready.cpu_seconds
         context.budget.checks = journal.count()
         space = _space(context, server)
         settings = settings_of(context, server, journal)

@@ -1,0 +1,49 @@
+"""CPU-seconds of this process and of all that it has started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.used import Process, tree_cpu_s, used_before
+
+BURN = """
+import os, subprocess, sys, time
+if sys.argv[1] == "above":
+    subprocess.run([sys.executable, sys.argv[0], "below"], stdin=subprocess.DEVNULL)
+end = time.process_time() + 0.3
+while time.process_time() < end:
+    pass
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.processes
+def test_tree_is_what_lives_and_what_was_waited_for(tmp_path: Path) -> None:
+    script = tmp_path / "burn.py"
+    script.write_text(BURN)
+    before = tree_cpu_s()
+    with subprocess.Popen(
+        [sys.executable, script, "above"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as living:
+        assert living.stdin
+        assert living.stdout
+        assert [living.stdout.readline() for _ in range(2)] == [b"\n"] * 2
+        while_it_lives = tree_cpu_s() - before
+        assert 0.6 <= round(while_it_lives, 1) < 1.2
+        living.stdin.close()
+    assert abs(tree_cpu_s() - before - while_it_lives) < 0.1
+
+
+def test_process_that_does_nothing_else_counts_from_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the command does: its imports are the first run's."""
+    monkeypatch.setattr(Process, "unclaimed", True)
+    before = tree_cpu_s()
+    assert used_before() == 0.0
+    assert used_before() >= before
