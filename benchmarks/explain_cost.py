@@ -53,7 +53,7 @@ def explaining_of(folder: Path) -> float:
         subject = recall_subject(context, server)
         subject = subject.with_options(calls=known["calls"])
         result = explaining._from_json(subject, known)
-        shown = explaining._shown(subject, result, known["minimal"])
+        shown = explaining._shown_from_json(subject, known)
         explaining._found(context, subject, result, shown)
         return context.meters["explain"].cpu_seconds
 
