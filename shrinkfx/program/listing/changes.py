@@ -1,0 +1,221 @@
+"""Changes: what an edit can write anew in a listing, each a small thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.recipes import Fill
+from shrinkfx.program.listing.statements import Statement
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write a leaf of a statement anew; '' takes it away.
+
+    Attributes:
+        block: the block's name.
+        statement: the statement's name.
+        leaf: the leaf's number.
+    """
+
+    block: str
+    statement: str
+    leaf: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Resize:
+    """Make a dim of an input or weight another size, in one run or in all."""
+
+    name: str
+    dim: int
+    size: int
+    run: Run | None = None
+
+
+@dataclass(frozen=True)
+class Refill:
+    """Take the elements of an input or weight from elsewhere, in one run or in all."""
+
+    name: str
+    fill: Fill
+    run: Run | None = None
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Make an input or weight another dtype."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Straighten:
+    """Lay an input or weight out contiguously."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Make a weight another kind of weight, or an input."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Declare:
+    """Declare a dynamic dim to have another range."""
+
+    name: str
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Fix:
+    """Leave a dim of an input static."""
+
+    name: str
+    dim: int
+
+
+Change = Write | Resize | Refill | Cast | Straighten | Convert | Declare | Fix
+
+_KINDS: Mapping[str, Any] = {
+    kind.__name__: kind
+    for kind in (Write, Resize, Refill, Cast, Straighten, Convert, Declare, Fix)
+}
+
+
+def change_to_json(change: Change) -> dict[str, Any]:
+    fields = dict(vars(change))
+    if isinstance(change, Refill):
+        fields["fill"] = change.fill.to_json()
+    return {"kind": type(change).__name__, **fields}
+
+
+def change_from_json(data: Mapping[str, Any]) -> Change:
+    """Read a change of any kind.
+
+    Raises:
+        KeyError: there is no such kind.
+    """
+    fields = {name: value for name, value in data.items() if name != "kind"}
+    if "fill" in fields:
+        fields["fill"] = Fill.from_json(fields["fill"])
+    if fields.get("run") is not None:
+        fields["run"] = Run(fields["run"])
+    made: Change = _KINDS[data["kind"]](**fields)
+    return made
+
+
+def place_of(change: Change) -> tuple[object, ...]:
+    """Name what a change writes: two of one place cannot both be."""
+    match change:
+        case Write(block, statement, leaf):
+            return Write, block, statement, leaf
+        case Resize(name, dim, _, run):
+            return Resize, name, dim, run
+        case Refill(name, _, run):
+            return Refill, name, run
+        case Fix(name, dim):
+            return Fix, name, dim
+    return type(change), change.name
+
+
+def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
+    """Make all changes as one; their order has no meaning.
+
+    Raises:
+        InvalidEdit: one names what is not there, two write one place differently, or
+            nothing would be left.
+    """
+    wanted: dict[tuple[object, ...], Change] = {}
+    for change in changes:
+        if wanted.setdefault(place_of(change), change) != change:
+            raise InvalidEdit(f"two changes of one place: {change}")
+    texts: dict[tuple[str, str], dict[int, str]] = {}
+    for change in _in_order(wanted.values()):
+        if isinstance(change, Write):
+            where = texts.setdefault((change.block, change.statement), {})
+            where[change.leaf] = change.text
+        elif isinstance(change, Declare):
+            listing = _declared(listing, change)
+        else:
+            given = _given(listing.find(change.name), change)
+            listing = listing.with_given(given)
+            if isinstance(change, Convert):
+                listing = _spelled(listing, change.name)
+    for (name, statement), written in texts.items():
+        block = listing.block(name)
+        new = block.statement(statement).written(written)
+        lines = tuple(new if s.name == statement else s for s in block.statements)
+        listing = listing.with_block(replace(block, statements=lines))
+    return listing.normalised()
+
+
+def _in_order(changes: Iterable[Change]) -> list[Change]:
+    """Put sizes before what is filled in, and leaves last: a resized one forgets."""
+    kinds = (Resize, Straighten, Refill, Cast, Fix, Declare, Write, Convert)
+    return sorted(changes, key=lambda change: (kinds.index(type(change)), str(change)))
+
+
+def _given(given: Given, change: Change) -> Given:
+    match change:
+        case Resize(_, dim, size, run):
+            for each, recipe in given.recipes:
+                if run in (None, each):
+                    given = given.with_recipe(each, recipe.resized(dim, size))
+        case Refill(_, fill, run):
+            for each, recipe in given.recipes:
+                if run in (None, each):
+                    given = given.with_recipe(each, replace(recipe, fill=fill))
+        case Cast(_, dtype):
+            for each, recipe in given.recipes:
+                given = given.with_recipe(each, replace(recipe, dtype=dtype))
+        case Straighten():
+            for each, recipe in given.recipes:
+                given = given.with_recipe(each, recipe.contiguous())
+        case Convert(_, kind):
+            return replace(given, kind=kind)
+        case Fix(_, dim):
+            left = tuple(pair for pair in given.open_dims if pair[0] != dim)
+            return replace(given, open_dims=left)
+    return given
+
+
+def _declared(listing: Listing, change: Declare) -> Listing:
+    if change.name not in {dim.name for dim in listing.dims}:
+        raise InvalidEdit(f"there is no dim {change.name}")
+    dims = (
+        replace(dim, low=change.low, high=change.high)
+        if dim.name == change.name
+        else dim
+        for dim in listing.dims
+    )
+    return replace(listing, dims=tuple(dims))
+
+
+def _spelled(listing: Listing, name: str) -> Listing:
+    """Have the main block read what was a weight by the name of an input."""
+    given, main = listing.find(name), listing.main
+    if not given.is_input:
+        return listing
+    lines = tuple(_renamed(line, f"self.{name}", name) for line in main.statements)
+    arguments = (*main.arguments, name)
+    rest = tuple(each for each in listing.given if each.name != name)
+    listing = replace(listing, given=(*rest, given))
+    return listing.with_block(replace(main, arguments=arguments, statements=lines))
+
+
+def _renamed(line: Statement, old: str, new: str) -> Statement:
+    texts = {leaf.number: new for leaf in line.leaves if leaf.text == old}
+    return line.written(texts) if texts else line
