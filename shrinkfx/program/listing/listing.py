@@ -83,6 +83,9 @@ class Dim:
     low: int
     high: int | None
 
+    def holds(self, size: int) -> bool:
+        return self.low <= size and (self.high is None or size <= self.high)
+
     def line(self) -> str:
         span = [f"min={self.low}"] if self.low > 0 else []
         span += [] if self.high is None else [f"max={self.high}"]
