@@ -16,6 +16,7 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Resize
 from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.program.listing.sizes import Sizes, in_lists, sizes_of, smaller
+from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 
@@ -27,7 +28,7 @@ class ShrinkSizes:
     """
 
     name = "shrink_sizes"
-    kind = "sizes"
+    kind = Kind.SIZES
     combines = False
     """What fits was tried with all else as it is."""
 

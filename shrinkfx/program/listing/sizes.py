@@ -109,10 +109,10 @@ def in_lists(listing: Listing, sizes: Mapping[int, int]) -> Iterator[Write]:
             lists = {n.number for n in line.leaves if n.kind is LeafKind.LIST}
             for leaf in line.leaves:
                 if leaf.kind is LeafKind.NUMBER and leaf.parent in lists:
-                    old = int(leaf.text) if leaf.text.isdecimal() else None
-                    if old in sizes:
-                        new = str(sizes[old])
-                        yield Write(block.name, line.name, leaf.number, new)
+                    old = int(leaf.text) if leaf.text.isdecimal() else 0
+                    new = sizes.get(old, old)
+                    if new != old:
+                        yield Write(block.name, line.name, leaf.number, str(new))
 
 
 def _static(listing: Listing) -> Iterator[Sizes]:
