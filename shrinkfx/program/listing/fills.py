@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +15,7 @@ from shrinkfx.program.listing.recipes import (
     Number,
     Opaque,
     Recipe,
+    Saved,
     Seeded,
     Sparse,
 )
@@ -43,20 +45,21 @@ def plainer_fills(recipe: Recipe) -> list[Fill]:
 
 
 def fewer_elements(recipe: Recipe) -> Iterator[Fill]:
-    """Yield fills with fewer of the elements of a sparse one: few questions first."""
-    if isinstance(recipe.fill, Sparse):
-        fills = _fewer(recipe.fill.base, recipe.fill.elements)
-        yield from (f for f in dict.fromkeys(fills) if _is_plainer(f, recipe))
+    """Yield fills with fewer of the elements of a sparse one: few questions first.
+
+    Of what a file holds nothing is known here; it may be that one is not finite.
+    """
+    fills: Iterator[Fill] = iter(())
+    match recipe.fill:
+        case Sparse(base, elements):
+            fills = _fewer(base, elements)
+        case Saved() if "float" in recipe.dtype:
+            fills = (Sparse(1.0, ((0, odd),)) for odd in (math.nan, math.inf))
+    yield from (fill for fill in dict.fromkeys(fills) if _is_plainer(fill, recipe))
 
 
 def _is_plainer(fill: Fill, recipe: Recipe) -> bool:
-    # Of two that differ in a number only, neither is worth a question.
-    if isinstance(fill, Constant) and recipe.fill in _SETTLED:
-        return False
     return replace(recipe, fill=fill).plainness < recipe.plainness
-
-
-_SETTLED = (Constant(0), Constant(1))
 
 
 def _fewer(base: Number, elements: Elements) -> Iterator[Fill]:

@@ -166,9 +166,9 @@ _MOST_TOLD = 6
 
 
 def _plainness(number: Number) -> int:
-    """Say how much there is to a number: 0 for 0, 1 for 1, more for others."""
-    if number in (0, 1):
-        return int(bool(number))
+    """Say how much there is to a number: nothing to 0 and 1."""
+    if number in (0, 1) and not str(number).startswith("-"):
+        return 0
     whole = isinstance(number, int) or (
         isinstance(number, float) and number.is_integer()
     )
