@@ -61,13 +61,14 @@ def _in_memory(recipe: Recipe) -> str:
         case Sparse(base, elements):
             return _sparse(shape, base, elements, recipe.dtype)
         case Saved(key):
-            return f'data["{key}"]' + _first_of(recipe.shape)
+            text = f'data["{key}"]' + _first_of(recipe.shape)
+            return text if recipe.stride is not None else f"{text}.contiguous()"
     raise TypeError(f"no recipe: {recipe.fill!r}")
 
 
 def _constant(shape: tuple[int, ...], value: Number, dtype: str) -> str:
     kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
-    if value in (0, 1) and not isinstance(value, complex):
+    if not isinstance(value, complex) and repr(float(value)) in ("0.0", "1.0"):
         return f"torch.{'ones' if value else 'zeros'}({shape}{kind})"
     kind = f", dtype=torch.{dtype}"
     return f"torch.full({shape}, {_number(value)}{kind})"
@@ -102,6 +103,8 @@ def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
 def _number(value: Number) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
+    if isinstance(value, complex):  # its repr has no infinity, and loses -0.0
+        return f"complex({_number(value.real)}, {_number(value.imag)})"
     return repr(value)
 
 

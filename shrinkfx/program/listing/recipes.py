@@ -139,7 +139,7 @@ def _as_json(value: Any) -> Any:  # noqa: ANN401 - a field
     if isinstance(value, (tuple, list)):
         return [_as_json(item) for item in value]
     if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
+        return {"complex": [_as_json(value.real), _as_json(value.imag)]}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     return value
@@ -150,7 +150,7 @@ def _read(value: Any) -> Any:  # noqa: ANN401 - of any field
         case list():
             return tuple(_read(item) for item in value)
         case {"complex": [real, imaginary]}:
-            return complex(real, imaginary)
+            return complex(_read(real), _read(imaginary))
         case {"float": text}:
             return math.nan if text == "nan" else float(text)  # equal to itself
     return value
@@ -206,15 +206,22 @@ class Recipe:
         return kind + layout + (0 if self.dtype in _USUAL else 4) + len(self.shape)
 
     def resized(self, dim: int, size: int) -> Recipe:
-        """Make it another size; its layout is contiguous then, in the same order.
+        """Make it another size, without gaps in memory, its dims in the same order.
+
+        What is cut from saved values keeps their steps.
 
         Raises:
-            InvalidEdit: it has no such dim, or is no tensor.
+            InvalidEdit: it has no such dim, is no tensor, or not so much is saved.
         """
-        if isinstance(self.fill, Opaque) or dim >= len(self.shape):
+        if isinstance(self.fill, Opaque) or not 0 <= dim < len(self.shape):
             raise InvalidEdit("it has no such dim")
+        is_saved = isinstance(self.fill, Saved)
+        if is_saved and size > self.shape[dim]:
+            raise InvalidEdit("not so much is saved")
         shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
-        stride = None if self.stride is None else _dense(shape, self.stride)
+        stride = self.stride
+        if stride is not None and not is_saved:
+            stride = _dense(shape, stride)
         made = replace(self, shape=shape, stride=stride)
         return replace(made, fill=_within(self.fill, made.span))
 

@@ -10,6 +10,7 @@ the text:
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -52,6 +53,19 @@ class Leaf:
     text: str
     parent: int | None = None
     keyword: str | None = None
+
+    @property
+    def weight(self) -> int:
+        """Weigh what there is to read; one name is as good as another."""
+        match self.kind:
+            case LeafKind.VALUE:
+                return 2
+            case LeafKind.LIST:
+                return 1
+        return 1 if self.text in _USUAL else 2 + min(len(self.text), 16)
+
+
+_USUAL = frozenset({"0", "1", "None", "False", "True", "torch.float32"})
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,22 @@ class Statement:
         """Tell whether it is an operator: no projection, nor arithmetic on sizes."""
         return self.yields and self.callee.startswith(("torch.ops.", "torch.cond"))
 
+    @property
+    def acts(self) -> bool:
+        """Tell whether it may do something besides yielding its value.
+
+        In-place operators end in an underscore; assertions and the like say so; what a
+        method of an object does, nobody knows.
+        """
+        name = self.callee.split(".")[-2:-1]
+        in_place = bool(name) and _IN_PLACE.search(name[0]) is not None
+        return in_place or "assert" in self.callee or self.callee.startswith("self.")
+
+    @cached_property
+    def weight(self) -> int:
+        """Weigh what there is to read: each leaf, what is no usual word more."""
+        return 8 + sum(leaf.weight for leaf in self.leaves)
+
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         return tuple(leaf for leaf, _ in _leaves(_tree(self.code)))
@@ -145,6 +175,9 @@ class Statement:
         return f"{code}  # {self.origin}" if self.origin else code
 
 
+_IN_PLACE = re.compile(r"[^_]_$|^__i\w+__$|_mutation$")
+"""Names of operators that write: ``add_``, ``__ior__``; ``__or__`` does not."""
+
 _WORDS = frozenset({"torch", "self", "operator", "math", "float", "slice"})
 
 
@@ -169,9 +202,8 @@ def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
         count += 1
         yield Leaf(own, kind, ast.unparse(node), parent, keyword), node
         if kind in (LeafKind.LIST, LeafKind.SIZE):
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.expr) and not _is_callee(node, child):
-                    yield from walk(child, own)
+            for child in _parts(node):
+                yield from walk(child, own)
 
     if isinstance(tree, ast.Call) and _kind(tree) is LeafKind.SIZE:
         for argument in tree.args:
@@ -182,8 +214,13 @@ def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
         yield from walk(tree)
 
 
-def _is_callee(node: ast.expr, child: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and child is node.func
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """List what an expression is made of, in the order of the text."""
+    callee = node.func if isinstance(node, ast.Call) else None
+    parts = [part for part in ast.iter_child_nodes(node) if part is not callee]
+    found = [p.value if isinstance(p, ast.keyword) else p for p in parts]
+    there = [part for part in found if isinstance(part, ast.expr)]
+    return sorted(there, key=lambda part: (part.lineno, part.col_offset))
 
 
 def _kind(node: ast.expr) -> LeafKind:
