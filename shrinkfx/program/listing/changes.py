@@ -121,12 +121,13 @@ Change = (
     | Declare
     | Write
     | Convert
-    | DropArgument
     | DropResult
+    | DropArgument
 )
 
 _IN_ORDER: tuple[type[Change], ...] = get_args(Change)
-"""Sizes before what is filled in, and statements last: what is resized forgets."""
+"""Sizes before what is filled in: what is resized forgets. Arguments last: a result
+that goes may have been all that reads one."""
 
 _KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in _IN_ORDER}
 
@@ -135,7 +136,7 @@ def change_to_json(change: Change) -> dict[str, Any]:
     fields = dict(vars(change))
     if isinstance(change, Refill):
         fields["fill"] = change.fill.to_json()
-    return {"kind": type(change).__name__, **fields}
+    return {"change": type(change).__name__, **fields}
 
 
 def change_from_json(data: Mapping[str, Any]) -> Change:
@@ -144,12 +145,12 @@ def change_from_json(data: Mapping[str, Any]) -> Change:
     Raises:
         KeyError: there is no such kind.
     """
-    fields = {name: value for name, value in data.items() if name != "kind"}
+    fields = {name: value for name, value in data.items() if name != "change"}
     if "fill" in fields:
         fields["fill"] = Fill.from_json(fields["fill"])
     if fields.get("run") is not None:
         fields["run"] = Run(fields["run"])
-    made: Change = _KINDS[data["kind"]](**fields)
+    made: Change = _KINDS[data["change"]](**fields)
     return made
 
 
@@ -238,7 +239,7 @@ def _given(given: Given, change: Change) -> Given:
         case Refill(_, fill, run):
             for each, recipe in given.recipes:
                 if run in (None, each):
-                    given = given.with_recipe(each, replace(recipe, fill=fill))
+                    given = given.with_recipe(each, recipe.filled(fill))
         case Cast(_, dtype):
             for each, recipe in given.recipes:
                 given = given.with_recipe(each, replace(recipe, dtype=dtype))

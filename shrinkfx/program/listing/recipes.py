@@ -222,13 +222,14 @@ class Recipe:
         stride = self.stride
         if stride is not None and not is_saved:
             stride = _dense(shape, stride)
-        made = replace(self, shape=shape, stride=stride)
-        return replace(made, fill=_within(self.fill, made.span))
+        return replace(self, shape=shape, stride=stride).filled(self.fill)
 
     def contiguous(self) -> Recipe:
-        return replace(
-            self, stride=None, fill=_within(self.fill, math.prod(self.shape))
-        )
+        return replace(self, stride=None).filled(self.fill)
+
+    def filled(self, fill: Fill) -> Recipe:
+        """Take its elements from elsewhere, as many as there are."""
+        return replace(self, fill=_within(fill, self.span))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -269,7 +270,9 @@ def _dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] |
     for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
         if stride[dim]:
             steps[dim], step = step, step * max(1, shape[dim])
-    return None if tuple(steps) == _row_major(shape) else tuple(steps)
+    told = zip(shape, steps, _row_major(shape), strict=True)
+    same = all(size == 1 or own == usual for size, own, usual in told)
+    return None if same or 0 in shape else tuple(steps)
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -127,9 +127,8 @@ class Statement:
         In-place operators end in an underscore; assertions and the like say so; what a
         method of an object does, nobody knows.
         """
-        name = self.callee.split(".")[-2:-1]
-        in_place = bool(name) and _IN_PLACE.search(name[0]) is not None
-        return in_place or "assert" in self.callee or self.callee.startswith("self.")
+        parts = self.callee.split(".")
+        return parts[0] == "self" or any(map(_ACTS.search, parts[-2:]))
 
     @cached_property
     def weight(self) -> int:
@@ -175,8 +174,8 @@ class Statement:
         return f"{code}  # {self.origin}" if self.origin else code
 
 
-_IN_PLACE = re.compile(r"[^_]_$|^__i\w+__$|_mutation$")
-"""Names of operators that write: ``add_``, ``__ior__``; ``__or__`` does not."""
+_ACTS = re.compile(r"[^_]_$|^__i\w+__$|_mutation$|assert")
+"""In names of operators that write: ``add_``, ``__ior__``; ``__or__`` does not."""
 
 _WORDS = frozenset({"torch", "self", "operator", "math", "float", "slice"})
 
