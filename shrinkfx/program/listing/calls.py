@@ -10,7 +10,7 @@ values that a loop carries come first; it gets them back, and hands them on agai
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shrinkfx.errors import InvalidEdit
@@ -30,13 +30,15 @@ class Call:
 
     Attributes:
         caller: the name of the block that it is in.
-        blocks: names of those that it calls, in order.
+        callees: the leaves that say what it calls.
+        blocks: names of those blocks, each once, in order.
         operands: the leaves that they get, by position.
         carried: how many of these it gets back, the first ones.
     """
 
     caller: str
     statement: Statement
+    callees: tuple[Leaf, ...]
     blocks: tuple[str, ...]
     operands: tuple[Leaf, ...]
     carried: int
@@ -51,11 +53,21 @@ class Call:
 def calls_of(block: Block) -> Iterator[Call]:
     """Find the calls in a block."""
     kinds = {f"self.{attribute}": kind for attribute, kind in block.members}
-    for statement in block.statements:
-        texts = [leaf.text.removesuffix(".forward") for leaf in statement.leaves]
-        called = [kinds[t] for t in dict.fromkeys(texts) if t in kinds]
-        if called and statement.is_operator:
-            yield _call(block, statement, called)
+    for line in block.statements:
+        tops = [leaf for leaf in line.leaves if leaf.parent is None]
+        callees = [leaf for leaf in tops if _method(leaf) in kinds]
+        if callees and line.is_operator:
+            called = dict.fromkeys(kinds[_method(leaf)] for leaf in callees)
+            lists = [leaf.number for leaf in tops if leaf.kind is LeafKind.LIST]
+            handed = [leaf for leaf in line.leaves if leaf.parent in lists]
+            carries = _CARRIES.search(line.callee) and lists
+            carried = sum(h.parent == lists[0] for h in handed) if carries else 0
+            parts = tuple(callees), tuple(called), tuple(handed), carried
+            yield Call(block.name, line, *parts)
+
+
+def _method(leaf: Leaf) -> str:
+    return leaf.text.removesuffix(".forward")
 
 
 def all_calls(listing: Listing) -> list[Call]:
@@ -114,15 +126,6 @@ def without_result(listing: Listing, caller: str, name: str, place: int) -> List
         listing = _without_operand(listing, call, place)
     lines = {s.name: _renumbered(s, name, n - 1) for n, s in taken.items() if n > place}
     return _with_lines(listing, caller, lines)
-
-
-def _call(block: Block, statement: Statement, called: Sequence[str]) -> Call:
-    tops = [leaf for leaf in statement.leaves if leaf.parent is None]
-    lists = [leaf.number for leaf in tops if leaf.kind is LeafKind.LIST]
-    handed = [leaf for leaf in statement.leaves if leaf.parent in lists]
-    carries = _CARRIES.search(statement.callee) and lists
-    carried = sum(leaf.parent == lists[0] for leaf in handed) if carries else 0
-    return Call(block.name, statement, tuple(called), tuple(handed), carried)
 
 
 def _is_read_whole(block: Block, name: str) -> bool:

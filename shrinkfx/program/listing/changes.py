@@ -129,7 +129,7 @@ _IN_ORDER: tuple[type[Change], ...] = get_args(Change)
 """Sizes before what is filled in: what is resized forgets. Arguments last: a result
 that goes may have been all that reads one."""
 
-_KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in _IN_ORDER}
+_KINDS: Mapping[str, type[Change]] = {kind.__name__: kind for kind in _IN_ORDER}
 
 
 def change_to_json(change: Change) -> dict[str, Any]:
@@ -150,8 +150,7 @@ def change_from_json(data: Mapping[str, Any]) -> Change:
         fields["fill"] = Fill.from_json(fields["fill"])
     if fields.get("run") is not None:
         fields["run"] = Run(fields["run"])
-    made: Change = _KINDS[data["change"]](**fields)
-    return made
+    return _KINDS[data["change"]](**fields)
 
 
 def place_of(change: Change) -> tuple[object, ...]:

@@ -41,7 +41,8 @@ class Fill:
         return 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": type(self).__name__, **_stated(asdict(self))}
+        fields = {name: _as_json(value) for name, value in asdict(self).items()}
+        return {"kind": type(self).__name__, **fields}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fill:
@@ -51,8 +52,7 @@ class Fill:
             KeyError: there is no such kind.
         """
         told = {k: _read(v) for k, v in data.items() if k != "kind"}
-        made: Fill = _KINDS[data["kind"]](**told)
-        return made
+        return _KINDS[data["kind"]](**told)
 
 
 @dataclass(frozen=True)
@@ -125,17 +125,13 @@ class Opaque(Fill):
     text: str
 
 
-_KINDS: Mapping[str, Any] = {
+_KINDS: Mapping[str, type[Fill]] = {
     kind.__name__: kind for kind in (Constant, Counted, Seeded, Sparse, Saved, Opaque)
 }
 
 
-def _stated(fields: dict[str, Any]) -> dict[str, Any]:
-    """Have JSON hold what it has no word for: what is no finite real number."""
-    return {name: _as_json(value) for name, value in fields.items()}
-
-
 def _as_json(value: Any) -> Any:  # noqa: ANN401 - a field
+    """Have JSON hold what it has no word for: what is no finite real number."""
     if isinstance(value, (tuple, list)):
         return [_as_json(item) for item in value]
     if isinstance(value, complex):

@@ -56,13 +56,17 @@ class Leaf:
 
     @property
     def weight(self) -> int:
-        """Weigh what there is to read; one name is as good as another."""
+        """Weigh what there is to read: one name is like another, 2 less than 5."""
         match self.kind:
             case LeafKind.VALUE:
                 return 2
             case LeafKind.LIST:
                 return 1
-        return 1 if self.text in _USUAL else 2 + min(len(self.text), 16)
+        if self.text in _USUAL:
+            return 1
+        is_whole = self.text.isdecimal()
+        length = int(self.text).bit_length() if is_whole else len(self.text)
+        return 2 + min(length, 16)
 
 
 _USUAL = frozenset({"0", "1", "None", "False", "True", "torch.float32"})
