@@ -113,8 +113,8 @@ IN_THE_WORKER = [
     {"eager"},
     {"graph"},
     {"operators", "printing", "aoti", "interpreter"},
-    {"explaining", "held"},
-    {"checking", "preloads"},
+    {"explaining", "listing"},
+    {"checking", "preloads", "held"},
     {"tasks"},
     {"__main__"},
 ]

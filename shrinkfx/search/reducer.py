@@ -23,6 +23,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.course import Course
+from shrinkfx.search.fitting import Fitter, Unfitted
 from shrinkfx.search.strategy import Strategy
 
 logger = logging.getLogger(__name__)
@@ -47,8 +48,10 @@ class Reducer:
         *,
         suspects: Mapping[str, float] = NOBODY,
         listener: Listener = ignore,
+        fitter: Fitter = Unfitted(),  # noqa: B008 - it holds nothing
     ) -> None:
         self.asker = asker
+        self._fitter = fitter
         self._strategies = strategies
         self._suspects = suspects
         self._listener = listener
@@ -59,7 +62,7 @@ class Reducer:
         self.best = best
         self.history = [best]
         self._answers_at_step = self.asker.asked_about
-        self._course = Course(best, self._strategies, self._suspects)
+        self._course = Course(best, self._strategies, self._suspects, self._fitter)
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
@@ -118,6 +121,8 @@ class Reducer:
 
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
         """Estimate how many questions the search still has after this one."""
+        if candidate.listing is not None:
+            return 1.0  # nobody knows what strategies will find in it
         if verdict.reproduced:  # it goes on from there
             return max(1.0, self._course.odds.outlook(candidate.operators))
         since = self.asker.asked_about - self._answers_at_step
@@ -125,6 +130,7 @@ class Reducer:
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
+        nbytes = _bytes_of(self.best), _bytes_of(candidate)
         self.best = candidate
         self.history.append(candidate)
         self._answers_at_step = self.asker.asked_about
@@ -133,13 +139,15 @@ class Reducer:
             "%d -> %d operators  %s  check %d  %.0f s",
             *(before, after, strategy, check, seconds),
         )
-        self._listener(Stepped(before, after, strategy, check, seconds))
+        held = None if candidate.listing is None else nbytes
+        self._listener(Stepped(before, after, strategy, check, seconds, held))
 
     @property
     def minimal(self) -> bool:
         """Tell whether the best candidate is 1-minimal for dropping operators.
 
-        Dropping any one was answered, and never by REPRODUCED or UNRESOLVED.
+        Dropping any one was answered, and never by REPRODUCED or UNRESOLVED. Nobody
+        drops operators of a listing: that is up to the search that came before it.
         """
         final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
         for node in self.best.operators:
@@ -151,3 +159,8 @@ class Reducer:
             if verdict is None or verdict.outcome not in final:
                 return False
         return True
+
+
+def _bytes_of(candidate: Candidate) -> int:
+    """Count the bytes that a listing is given."""
+    return 0 if candidate.listing is None else candidate.listing.cost[1]

@@ -22,7 +22,6 @@ import importlib
 import pkgutil
 from collections.abc import (
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -82,21 +81,10 @@ class Rewriter(Strategy, Protocol):
     kind: str
 
 
-def for_operators(strategies: Iterable[Strategy]) -> list[Strategy]:
-    """Choose the strategies that are not for listings."""
-    return [s for s in strategies if not isinstance(s, Rewriter)]
-
-
-def for_listings(
-    strategies: Iterable[Strategy], keep: Collection[str] = ()
-) -> list[Rewriter]:
-    """Choose the strategies for listings.
-
-    Args:
-        keep: kinds that are to be left as they are.
-    """
-    rewriters = [s for s in strategies if isinstance(s, Rewriter)]
-    return [s for s in rewriters if s.kind not in keep]
+def fitting_for(candidate: Candidate, strategies: Iterable[Strategy]) -> list[Strategy]:
+    """Choose the strategies for what a candidate is: a listing, or operators."""
+    listed = candidate.listing is not None
+    return [s for s in strategies if isinstance(s, Rewriter) is listed]
 
 
 def proposals(

@@ -121,7 +121,7 @@ class Block:
         wanted: set[str] = set()
         kept = []
         for statement in reversed(self.statements):
-            if not statement.yields or statement.name in wanted or statement.acts:
+            if not statement.yields or statement.name in wanted or statement.may_act:
                 kept.append(statement)
                 wanted |= statement.reads
         return tuple(reversed(kept))
@@ -262,7 +262,7 @@ def _called(main: Block, blocks: Sequence[Block]) -> list[Block]:
 
 
 def _block_to_json(block: Block) -> dict[str, Any]:
-    lines = [[line.name, line.code, line.origin] for line in block.statements]
+    lines = [line.to_json() for line in block.statements]
     return {
         "name": block.name,
         "arguments": list(block.arguments),

@@ -36,7 +36,7 @@ def in_order_of_use(listing: Listing) -> Listing:
 
 def _ordered(block: Block) -> Block:
     *lines, last = block.statements
-    if any(line.acts or not line.yields for line in lines):
+    if any(line.may_act or not line.yields for line in lines):
         return block
     known = {line.name: line for line in lines}
     read = frozenset[str]().union(*(line.reads for line in block.statements))

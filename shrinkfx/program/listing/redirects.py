@@ -75,7 +75,7 @@ def cuts(block: Block, known: Likes, alternatives: int) -> Iterator[Rewrite]:
         alternatives: what may be read instead, so many at most.
     """
     for line in reversed(block.statements):
-        if not line.yields or line.acts:
+        if not line.yields or line.may_act:
             continue
         for other in islice(instead_of(block, known, line.name), alternatives):
             yield Rewrite(redirect(block, line.name, other))

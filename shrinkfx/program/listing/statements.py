@@ -82,11 +82,13 @@ class Statement:
         code: the right side, or all of a line that yields nothing; of the last one
             what is returned.
         origin: the user's line that it comes from, or ''.
+        acts: it does something besides yielding its value, as the worker knows.
     """
 
     name: str
     code: str
     origin: str = ""
+    acts: bool = False
 
     @classmethod
     def parsed(cls, line: str) -> Self:
@@ -125,14 +127,15 @@ class Statement:
         return self.yields and self.callee.startswith(("torch.ops.", "torch.cond"))
 
     @property
-    def acts(self) -> bool:
+    def may_act(self) -> bool:
         """Tell whether it may do something besides yielding its value.
 
-        In-place operators end in an underscore; assertions and the like say so; what a
-        method of an object does, nobody knows.
+        The worker knows; besides, in-place operators end in an underscore, assertions
+        say so, and what a method of an object does, nobody can tell.
         """
         parts = self.callee.split(".")
-        return parts[0] == "self" or any(map(_ACTS.search, parts[-2:]))
+        named = parts[0] == "self" or any(map(_ACTS.search, parts[-2:]))
+        return self.acts or named
 
     @cached_property
     def weight(self) -> int:
@@ -168,6 +171,10 @@ class Statement:
             raise InvalidEdit(f"{self.name} has no leaf {missing[0]}")
         wanted = {id(there[number]): text for number, text in texts.items()}
         return replace(self, code=ast.unparse(_Writer(wanted).visit(tree)))
+
+    def to_json(self) -> list[str | bool]:
+        """State its fields; that it acts only where it does."""
+        return [self.name, self.code, self.origin, *([True] if self.acts else [])]
 
     def line(self) -> str:
         """Write the line, with its comment."""

@@ -34,7 +34,7 @@ def test_in_normal_form_all_is_read(made: Listing) -> None:
     for each in normal.blocks:
         reads = frozenset[str]().union(*(s.reads for s in each.statements))
         for statement in each.statements:
-            assert not statement.yields or statement.acts or statement.name in reads
+            assert not statement.yields or statement.may_act or statement.name in reads
         assert {f"self.{attribute}" for attribute, _ in each.members} <= reads
     kinds = {kind for each in normal.blocks for _, kind in each.members}
     assert {each.name for each in normal.blocks[:-1]} == kinds

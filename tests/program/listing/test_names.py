@@ -112,5 +112,5 @@ def test_order_of_use_changes_nothing_else(made: Listing) -> None:
     assert ordered.cost == made.cost
     for name in [each.name for each in made.blocks]:
         assert sorted(codes(ordered, name)) == sorted(codes(made, name))
-    if any(s.acts or not s.yields for s in made.main.statements[:-1]):
+    if any(s.may_act or not s.yields for s in made.main.statements[:-1]):
         assert codes(ordered, MAIN) == codes(made, MAIN)
