@@ -105,6 +105,7 @@ WRITTEN: Mapping[str, Any] = {
         }
     ],
     "minimal": True,
+    "minimal_by_kind": {"operators": "1-minimal", "sizes": "kept"},
     "without_it": "passed",
     "calls": 2,
     "builds": {"fast": 2, "stopped": 1, "fallbacks": {"-O1": 3}},
