@@ -236,7 +236,7 @@ class Candidate:
     @cached_property
     def cost(self) -> tuple[int, ...]:
         """What an accepted step must strictly lower: operators, expensive ones, inputs,
-        and what is open of sizes; of a listing operators, bytes and plainness.
+        and what is open of sizes; of a listing operators, elements and plainness.
 
         Replacing makes one dear operator fewer, so nothing is replaced for ever.
         """

@@ -83,6 +83,9 @@ class Dim:
     low: int
     high: int | None
 
+    def holds(self, size: int) -> bool:
+        return self.low <= size and (self.high is None or size <= self.high)
+
     def line(self) -> str:
         span = [f"min={self.low}"] if self.low > 0 else []
         span += [] if self.high is None else [f"max={self.high}"]
@@ -212,17 +215,21 @@ class Listing:
 
     @cached_property
     def cost(self) -> tuple[int, int, int]:
-        """What an edit may lower: operators, bytes that it is given, and what is left
-        to take in of recipes, statements and arguments."""
+        """What an edit may lower: operators, elements that it is given, and what is
+        left to take in of recipes, statements and arguments.
+
+        Elements and not bytes: a plain dtype may have more of these, and a contiguous
+        tensor more than one that is expanded.
+        """
         operators = sum(1 for _ in self.operators())
         recipes = [recipe for each in self.given for _, recipe in each.recipes]
         lines = [s for block in self.blocks for s in block.statements]
         plainness = sum(recipe.plainness for recipe in recipes)
         plainness += sum(line.weight for line in lines)
         plainness += 16 * len(self.given) + 4 * len(self.weights)
-        plainness += sum(len(dim.line()) // 8 for dim in self.dims)
+        plainness += sum(len(dim.line()) for dim in self.dims)
         plainness += sum(4 * len(each.open_dims) for each in self.given)
-        return operators, sum(recipe.nbytes for recipe in recipes), plainness
+        return operators, sum(recipe.elements for recipe in recipes), plainness
 
     def with_block(self, block: Block) -> Self:
         """Put a block in the place of the one of its name."""

@@ -100,7 +100,8 @@ class Sparse(Fill):
     elements: tuple[tuple[int, Number], ...]
 
     def count(self) -> int:
-        return _plainness(self.base) + 2 * len(self.elements)
+        told = sum(1 + _plainness(p) + _plainness(v) for p, v in self.elements)
+        return _plainness(self.base) + told
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,10 @@ class Saved(Fill):
 
     rank = 6
     key: str
+
+    def count(self) -> int:
+        """A file beside the script is more than any list that can be read."""
+        return _MOST_TOLD * LISTED
 
 
 @dataclass(frozen=True)
@@ -152,10 +157,14 @@ def _read(value: Any) -> Any:  # noqa: ANN401 - of any field
     return value
 
 
+_MOST_TOLD = 6
+"""What an element of a sparse fill counts at most: its place, its number, and 1."""
+
+
 def _plainness(number: Number) -> int:
-    """Say how much there is to a number: 0 for 0, 1 for 1, more for others."""
-    if number in (0, 1):
-        return int(bool(number))
+    """Say how much there is to a number: nothing to 0 and 1."""
+    if number in (0, 1) and not str(number).startswith("-"):
+        return 0
     whole = isinstance(number, int) or (
         isinstance(number, float) and number.is_integer()
     )
@@ -186,6 +195,11 @@ class Recipe:
             return math.prod(self.shape)
         steps = zip(self.shape, self.stride, strict=True)
         return 1 + sum((size - 1) * step for size, step in steps)
+
+    @property
+    def elements(self) -> int:
+        """Count its elements, as a reader of its shape does."""
+        return 0 if isinstance(self.fill, Opaque) else math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:

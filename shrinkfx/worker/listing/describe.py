@@ -169,7 +169,14 @@ def _read_class(text: str, acting: set[str]) -> Block:
 
 def _statements(lines: Iterable[str], acting: set[str]) -> tuple[Statement, ...]:
     read = map(Statement.parsed, lines)
-    return tuple(replace(line, acts=_acts(line, acting)) for line in read)
+    return tuple(
+        replace(
+            line,
+            origin=line.origin if line.is_operator else "",
+            acts=_acts(line, acting),
+        )
+        for line in read
+    )
 
 
 def _acts(line: Statement, acting: set[str]) -> bool:

@@ -55,16 +55,27 @@ def exact_recipe(value: Any, key: str) -> Recipe:
         stride=None if value.is_contiguous() else tuple(value.stride()),
         device=str(value.device),
     )
-    flat = memory_of(value)
     for fill in _plain_fills(value):
         recipe = Recipe(known.shape, known.dtype, fill, known.stride, known.device)
         try:
             made = make(recipe, {})
         except (RuntimeError, OverflowError, TypeError):  # few know all dtypes
             continue
-        if made.dtype == value.dtype and torch.equal(memory_of(made), flat):
+        if made.dtype == value.dtype and _same_values(made, value):
             return recipe
     return known
+
+
+def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Compare bit for bit, but that what is no number is like any other such."""
+    return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    found = memory_of(tensor).reshape(-1, tensor.element_size())
+    if tensor.is_floating_point():
+        found[tensor.flatten().to(torch.float64).isnan()] = 0xFF
+    return found
 
 
 def saved_weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:

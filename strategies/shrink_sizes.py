@@ -1,0 +1,80 @@
+"""Make sizes smaller, everywhere at once.
+
+    x = torch.randn((2, 40))            x = torch.randn((1, 17))
+    w = torch.randn((40, 40))           w = torch.randn((17, 17))
+    view(x, [40, 2])        becomes     view(x, [17, 1])
+
+Equal numbers belong together as long as that works, and after that each dim for
+itself. What follows from a size in a statement, as a product does, the fitter mends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Change, Resize
+from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.sizes import Sizes, in_lists, sizes_of, smaller
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.view import View
+
+
+class ShrinkSizes:
+    """Propose all sizes at their least, then some, then single ones, then less.
+
+    Each is proposed with the same numbers in lists, and without. The size at which a
+    dynamic program fails is left alone by all but its own.
+    """
+
+    name = "shrink_sizes"
+    kind = Kind.SIZES
+    combines = False
+    """What fits was tried with all else as it is."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        listing = view.listing
+        sizes = sizes_of(listing)
+        free = [group for group in sizes if group.run is not Run.FAILING]
+        for least in (1, 2):
+            yield from _at(listing, {group: least for group in free})
+        if len(free) > 1:
+            goals = {group: group.least for group in free}
+            yield Rewrite((*_changes(listing, goals),), partly=True)
+        for part in _halves(free) if len(free) > 2 else ():
+            yield from _at(listing, dict.fromkeys(part, 1))
+        for group in sizes:
+            yield from _at(listing, {group: 1})
+        for group in sizes:
+            yield from _alone(group)
+        for group in sizes:
+            for size in smaller(group.size, group.least):
+                yield from _at(listing, {group: size})
+
+
+def _at(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:
+    """Propose sizes for some, of those that are above: in lists as well, then not."""
+    goals = {group: max(group.least, size) for group, size in goals.items()}
+    goals = {group: size for group, size in goals.items() if size < group.size}
+    if changes := [*_changes(listing, goals)]:
+        numbers = {group.size: size for group, size in goals.items()}
+        if lists := [*in_lists(listing, numbers)]:
+            yield Rewrite((*changes, *lists))
+        yield Rewrite((*changes,))
+
+
+def _changes(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Change]:
+    for group, size in goals.items():
+        yield from group.at(listing, size)
+
+
+def _halves(sizes: Sequence[Sizes]) -> Sequence[Sequence[Sizes]]:
+    middle = len(sizes) // 2
+    return sizes[:middle], sizes[middle:]
+
+
+def _alone(group: Sizes) -> Iterator[Rewrite]:
+    """Propose each dim of a static group at 1, and the others as they are."""
+    if len(group.places) > 1 and group.run is None:
+        for place in group.places:
+            yield Rewrite((Resize(place.name, place.dim, 1),))
