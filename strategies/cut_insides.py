@@ -9,14 +9,14 @@ hands on what it got; a loop goes round once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import all_calls, projections, returned
 from shrinkfx.program.listing.changes import Change, DropArgument, DropResult, Write
 from shrinkfx.program.listing.listing import Block, Listing
 from shrinkfx.program.listing.loops import literals, tested, while_loops
-from shrinkfx.program.listing.redirects import Likes, cuts, likes
+from shrinkfx.program.listing.redirects import Likes, cuts, likes, redirect
 from shrinkfx.program.listing.statements import RETURN
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
@@ -42,9 +42,10 @@ class CutInsides:
         for block in inside:
             yield from _plainest(block, known[block.name], tests.get(block.name, ()))
         for block in inside:
-            for rewrite in cuts(block, known[block.name], alternatives=2):
+            for rewrite in cuts(block, known[block.name]):
                 if not _is_endless(rewrite, block, tests.get(block.name, ())):
                     yield rewrite
+        yield from _merged(listing, known)
         yield from _counts(listing)
 
 
@@ -91,6 +92,26 @@ def _plainest(block: Block, known: Likes, tests: Collection[int]) -> Iterator[Re
     )
     if writes:
         yield Rewrite(writes, partly=True)
+
+
+def _merged(listing: Listing, known: Mapping[str, Likes]) -> Iterator[Rewrite]:
+    """Propose that blocks read the first argument of a type in the place of another."""
+    for call in all_calls(listing):
+        blocks = [listing.block(name) for name in call.blocks]
+        first: dict[object, int] = {}
+        for place, name in enumerate(blocks[-1].arguments):
+            same = first.setdefault(known[blocks[-1].name].get(name, place), place)
+            if same == place or any(len(b.arguments) <= place for b in blocks):
+                continue
+            changes: list[Change] = []
+            for block in blocks:
+                arguments = block.arguments
+                changes += redirect(block, arguments[place], arguments[same])
+            if place < call.carried:
+                changes += [DropResult(call.caller, call.statement.name, place)]
+            else:
+                changes += [DropArgument(blocks[-1].name, name)]
+            yield Rewrite(tuple(changes))
 
 
 def _counts(listing: Listing) -> Iterator[Rewrite]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.calls import projections, returned
 from shrinkfx.program.listing.changes import Write
 from shrinkfx.program.listing.listing import Block
 from shrinkfx.program.listing.redirects import Likes, cuts, likes, redirect
-from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.program.listing.statements import RETURN, LeafKind
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -22,7 +23,8 @@ from shrinkfx.program.view import View
 class RedirectOperands:
     """Propose of each value, the last one first, what may be read in its place.
 
-    Then that an operand goes: from a list, or where an operator can do without.
+    Then that an operand goes: from a list, or where an operator can do without. And
+    that what a value is computed from is returned, of whatever type.
     """
 
     name = "redirect_operands"
@@ -32,10 +34,11 @@ class RedirectOperands:
     def propose(self, view: View) -> Iterator[Rewrite]:
         main = view.listing.main
         known = likes(view.listing, view.types, main)
-        yield from cuts(main, known, alternatives=1)
+        yield from cuts(main, known)
         given = [each.spelling for each in view.listing.given]
         yield from _merged(main, {n: known[n] for n in known if n in given})
         yield from _without(main)
+        yield from _earlier(main, known)
 
 
 def _merged(main: Block, given: Likes) -> Iterator[Rewrite]:
@@ -45,6 +48,23 @@ def _merged(main: Block, given: Likes) -> Iterator[Rewrite]:
         other = first.setdefault(like, name)
         if other != name:
             yield Rewrite(redirect(main, name, other))
+
+
+def _earlier(main: Block, known: Likes) -> Iterator[Rewrite]:
+    """Propose to return what is read by the operator of a value that is returned."""
+    lines = {line.name: line for line in main.statements if line.is_operator}
+    for leaf in returned(main):
+        line = lines.get(leaf.text)
+        operands = [part.text for part in line.leaves] if line else []
+        for operand in dict.fromkeys(operands):
+            if operand in lines.keys() | _results(main) and operand in known:
+                yield Rewrite((Write(main.name, RETURN, leaf.number, operand),))
+
+
+def _results(main: Block) -> set[str]:
+    """Collect the names of single results."""
+    results = (projections(main, line.name) for line in main.statements)
+    return {line.name for found in results for line in found.values()}
 
 
 def _without(main: Block) -> Iterator[Rewrite]:

@@ -235,6 +235,7 @@ _ATEN = {
     **dict.fromkeys(("relu", "exp", "neg", "tanh", "cos"), _named(default=_unary)),
     **dict.fromkeys(("add", "mul", "sub"), _named(Tensor=_binary)),
     "add_": _named(Tensor=_binary),
+    "check_": _named(default=_unary),
     **dict.fromkeys(("lt", "gt"), _named(Scalar=_compared)),
     "view": _named(default=_view),
     "mm": _named(default=_mm),

@@ -12,11 +12,8 @@ from support.listings import block, floats, given
 
 _LINES = (
     *("{n} = aten.relu.default({a})", "{n} = aten.add.Tensor({a}, {b})"),
-    *("{n} = aten.mul.Tensor({a}, 2)", "{n} = aten.mul.Tensor({a}, {b}, k=1e-05)"),
-    *(
-        "{n} = aten.sum.dim_IntList({a}, [0, 1], True)",
-        "{n} = aten.mm.default({a}, {b})",
-    ),
+    *("{n} = aten.mul.Tensor({a}, 2)", "{n} = aten.add.Tensor({a}, {b}, alpha=37)"),
+    *("{n} = aten.transpose.int({a}, 0, 1)", "{n} = aten.mm.default({a}, {b})"),
     *("{n} = aten.add_.Tensor({a}, {b}, alpha=3)", "aten.check_.default({a})"),
 )
 
@@ -34,41 +31,47 @@ def _lines(
     return lines, held
 
 
-def _called(draw: st.DrawFn, name: str, arguments: int) -> Block:
+def _called(draw: st.DrawFn, name: str, head: str, count: str = "") -> Block:
     """Draw a branch or a body; it returns as much as it takes."""
-    names = [f"arg{i}" for i in range(arguments)]
-    lines, held = _lines(draw, names, "v", 3)
-    results = [draw(st.sampled_from(held)) for _ in names]
-    text = "\n".join([*lines, f"return ({', '.join(results)},)"])
-    return block(name, " ".join(names), text)
+    lines, held = _lines(draw, ["arg0", "arg1"], "v", 3)
+    results = [draw(st.sampled_from(held)) for _ in "ab"]
+    first = ["n = aten.add.Tensor(i, 1)"] if count else []
+    returned = ", ".join([*(["n"] if count else []), *results])
+    return block(name, head, "\n".join([*lines, *first, f"return ({returned})"]))
+
+
+def _cond(draw: st.DrawFn, values: Sequence[str]) -> tuple[list[Block], list[str]]:
+    blocks = [_called(draw, name, "arg0 arg1") for name in ("Block0", "Block1")]
+    call = f"call = torch.cond(p, self.one, self.two, ({', '.join(values)}))"
+    return blocks, [call, "p0 = call[0]", "p1 = call[1]"]
+
+
+def _loop(draw: st.DrawFn, values: Sequence[str]) -> tuple[list[Block], list[str]]:
+    head = "i arg0 arg1"
+    test = block("Block0", head, "lt = aten.lt.Scalar(i, 5)\nreturn lt")
+    carried = ", ".join(["c", *values])
+    loop = f"torch.ops.higher_order.while_loop(self.one, self.two, ({carried}), ())"
+    lines = [f"call = {loop}", "p0 = call[1]", "p1 = call[2]"]
+    return [test, _called(draw, "Block1", head, "i")], lines
 
 
 @st.composite
 def listings(draw: st.DrawFn, most: int = 5) -> Listing:
     """Draw a program: weights, dims, and maybe a ``cond`` or a loop."""
-    held: list[Given] = [
-        given("w", floats(2, 2), "parameter"),
-        given("x", floats(2, 2)),
-    ]
-    held += [replace(given("y", floats(2, 2)), open_dims=((0, "n"),))]
+    square = floats(2, 2)
+    held: list[Given] = [given("w", square, "parameter")]
+    held += [given("p", floats(dtype="bool")), given("c", floats(dtype="int64"))]
+    held += [given("x", square), replace(given("y", square), open_dims=((0, "n"),))]
     lines, values = _lines(draw, ["x", "y", "self.w"], "v", most)
     blocks: list[Block] = []
-    members = ""
-    kind = draw(st.sampled_from(["", "cond", "while_loop"]))
-    if kind:
-        first, second = (draw(st.sampled_from(values)) for _ in "ab")
-        blocks = [_called(draw, name, 2) for name in ("Block0", "Block1")]
-        members = "one=Block0 two=Block1"
-        called = (
-            f"torch.cond({first}, self.one, self.two, ({first}, {second}))"
-            if kind == "cond"
-            else "torch.ops.higher_order.while_loop("
-            f"self.one, self.two, ({first}, {second}), ())"
-        )
-        lines += [f"call = {called}", "p0 = call[0]", "p1 = call[1]"]
+    if inside := draw(st.sampled_from([None, _cond, _loop])):
+        handed = [draw(st.sampled_from(values)) for _ in "ab"]
+        blocks, more = inside(draw, handed)
+        lines += more
         values += ["p0", "p1"]
     lines.append(f"last = aten.add.Tensor({draw(st.sampled_from(values))}, x)")
-    more = draw(st.lists(st.sampled_from(values), max_size=2, unique=True))
-    lines.append(f"return ({', '.join(['last', *more])},)")
-    main = block(MAIN, f"x y {members}", "\n".join(lines))
+    also = draw(st.lists(st.sampled_from(values), max_size=2, unique=True))
+    lines.append(f"return ({', '.join(['last', *also])},)")
+    members = "one=Block0 two=Block1" if blocks else ""
+    main = block(MAIN, f"p c x y {members}", "\n".join(lines))
     return Listing((*blocks, main), tuple(held), (Dim("n", 0, 9), Dim("m", 0, 9)))

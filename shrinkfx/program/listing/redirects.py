@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import islice
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import projections
@@ -50,41 +49,39 @@ def redirect(block: Block, name: str, to: str) -> tuple[Write, ...]:
     )
 
 
-def instead_of(block: Block, known: Likes, name: str) -> Iterator[str]:
+def instead_of(block: Block, known: Likes, name: str) -> list[str]:
     """Find what could be there for a value that a block computes, the best first.
 
-    What was computed alike before; else the nearest value upstream that is of its type,
-    and what else there is before it, what the block is given first.
+    What was computed alike before; the operands of its type; else the nearest value
+    upstream of it, or the first one of the block.
     """
     lines = {line.name: line for line in block.statements}
     end = _index(block, name)
+    equal = [n.name for n in block.statements[:end] if n.code == lines[name].code]
     earlier = {line.name for line in block.statements[:end]}
     before = [other for other in known if other not in lines or other in earlier]
-    own = lines[name].code
-    equal = [line.name for line in block.statements[:end] if line.code == own]
-    upstream = [other for other in _upstream(name, lines) if other in before]
     like = known.get(name)
-    fitting = [n for n in (*upstream, *before) if like and known[n] == like]
-    yield from dict.fromkeys([*equal, *fitting])
+    fitting = [other for other in before if like and known[other] == like]
+    upstream = [other for other in _upstream(name, lines) if other in fitting]
+    operands = [other for other in upstream if other in lines[name].reads]
+    return [*equal[:1], *(operands or [*upstream, *fitting][:1])]
 
 
-def cuts(block: Block, known: Likes, alternatives: int) -> Iterator[Rewrite]:
-    """Propose of each statement, the last one first, to have nothing read it.
-
-    Args:
-        alternatives: what may be read instead, so many at most.
-    """
+def cuts(block: Block, known: Likes) -> Iterator[Rewrite]:
+    """Propose of each statement, the last one first, to have nothing read it."""
+    found = []
     for line in reversed(block.statements):
         if not line.yields or line.may_act:
             continue
-        for other in islice(instead_of(block, known, line.name), alternatives):
-            yield Rewrite(redirect(block, line.name, other))
+        others = instead_of(block, known, line.name)
+        found += [(n, redirect(block, line.name, o)) for n, o in enumerate(others)]
         results = projections(block, line.name).values()
-        found = [next(instead_of(block, known, r.name), None) for r in results]
-        if len(found) > 1 and None not in found:
-            pairs = zip(results, found, strict=True)
-            writes = [redirect(block, r.name, other or "") for r, other in pairs]
-            yield Rewrite(tuple(write for each in writes for write in each))
+        pairs = [(r.name, instead_of(block, known, r.name)) for r in results]
+        if len(pairs) > 1 and all(instead for _, instead in pairs):
+            writes = [redirect(block, name, instead[0]) for name, instead in pairs]
+            found.append((0, tuple(write for each in writes for write in each)))
+    # Second choices last: all first ones can be made at once.
+    yield from (Rewrite(w) for _, w in sorted(found, key=lambda pair: pair[0]) if w)
 
 
 def ancestors(block: Block, names: frozenset[str]) -> frozenset[str]:

@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
-from support.listings import block, codes, floats, given, listing
+from support.listings import block, codes, floats, given, listed, listing
 from support.random_listings import listings
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.apply import apply, left_of
+from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import (
     Cast,
     Change,
@@ -318,3 +320,14 @@ def test_several_results_go_at_once() -> None:
         "last = scan[0]",
     ]
     assert codes(small, "B")[-1] == "return [d]"
+
+
+def test_what_can_only_be_made_with_others_is_left_to_do() -> None:
+    """``d`` goes once the body reads ``c`` for it, and not before."""
+    leaf = LOOP.block("B").statement("mul").leaves[1]
+    both = Rewrite((Write("B", "mul", leaf.number, "c"), DropArgument("C", "d")))
+    candidate = listed(LOOP)
+    assert left_of(both, candidate) == both
+    done = Rewrite((*both.changes, Write("C", "lt", 1, "5")))
+    assert left_of(done, candidate) == both
+    assert left_of(both, apply(candidate, [both])) is None
