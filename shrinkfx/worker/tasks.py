@@ -13,11 +13,13 @@ from pathlib import Path
 import torch
 
 from shrinkfx.failure.signature import Stage
+from shrinkfx.program.listing.listing import Listing
 from shrinkfx.protocol.answers import (
     Answer,
     Description,
     Done,
     Examined,
+    Fitted,
     Invalid,
     OpenSizes,
     Printed,
@@ -34,6 +36,7 @@ from shrinkfx.protocol.tasks import (
     Describe,
     Examine,
     FindSpace,
+    FitRewrites,
     ReadSettings,
     RunPreload,
     RunScript,
@@ -67,6 +70,7 @@ from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
+from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine
 from shrinkfx.worker.preloads.alone import register
@@ -105,6 +109,8 @@ class Worker(Held):
                 return self._save(task, options, note)
             case WriteCandidate() as task:
                 return self._write(task, options, note)
+            case FitRewrites() as task:
+                return self._fit(task, note)
             case FindSpace():
                 return self._space(note)
             case CompileOriginal():
@@ -222,6 +228,14 @@ class Worker(Held):
             mutates=mutates(exported),
             targets=tuple(sorted({str(n.target) for n in calls})),
         )
+
+    def _fit(self, task: FitRewrites, note: Note) -> Fitted:
+        note(Stage.REBUILD)
+        self.loaded()  # custom operators tell of themselves
+        listing = Listing.from_json(task.candidate["listing"])
+        fitted = fit_rewrites(listing, task.rewrites)
+        note(Stage.DONE)
+        return fitted
 
     def _space(self, note: Note) -> OpenSizes:
         program = self.loaded()
