@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.protocol.answers import (
     Answer,
     Description,
@@ -21,6 +22,7 @@ from shrinkfx.protocol.answers import (
     Examined,
     Fitted,
     Invalid,
+    Listed,
     OpenSizes,
     Printed,
     Registered,
@@ -28,6 +30,7 @@ from shrinkfx.protocol.answers import (
 )
 from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.source import Source
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
     CheckCandidate,
@@ -37,6 +40,7 @@ from shrinkfx.protocol.tasks import (
     Examine,
     FindSpace,
     FitRewrites,
+    ListCandidate,
     ReadSettings,
     RunPreload,
     RunScript,
@@ -70,12 +74,15 @@ from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
+from shrinkfx.worker.listing.describe import describe as describe_as_listing
 from shrinkfx.worker.listing.fit import fit_rewrites
+from shrinkfx.worker.listing.source import source_of, values_in_file
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import (
     Unprintable,
+    arguments_of,
     export_source,
     long_values,
     print_program,
@@ -110,7 +117,9 @@ class Worker(Held):
             case WriteCandidate() as task:
                 return self._write(task, options, note)
             case FitRewrites() as task:
-                return self._fit(task, note)
+                return self._fit(task, options, note)
+            case ListCandidate() as task:
+                return self._list(task, options, note)
             case FindSpace():
                 return self._space(note)
             case CompileOriginal():
@@ -199,28 +208,30 @@ class Worker(Held):
     ) -> Printed:
         note(Stage.REBUILD)
         built = self.built(task, options)
-        exported = built.exported
+        exported, graph = built.exported, built.exported.graph_module
         self.write_program(exported, Path(task.path))
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
-        source, unprintable = None, ""
-        try:
-            # Only a dim can be loose, and a large program takes long to export.
-            loose = export_source(built)[1] if dynamic_dims(exported) else frozenset()
-            source = print_program(built, device, loose)
-        except Exception as error:  # noqa: BLE001 - a script would raise it, too
-            unprintable = str(error)
-        torch.save(long_values(built), task.data)
+        listing = self.candidate(task, options).listing
+        if listing is None:
+            source, unprintable = _printed(built, device)
+            values, operators = long_values(built), count_operators(graph)
+        else:
+            saved = self.saved(options)
+            source, unprintable = source_of(listing, saved, device), ""
+            values = values_in_file(listing, saved) or arguments_of(built)
+            operators = sum(1 for _ in listing.operators())
+        torch.save(values, task.data)
         self.prepare_eager()
         note(Stage.DONE)
         calls = (n for n in exported.graph.nodes if n.op == "call_function")
         return Printed(
             source=source,
             unprintable=unprintable,
-            two_sets=self.loaded().failing is not self.loaded().example,
+            two_sets=self._has_two_sets(listing),
             passes=built.passing is not None,
             limits=tuple(Reference(built, options).limits()),
-            operators=count_operators(exported.graph_module),
+            operators=operators,
             nodes=len(exported.graph.nodes),
             inputs=count_inputs(exported),
             dynamic_dims=dynamic_dims(exported),
@@ -229,11 +240,30 @@ class Worker(Held):
             targets=tuple(sorted({str(n.target) for n in calls})),
         )
 
-    def _fit(self, task: FitRewrites, note: Note) -> Fitted:
+    def _has_two_sets(self, listing: Listing | None) -> bool:
+        """Tell whether what fails is not what is exported."""
+        if listing is None:
+            return self.loaded().failing is not self.loaded().example
+        return any(Run.FAILING in dict(each.recipes) for each in listing.inputs)
+
+    def _list(self, task: ListCandidate, options: CheckOptions, note: Note) -> Answer:
         note(Stage.REBUILD)
-        self.loaded()  # custom operators tell of themselves
+        candidate = self.candidate(task, options)
+        if candidate.listing is not None:
+            return Listed(candidate.listing, Rewrite(()), options.data or "")
+        try:
+            found = describe_as_listing(self.cut(candidate, options))
+        except (CannotRebuild, Unprintable) as error:
+            return Invalid(str(error))
+        if found.saved:
+            torch.save(dict(found.saved), task.data)
+        note(Stage.DONE)
+        return Listed(found.listing, found.seeded, task.data if found.saved else "")
+
+    def _fit(self, task: FitRewrites, options: CheckOptions, note: Note) -> Fitted:
+        note(Stage.REBUILD)
         listing = Listing.from_json(task.candidate["listing"])
-        fitted = fit_rewrites(listing, task.rewrites)
+        fitted = fit_rewrites(listing, task.rewrites, self.saved(options))
         note(Stage.DONE)
         return fitted
 
@@ -294,6 +324,17 @@ class Worker(Held):
             return Unresolved(str(error))
         note(Stage.DONE)
         return Done()
+
+
+def _printed(built: Rebuilt, device: str) -> tuple[Source | None, str]:
+    """Print a candidate, or say why it has no source."""
+    try:
+        # Only a dim can be loose, and a large program takes long to export.
+        dynamic = dynamic_dims(built.exported)
+        loose = export_source(built)[1] if dynamic else frozenset()
+        return print_program(built, device, loose), ""
+    except Exception as error:  # noqa: BLE001 - a script would raise it, too
+        return None, str(error)
 
 
 def _set(environment: Mapping[str, str]) -> None:

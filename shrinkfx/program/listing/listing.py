@@ -133,7 +133,9 @@ def _acts(statement: Statement) -> bool:
     In-place operators end in an underscore; assertions and the like say so.
     """
     name = statement.callee.split(".")[-2:-1]
-    return bool(name) and (name[0].endswith("_") or "assert" in name[0])
+    return statement.acts or (
+        bool(name) and (name[0].endswith("_") or "assert" in name[0])
+    )
 
 
 @dataclass(frozen=True)
@@ -277,13 +279,18 @@ _USUAL = frozenset({"0", "1", "None", "False", "True", "[]", "torch.float32"})
 
 
 def _block_to_json(block: Block) -> dict[str, Any]:
-    lines = [[line.name, line.code, line.origin] for line in block.statements]
+    lines = [_line_to_json(line) for line in block.statements]
     return {
         "name": block.name,
         "arguments": list(block.arguments),
         "members": [list(pair) for pair in block.members],
         "statements": lines,
     }
+
+
+def _line_to_json(line: Statement) -> list[str | bool]:
+    """State a line; that it acts only where it does."""
+    return [line.name, line.code, line.origin, *([True] if line.acts else [])]
 
 
 def _block_from_json(data: Mapping[str, Any]) -> Block:

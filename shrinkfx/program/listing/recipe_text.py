@@ -67,7 +67,7 @@ def _in_memory(recipe: Recipe) -> str:
 
 def _constant(shape: tuple[int, ...], value: Number, dtype: str) -> str:
     kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
-    if value in (0, 1) and not isinstance(value, complex):
+    if repr(value) in ("0", "1", "0.0", "1.0", "False", "True"):  # and not -0.0
         return f"torch.{'ones' if value else 'zeros'}({shape}{kind})"
     kind = f", dtype=torch.{dtype}"
     return f"torch.full({shape}, {_number(value)}{kind})"

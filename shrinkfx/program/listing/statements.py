@@ -64,11 +64,13 @@ class Statement:
         code: the right side, or all of a line that yields nothing; of the last one
             what is returned.
         origin: the user's line that it comes from, or ''.
+        acts: it does something besides yielding its value, as the worker knows.
     """
 
     name: str
     code: str
     origin: str = ""
+    acts: bool = False
 
     @classmethod
     def parsed(cls, line: str) -> Self:

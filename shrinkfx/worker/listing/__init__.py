@@ -1,1 +1,1 @@
-"""Listings: programs as statements and recipes, and which rewrites of them are any."""
+"""Candidates as statements and recipes: written down, rewritten, and run again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -14,9 +14,17 @@ from shrinkfx.worker.listing.repair import Fitter
 from shrinkfx.worker.listing.stepwise import Trace
 
 
-def fit_rewrites(listing: Listing, rewrites: Sequence[Rewrite]) -> Fitted:
-    """Fit each rewrite, apart from the others."""
-    fitter = Fitter(listing)
+def fit_rewrites(
+    listing: Listing,
+    rewrites: Sequence[Rewrite],
+    saved: Mapping[str, torch.Tensor] | None = None,
+) -> Fitted:
+    """Fit each rewrite, apart from the others.
+
+    Args:
+        saved: values by the keys of recipes.
+    """
+    fitter = Fitter(listing, saved or {})
     fits = tuple(_fit(fitter, rewrite) for rewrite in rewrites)
     return Fitted(fits, tuple(_typed(fitter.base)))
 

@@ -7,14 +7,15 @@ looked at.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.listing import Listing, Run
-from shrinkfx.program.listing.recipe_text import write_recipe
 from shrinkfx.program.listing.recipes import (
     Constant,
     Counted,
@@ -28,7 +29,8 @@ from shrinkfx.program.listing.recipes import (
 )
 from shrinkfx.program.listing.statements import LeafKind, Statement
 from shrinkfx.worker.listing.arguments import named, operator_of
-from shrinkfx.worker.listing.scope import Misfit, Names, reads_of, scope_of
+from shrinkfx.worker.listing.recipes import make
+from shrinkfx.worker.listing.scope import Names, reads_of, scope_of
 from shrinkfx.worker.listing.stepwise import Trace
 
 _MOST_ELEMENTS = 1 << 20
@@ -62,11 +64,12 @@ class Beyond:
 class Indices:
     """Looks for indices that point outside, and computes each of them once."""
 
+    saved: Mapping[str, Tensor]
     _computed: dict[Hashable, Tensor | None] = field(default_factory=dict)
 
     def beyond(self, listing: Listing, run: Run, trace: Trace) -> Iterator[Beyond]:
         """List what points outside in a run, at the sizes of the example."""
-        slices = _Slices(self._computed, listing, run, trace)
+        slices = _Slices(self._computed, self.saved, listing, run, trace)
         for statement in listing.main.statements:
             for name, size, negative in _pointers(statement, listing, trace):
                 values = slices.tensor(name)
@@ -117,6 +120,7 @@ class _Slices:
     """The values of a run, each computed from what it reads."""
 
     computed: dict[Hashable, Tensor | None]
+    saved: Mapping[str, Tensor]
     listing: Listing
     run: Run
     trace: Trace
@@ -161,7 +165,7 @@ class _Slices:
             return None
         for given in self.listing.given:
             if given.spelling == name:
-                return _worst(given.recipe(self.run))
+                return _worst(given.recipe(self.run), self.saved)
         statement = self._statements[name]
         read = {}
         for other in reads_of(statement):
@@ -187,31 +191,32 @@ def _evaluated(code: str, read: Names) -> Tensor | None:
     return made if whole else None
 
 
-def _worst(recipe: Recipe) -> Tensor | None:
+def _worst(recipe: Recipe, saved: Mapping[str, Tensor]) -> Tensor | None:
     """Make whole numbers as a recipe says; of drawn ones the least and largest."""
-    dtype = getattr(torch, recipe.dtype)
-    if dtype.is_floating_point or dtype.is_complex:
+    if isinstance(recipe.fill, Opaque) or not _is_whole(recipe):
         return None
-    plain = replace(recipe, device="cpu", stride=None)
     match recipe.fill:
-        case Opaque() | Saved():
-            return None
         case Seeded("randint", low, high):
-            places = torch.arange(torch.Size(recipe.shape).numel()) % 2
+            places = torch.arange(math.prod(recipe.shape)) % 2
             drawn = low + places * (max(high, low + 1) - 1 - low)
-            return drawn.to(dtype).reshape(recipe.shape)
+            return drawn.to(getattr(torch, recipe.dtype)).reshape(recipe.shape)
         case Seeded():
             return None
-        case Sparse():
-            plain = replace(recipe, device="cpu")
-    made: Tensor = eval(write_recipe(plain), {"torch": torch})
+        case Saved(key) if key not in saved:
+            return None
+    made: Tensor = make(replace(recipe, device="cpu"), saved)
     return made
+
+
+def _is_whole(recipe: Recipe) -> bool:
+    dtype = getattr(torch, recipe.dtype)
+    return not dtype.is_floating_point and not dtype.is_complex
 
 
 def bounded(recipe: Recipe, size: int) -> Fill | None:
     """Fill it with what stays below a size; None where that cannot be said."""
-    dtype = getattr(torch, recipe.dtype)
-    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+    known = not isinstance(recipe.fill, Opaque) and recipe.dtype != "bool"
+    if not known or not _is_whole(recipe):
         return None
     match recipe.fill:
         case Constant(value):
@@ -232,29 +237,37 @@ def _below(value: Number, size: int) -> Number:
     return value if 0 <= whole < size else (size - 1 if whole > 0 else 0)
 
 
-def require_made(recipe: Recipe) -> None:
-    """See that eager makes such a tensor: that its dtype holds its numbers.
+def require_made(recipe: Recipe, saved: Mapping[str, Tensor]) -> None:
+    """See that there is such a tensor: that its dtype holds its numbers.
 
     Raises:
-        Misfit: it doesn't.
+        InvalidEdit: there is none.
     """
-    dtype = getattr(torch, recipe.dtype)
     numbers: list[Number] = []
+    small = replace(recipe, shape=(1,), stride=None, device="cpu")
     match recipe.fill:
-        case Opaque() | Saved():
+        case Opaque():
+            return
+        case Saved(key):
+            kept = tuple(saved[key].shape) if key in saved else recipe.shape
+            if len(kept) != len(recipe.shape) or any(
+                size > there for size, there in zip(recipe.shape, kept, strict=True)
+            ):
+                raise InvalidEdit(f"no more is saved than {kept}")
             return
         case Constant(value):
             numbers = [value]
         case Sparse(base, elements):
             numbers = [base, *(value for _, value in elements)]
-        case Counted() if not dtype.is_floating_point and not dtype.is_complex:
+            small = replace(small, fill=Constant(base))
+        case Counted() if _is_whole(recipe):
             numbers = [max(0, recipe.span - 1)]
-    small = replace(recipe, shape=(1,), stride=None, device="cpu")
-    if isinstance(recipe.fill, Sparse):
-        small = replace(small, fill=Constant(recipe.fill.base))
+    if any(size < 0 for size in recipe.shape):
+        raise InvalidEdit("a size is negative")
+    dtype = getattr(torch, recipe.dtype)
     try:
         for number in numbers:
             torch.full((1,), number, dtype=dtype)
-        eval(write_recipe(small), {"torch": torch})
+        make(small, saved)
     except Exception as error:
-        raise Misfit(f"no tensor of {recipe.dtype}: {error}") from error
+        raise InvalidEdit(f"no tensor of {recipe.dtype}: {error}") from error

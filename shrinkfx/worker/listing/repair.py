@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+
+from torch import Tensor
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.changes import (
@@ -53,12 +55,14 @@ class Fitter:
     """Makes rewrites of one listing fit.
 
     Attributes:
+        saved: values by the keys of recipes.
         base: what its values are as it is.
         roams: it runs at other sizes of its dynamic dims as well. Where it does not,
             what those dims may be is more than was declared, and left to export.
     """
 
     listing: Listing
+    saved: Mapping[str, Tensor]
     fakes: Fakes = field(default_factory=Fakes)
     base: Trace = field(init=False)
     roams: bool = field(init=False)
@@ -67,7 +71,7 @@ class Fitter:
         self.fakes.trusting = True
         self.base = self._run(self.listing, recipes_in(self.listing, Run.EXAMPLE))
         self.fakes.trusting = False
-        self._indices = Indices()
+        self._indices = Indices(self.saved)
         self._fitted: dict[Changes, Changes | None] = {}
         try:
             require_declared(self.listing)
@@ -98,23 +102,22 @@ class Fitter:
     def _attempt(self, changes: Changes, asked: Changes) -> Attempt:
         listing = changed(self.listing, changes)
         require_declared(listing)
-        self._require_sized(listing)
+        self._require_made(listing)
         cast = any(True for _ in upstream.dtypes_moved(self.listing, asked))
         admit = admit_like(self.base.values, cast=cast)
         recipes = recipes_in(listing, Run.EXAMPLE)
         return Attempt(changes, listing, self._run(listing, recipes, admit))
 
-    def _require_sized(self, listing: Listing) -> None:
-        """See that nothing given has become empty."""
+    def _require_made(self, listing: Listing) -> None:
+        """See that what is given otherwise can be made, and has not become empty."""
         for given in listing.given:
             old = dict(self.listing.find(given.name).recipes)
             for each, recipe in given.recipes:
                 if isinstance(recipe.fill, Opaque) or recipe == old.get(each):
                     continue
-                if any(size < 0 for size in recipe.shape) or (
-                    0 in recipe.shape and 0 not in old[each].shape
-                ):
+                if 0 in recipe.shape and 0 not in old[each].shape:
                     raise InvalidEdit(f"{given.name} would be empty")
+                require_made(recipe, self.saved)
 
     def _run(
         self, listing: Listing, recipes: Recipes, admit: Admit = admit_all
@@ -122,7 +125,6 @@ class Fitter:
         try:
             given = {}
             for each in listing.given:
-                require_made(recipes[each.name])
                 given[each.spelling] = self.fakes.given(recipes[each.name])
         except Misfit as misfit:
             return Trace(misfit=misfit)
