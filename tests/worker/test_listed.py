@@ -17,8 +17,8 @@ from zoo import ZOO
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Refill, Resize, changed
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.changes import Refill, Resize, Write, changed
+from shrinkfx.program.listing.listing import MAIN, Listing, Run
 from shrinkfx.program.listing.recipes import Constant, Saved, Seeded
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import (
@@ -168,6 +168,38 @@ def test_what_draws_is_for_all_that_has_no_plain_values() -> None:
     assert build(drawn, {}).outputs == ("matmul",)
 
 
+class Twice(nn.Module):
+    """Has one branch twice, of other shapes."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def twice(v: Tensor) -> Tensor:
+            return v + v
+
+        one: Tensor = torch.cond(x.sum() > 0, twice, torch.neg, (x,))
+        other: Tensor = torch.cond(y.sum() > 0, twice, torch.sin, (y,))
+        return one.relu(), other.tanh()
+
+
+def test_one_block_may_be_called_with_several_shapes() -> None:
+    inputs = Inputs((torch.ones(3), torch.ones(2, 2)), {})
+    built = Rebuilt(torch.export.export(Twice(), inputs.args), inputs, inputs)
+    found = describe(built)
+    calls = [line for line in found.listing.main.statements if "cond" in line.callee]
+    first, second = calls
+    same_branch = Write(MAIN, second.name, 1, first.leaves[1].text)
+    listing = changed(found.listing, [same_branch])
+    assert f", {first.leaves[1].text}, " in listing.main.statement(second.name).code
+    made = build(listing, found.saved)
+    require_same(made, built)
+    shapes = [
+        node.meta["val"].shape
+        for each in made.exported.graph_module.children()
+        for node in each.graph.nodes
+        if node.name == "add"
+    ]
+    assert sorted(map(tuple, shapes)) == [(2, 2), (3,)]
+
+
 def about(listing: Listing) -> RunRecord:
     seen = Signature(Kind.MISMATCH, Stage.COMPARE, "", "output 0: wrong")
     programs = Programs(ProgramSize(90), ProgramSize(1), cut=90)
@@ -262,9 +294,9 @@ def test_what_is_compiled_goes_by_the_names_of_statements(
 ) -> None:
     evidence = tmp_path / "evidence.json"
 
-    def ask(task: Task, **options: str | None) -> Answer:
-        request = Request(task, CheckOptions(**options))
-        return worker.perform(request, lambda stage: None, tmp_path)
+    def ask(task: Task, data: str = "") -> Answer:
+        options = CheckOptions(data=data or None, evidence=str(evidence))
+        return worker.perform(Request(task, options), lambda stage: None, tmp_path)
 
     said = ask(Describe())
     assert isinstance(said, Description)
@@ -273,7 +305,7 @@ def test_what_is_compiled_goes_by_the_names_of_statements(
     listed = ask(ListCandidate(whole.to_json(), str(tmp_path / "data")))
     assert isinstance(listed, Listed)
     candidate = whole.listed(listed.listing).to_json()
-    answer = ask(CheckCandidate(candidate), data=listed.data, evidence=str(evidence))
+    answer = ask(CheckCandidate(candidate), listed.data)
     assert answer == Checked()
     named = {
         n

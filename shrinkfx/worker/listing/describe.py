@@ -15,6 +15,7 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.eager.intermediates import compact
 from shrinkfx.worker.graph.describe import dynamic_dims
@@ -36,6 +37,12 @@ class Described:
     listing: Listing
     seeded: Rewrite
     saved: Mapping[str, torch.Tensor]
+
+    def left_at(self, data: str) -> Listed:
+        """Leave the values in a file, if there are any, and answer with the rest."""
+        if self.saved:
+            torch.save(dict(self.saved), data)
+        return Listed(self.listing, self.seeded, data if self.saved else "")
 
 
 def describe(built: Rebuilt) -> Described:
