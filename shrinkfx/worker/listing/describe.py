@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,12 +99,8 @@ class _Values:
     def inputs(self, printed: Source) -> tuple[Given, ...]:
         """Write down the inputs of all runs, and which of their dims are dynamic."""
         shapes = ast.parse(printed.dynamic_shapes, mode="eval").body
-        dims = (
-            shapes.elts
-            if isinstance(shapes, ast.Tuple)
-            else [None] * len(printed.inputs)
-        )
-        pairs = zip(printed.inputs, dims, strict=True)
+        dims = shapes.elts if isinstance(shapes, ast.Tuple) else itertools.repeat(None)
+        pairs = zip(printed.inputs, dims, strict=False)
         return tuple(self._input(each, _open_dims(said)) for each, said in pairs)
 
     def _input(self, printed: Input, dims: tuple[tuple[int, str], ...]) -> Given:

@@ -284,6 +284,7 @@ def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
+    """Tell whether two are the same, bit for bit, and laid out alike."""
     if not isinstance(a, torch.Tensor):
         return bool(a == b)
     same_type = a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()
