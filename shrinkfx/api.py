@@ -176,7 +176,7 @@ def minify(
         jobs=jobs,
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
-        keep=kinds_to_keep(keep if isinstance(keep, str) else ",".join(keep)),
+        keep=kinds_to_keep(keep),
         explain=explain,
         no_explain=no_explain,
         command=command,

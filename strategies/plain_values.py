@@ -16,13 +16,14 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.fills import fewer_elements, plainer_fills
 from shrinkfx.program.listing.listing import Given
+from shrinkfx.program.listing.parts import in_parts
 from shrinkfx.program.listing.recipes import Fill, Recipe
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 
 class PlainValues:
-    """Propose a plain fill for all inputs, for half of them, for each; then elements.
+    """Propose a plain fill for all inputs, for some, for each; then elements.
 
     First the same in all runs of a program, then in one of them.
     """
@@ -39,12 +40,13 @@ class PlainValues:
         }
         fills = {name: plainer for name, plainer in fills.items() if plainer}
         names = [*fills]
-        yield from _together(names, fills)
-        if len(names) > 3:
-            for part in (names[: len(names) // 2], names[len(names) // 2 :]):
-                yield _nth(part, fills, 0)
+        for nth in range(max(map(len, fills.values()), default=0)):
+            yield _filled(names, fills, nth)
+        for part in in_parts(names):
+            yield _filled(part, fills, 0)
         for name in names:
-            yield from _together([name], fills)
+            for nth in range(1, len(fills[name])):
+                yield _filled([name], fills, nth)
         for given in view.listing.inputs:
             for run, recipe in given.recipes:
                 for fill in [*plainer_fills(recipe)[:1], *fewer_elements(recipe)]:
@@ -55,15 +57,9 @@ def _least_plain(given: Given) -> Recipe:
     return max((recipe for _, recipe in given.recipes), key=lambda r: r.plainness)
 
 
-def _together(
-    names: Sequence[str], fills: Mapping[str, Sequence[Fill]]
-) -> Iterator[Rewrite]:
-    """Propose the first fill for all, then the second one."""
-    for place in range(max((len(fills[name]) for name in names), default=0)):
-        yield _nth(names, fills, place)
-
-
-def _nth(names: Sequence[str], fills: Mapping[str, Sequence[Fill]], n: int) -> Rewrite:
-    """Propose the fill number ``n``, or the last one where there are fewer."""
-    chosen = ((name, fills[name][: n + 1][-1]) for name in names)
+def _filled(
+    names: Sequence[str], fills: Mapping[str, Sequence[Fill]], nth: int
+) -> Rewrite:
+    """Propose the fill of that number for each, or the last one of fewer."""
+    chosen = ((name, fills[name][: nth + 1][-1]) for name in names)
     return Rewrite(tuple(Refill(name, fill) for name, fill in chosen))

@@ -10,11 +10,12 @@ itself. What follows from a size in a statement, as a product does, the fitter m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Resize
 from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.parts import in_parts
 from shrinkfx.program.listing.sizes import Sizes, in_lists, sizes_of, smaller
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
@@ -41,10 +42,8 @@ class ShrinkSizes:
         if len(free) > 1:
             goals = {group: group.least for group in free}
             yield Rewrite((*_changes(listing, goals),), partly=True)
-        for part in _halves(free) if len(free) > 2 else ():
+        for part in in_parts(free):
             yield from _at(listing, dict.fromkeys(part, 1))
-        for group in sizes:
-            yield from _at(listing, {group: 1})
         for group in sizes:
             yield from _alone(group)
         for group in sizes:
@@ -66,11 +65,6 @@ def _at(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:
 def _changes(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Change]:
     for group, size in goals.items():
         yield from group.at(listing, size)
-
-
-def _halves(sizes: Sequence[Sizes]) -> Sequence[Sequence[Sizes]]:
-    middle = len(sizes) // 2
-    return sizes[:middle], sizes[middle:]
 
 
 def _alone(group: Sizes) -> Iterator[Rewrite]:

@@ -66,10 +66,10 @@ def known_kinds(flag: str, value: Sequence[str]) -> None:
             raise UsageError(f"{flag} {kind}: no such kind; {meant}all kinds: {there}")
 
 
-def kinds_to_keep(text: str) -> tuple[str, ...]:
+def kinds_to_keep(said: str | Sequence[str]) -> tuple[str, ...]:
     """Read ``sizes,values``, or ``all``."""
-    said = names(text)
-    return tuple(map(str, Kind)) if ALL in said else said
+    kinds = names(said) if isinstance(said, str) else tuple(said)
+    return tuple(map(str, Kind)) if ALL in kinds else kinds
 
 
 ALL = "all"

@@ -184,4 +184,5 @@ class Reducer:
 
 def _bytes_of(candidate: Candidate) -> int:
     """Count the bytes that a listing is given."""
-    return 0 if candidate.listing is None else candidate.listing.cost[1]
+    given = candidate.listing.given if candidate.listing else ()
+    return sum(recipe.nbytes for each in given for _, recipe in each.recipes)

@@ -20,6 +20,7 @@ from shrinkfx.protocol.answers import (
     Description,
     Done,
     Examined,
+    Fitted,
     Invalid,
     Listed,
     OpenSizes,
@@ -38,6 +39,7 @@ from shrinkfx.protocol.tasks import (
     Describe,
     Examine,
     FindSpace,
+    FitRewrites,
     ListCandidate,
     ReadSettings,
     RunPreload,
@@ -73,6 +75,7 @@ from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
 from shrinkfx.worker.listing.describe import describe as describe_as_listing
+from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.listing.source import source_of, values_in_file
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine
@@ -113,6 +116,8 @@ class Worker(Held):
                 return self._save(task, options, note)
             case WriteCandidate() as task:
                 return self._write(task, options, note)
+            case FitRewrites() as task:
+                return self._fit(task, options, note)
             case ListCandidate() as task:
                 return self._list(task, options, note)
             case FindSpace():
@@ -254,6 +259,13 @@ class Worker(Held):
             torch.save(dict(found.saved), task.data)
         note(Stage.DONE)
         return Listed(found.listing, found.seeded, task.data if found.saved else "")
+
+    def _fit(self, task: FitRewrites, options: CheckOptions, note: Note) -> Fitted:
+        note(Stage.REBUILD)
+        listing = Listing.from_json(task.candidate["listing"])
+        fitted = fit_rewrites(listing, task.rewrites, self.saved(options))
+        note(Stage.DONE)
+        return fitted
 
     def _space(self, note: Note) -> OpenSizes:
         program = self.loaded()

@@ -6,8 +6,8 @@ import cmath
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
+from shrinkfx.program.listing.parts import cuts
 from shrinkfx.program.listing.recipes import (
     Constant,
     Counted,
@@ -71,11 +71,12 @@ def _fewer(base: Number, elements: Elements) -> Iterator[Fill]:
         yield Sparse(plain, some)
         yield Constant(some[0][1])
     count = len(elements)
-    for start, stop in _cuts(count, 2):
-        yield Sparse(base, elements[start:stop])
-    for parts in (4, 8) if count > _ALONE else (count,):
-        for start, stop in _cuts(count, parts):
-            yield Sparse(base, elements[:start] + elements[stop:])
+    if count > 1:
+        for start, stop in cuts(count, 2):
+            yield Sparse(base, elements[start:stop])
+        for parts in (4, 8) if count > _ALONE else (count,):
+            for start, stop in cuts(count, parts):
+                yield Sparse(base, elements[:start] + elements[stop:])
     yield Sparse(plain, elements)
     yield Sparse(base, _at_front(elements))
     ones = ((p, type(v)(1) if cmath.isfinite(v) else v) for p, v in elements)
@@ -93,11 +94,3 @@ def _telling(elements: Elements) -> Iterator[Elements]:
 
 def _at_front(elements: Sequence[tuple[int, Number]]) -> Elements:
     return tuple((place, value) for place, (_, value) in enumerate(elements))
-
-
-def _cuts(count: int, parts: int) -> Iterator[tuple[int, int]]:
-    """Cut so many into parts of about one size, but not into one."""
-    ends = [count * part // parts for part in range(parts + 1)] if parts > 1 else []
-    for start, stop in pairwise(ends):
-        if 0 < stop - start < count:
-            yield start, stop

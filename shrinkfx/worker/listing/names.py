@@ -24,6 +24,9 @@ from shrinkfx.worker.printing.graph import callee
 _PART = re.compile(r"(\w+)(\.shape)?\[(\d+)\]")
 """One of several results, or a size."""
 
+_METHOD = "torch.ops.higher_order.call_torchbind"
+"""What calls the methods of script objects."""
+
 _ATTRIBUTE = re.compile(r"self\.(\w+)")
 
 
@@ -49,8 +52,9 @@ def _hand_on(listing: Listing, block: Block, module: fx.GraphModule) -> dict[str
     """
     found = _matches(block, module.graph)
     members: dict[str, str] = {}
+    for node in module.graph.nodes:
+        come_from(node, found[node].origin if node in found else "")
     for node, statement in found.items():
-        come_from(node, statement.origin)
         graphs = (n for n in node.all_input_nodes if n.op == "get_attr")
         named = zip(graphs, _members(statement, block), strict=False)
         members.update((str(inner.target), attribute) for inner, attribute in named)
@@ -83,8 +87,9 @@ def _matches(block: Block, graph: fx.Graph) -> dict[fx.Node, Statement]:
         part = _PART.fullmatch(line.code)
         if part is not None and part[1] in known:
             node = _part_of(known[part[1]], int(part[3]), is_size=bool(part[2]))
-        elif line.is_operator:
-            like = (n for n in operators if callee(n.target) == line.callee)
+        elif line.yields and (line.is_operator or line.callee.startswith("self.")):
+            called = line.callee if line.is_operator else _METHOD
+            like = (n for n in operators if callee(n.target) == called)
             node = next(like, None)
             operators = operators[operators.index(node) + 1 :] if node else operators
         else:

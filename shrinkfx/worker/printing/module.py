@@ -132,7 +132,7 @@ def executed(printed: Source) -> tuple[torch.nn.Module, Any]:
 
 
 def export(
-    module: torch.nn.Module, example: tuple[Any, ...], shapes: object
+    module: torch.nn.Module, example: tuple[Any, ...], shapes: Any
 ) -> ExportedProgram:
     """Export a module that was printed.
 
