@@ -6,11 +6,13 @@ from support.fake_fitter import FakeFitter
 from support.listings import block, codes, floats, given, listed, listing
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import changed
+from shrinkfx.program.listing.changes import Write, changed
 from shrinkfx.program.listing.listing import Given, Listing
 from shrinkfx.program.listing.types import UNTYPED, Types
+from shrinkfx.program.skeleton import TensorType
 from shrinkfx.search.strategy import proposals
 from shrinkfx.strategies.redirect_operands import RedirectOperands
+from shrinkfx.testing import Nodes, operator, skeleton, whole
 
 
 def made_of(start: Listing, types: Types | None = None) -> list[list[str]]:
@@ -131,3 +133,28 @@ def test_what_acts_is_not_cut() -> None:
         return (b,)
     """
     assert all("add_" in made[0] for made in made_of(program(text)))
+
+
+def test_what_was_answered_of_operators_is_not_asked_about_again() -> None:
+    """Sizes have become 1 meanwhile: what the sum reads is of its type now."""
+    text = """
+        relu = aten.relu.default(x)
+        sum_1 = aten.sum.dim_IntList(relu, [1], True)
+        tanh = aten.tanh.default(sum_1)
+        return (tanh,)
+    """
+    row = TensorType("float32", ("2", "1"))
+    nodes: Nodes = {
+        "x": "",
+        "relu": "x",
+        "sum_1": operator("relu", value=row),
+        "tanh": operator("sum_1", value=row),
+    }
+    start = whole(skeleton(nodes)).listed(listing(text, given("x", floats(1, 1))))
+    types = FakeFitter().types(start)
+    edits = proposals(RedirectOperands(), start, types=types)
+    changes = [c for edit in edits if isinstance(edit, Rewrite) for c in edit.changes]
+    redirects = [
+        c for c in changes if isinstance(c, Write) and c.text not in ("", "None")
+    ]
+    assert redirects == [Write("Repro", "tanh", 0, "relu")]
