@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 import networkx as nx
 
@@ -20,6 +20,7 @@ from shrinkfx.program.edits import (
     Specialise,
 )
 from shrinkfx.program.listing.changes import Change, changed
+from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.subgraphs import graph_of, returns_an_input
 
@@ -129,18 +130,26 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
 
 
 def _left_to_write(
-    candidate: Candidate, changes: Iterable[Change], *, partly: bool
+    candidate: Candidate, changes: Sequence[Change], *, partly: bool
 ) -> Rewrite | None:
-    """Leave out the changes that are made already, or that nothing is there of."""
-    assert candidate.listing is not None
-    left = []
-    for change in changes:
-        try:
-            if changed(candidate.listing, [change]) != candidate.listing:
-                left.append(change)
-        except InvalidEdit:
-            continue
+    """Leave out the changes that are made already, or that nothing is there of.
+
+    What can only be made with the others stays where all can be made.
+    """
+    listing = candidate.listing
+    assert listing is not None
+    made = _rewriting(listing, changes)
+    each = [(change, _rewriting(listing, [change])) for change in changes]
+    left = [c for c, alone in each if alone != listing and (alone or made)]
     return Rewrite(tuple(left), partly) if left else None
+
+
+def _rewriting(listing: Listing, changes: Sequence[Change]) -> Listing | None:
+    """Make changes; None where that cannot be."""
+    try:
+        return changed(listing, changes)
+    except InvalidEdit:
+        return None
 
 
 def _require_kept(candidate: Candidate, nodes: Iterable[str]) -> None:

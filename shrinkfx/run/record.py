@@ -138,13 +138,14 @@ def with_end(
     """Add how the search has ended, and what the run has cost until now."""
     cpu_seconds = {name: meter.cpu_seconds for name, meter in context.meters.items()}
     cpu_seconds["search"] += context.journal.recalled_cpu_seconds  # of earlier sessions
-    minimal, by_catch = found.reducer.minimal, found.by_catch()
+    searches = [each.search for each in found.all]
+    told = found.minimal, found.rest, found.by_catch(), found.kinds
     return replace(
         record,
-        search=Search(found.stopped, minimal, found.rest, by_catch),
+        search=Search(found.stopped, *told),
         spent=Spent(
-            outcomes=[str(verdict.outcome) for verdict in found.search.verdicts()],
-            cached=found.search.cached,
+            outcomes=[str(v.outcome) for search in searches for v in search.verdicts()],
+            cached=sum(search.cached for search in searches),
             seconds=context.budget.seconds,
             cpu_seconds=cpu_seconds,
             builds=BuildCounts(**builds.to_json()),

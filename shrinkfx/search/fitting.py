@@ -7,9 +7,12 @@ asked about is fitted as one, just before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit, Rewrite
 from shrinkfx.program.listing.changes import Change, place_of
@@ -100,6 +103,20 @@ def fitted_together(
         fitting = chosen[:wrong], parts[wrong - 1] if wrong else None
         del chosen[wrong]
     return fitting
+
+
+def single_steps(
+    candidate: Candidate, strategy: Strategy, fitter: Fitter
+) -> Iterator[Candidate]:
+    """Go through what each of a strategy's edits alone would make of a listing."""
+    for edit in fitting_proposals(strategy, candidate, fitter):
+        _, made = fitted_together(candidate, [edit], fitter)
+        if made is None:
+            continue
+        with contextlib.suppress(InvalidEdit):
+            smaller = apply(candidate, [made])
+            if smaller.cost < candidate.cost:
+                yield smaller
 
 
 def _joined(rewrites: Sequence[Rewrite]) -> Rewrite:

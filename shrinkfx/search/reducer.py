@@ -20,11 +20,12 @@ from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
+from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.course import Course
-from shrinkfx.search.fitting import Fitter, Unfitted
-from shrinkfx.search.strategy import Strategy
+from shrinkfx.search.fitting import Fitter, Unfitted, single_steps
+from shrinkfx.search.strategy import Rewriter, Strategy
 
 logger = logging.getLogger(__name__)
 
@@ -149,18 +150,39 @@ class Reducer:
         Dropping any one was answered, and never by REPRODUCED or UNRESOLVED. Nobody
         drops operators of a listing: that is up to the search that came before it.
         """
-        final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
         for node in self.best.operators:
             try:
                 smaller = apply(self.best, [Drop(frozenset({node}))])
             except InvalidEdit:
                 continue
-            verdict = self.asker.known(smaller)
-            if verdict is None or verdict.outcome not in final:
+            if not self._is_refused(smaller):
                 return False
         return True
+
+    @property
+    def minimal_kinds(self) -> dict[Kind, bool]:
+        """Tell of each kind of change to a listing whether no single one can be made.
+
+        Each that makes a valid program, and a smaller one, was answered as in
+        ``minimal``.
+        """
+        found: dict[Kind, bool] = {}
+        for strategy in self._strategies:
+            if isinstance(strategy, Rewriter) and self.best.listing is not None:
+                steps = single_steps(self.best, strategy, self._fitter)
+                kind = Kind(strategy.kind)
+                found[kind] = found.get(kind, True) and all(
+                    map(self._is_refused, steps)
+                )
+        return found
+
+    def _is_refused(self, candidate: Candidate) -> bool:
+        final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
+        verdict = self.asker.known(candidate)
+        return verdict is not None and verdict.outcome in final
 
 
 def _bytes_of(candidate: Candidate) -> int:
     """Count the bytes that a listing is given."""
-    return 0 if candidate.listing is None else candidate.listing.cost[1]
+    given = candidate.listing.given if candidate.listing else ()
+    return sum(recipe.nbytes for each in given for _, recipe in each.recipes)

@@ -16,6 +16,7 @@ from shrinkfx.program.listing.statements import LeafKind
 from shrinkfx.program.listing.types import Kind, Types
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
+from shrinkfx.search.fitting import Unfitted
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose, fitting_for
 from shrinkfx.testing import FakeOracle, chain, listed, listing, whole
@@ -85,8 +86,9 @@ PLACES = sorted(numbers_left(program()))
 
 def searched(needed: set[Place], fitter: Fussy | None = None) -> tuple[Reducer, int]:
     oracle = FakeOracle(lambda candidate: needed <= numbers_left(candidate))
-    more = {"fitter": fitter} if fitter else {}
-    reducer = Reducer(program(), Asker(oracle), [Zeros(), *OTHERS], **more)
+    strategies = [Zeros(), *OTHERS]
+    fits = fitter or Unfitted()
+    reducer = Reducer(program(), Asker(oracle), strategies, fitter=fits)
     reducer.run()
     return reducer, len(oracle.asked)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.calls import without_argument, without_result
 from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.names import require_defined
 from shrinkfx.program.listing.recipes import Fill
 from shrinkfx.program.listing.statements import Statement
 
@@ -87,19 +89,54 @@ class Fix:
     dim: int
 
 
-Change = Write | Resize | Refill | Cast | Straighten | Convert | Declare | Fix
+@dataclass(frozen=True)
+class DropArgument:
+    """Take an argument that is not read from a branch or body, and from its calls."""
 
-_KINDS: Mapping[str, Any] = {
-    kind.__name__: kind
-    for kind in (Write, Resize, Refill, Cast, Straighten, Convert, Declare, Fix)
-}
+    block: str
+    name: str
+
+
+@dataclass(frozen=True)
+class DropResult:
+    """Take a result that is not read from a call, and from what it calls.
+
+    Attributes:
+        block: the name of the block that the call is in.
+        statement: the call's name.
+        place: the number of the result; of a loop also of what it carries.
+    """
+
+    block: str
+    statement: str
+    place: int
+
+
+Change = (
+    Resize
+    | Straighten
+    | Refill
+    | Cast
+    | Fix
+    | Declare
+    | Write
+    | Convert
+    | DropResult
+    | DropArgument
+)
+
+_IN_ORDER: tuple[type[Change], ...] = get_args(Change)
+"""Sizes before what is filled in: what is resized forgets. Arguments last: a result
+that goes may have been all that reads one."""
+
+_KINDS: Mapping[str, type[Change]] = {kind.__name__: kind for kind in _IN_ORDER}
 
 
 def change_to_json(change: Change) -> dict[str, Any]:
     fields = dict(vars(change))
     if isinstance(change, Refill):
         fields["fill"] = change.fill.to_json()
-    return {"kind": type(change).__name__, **fields}
+    return {"change": type(change).__name__, **fields}
 
 
 def change_from_json(data: Mapping[str, Any]) -> Change:
@@ -108,13 +145,12 @@ def change_from_json(data: Mapping[str, Any]) -> Change:
     Raises:
         KeyError: there is no such kind.
     """
-    fields = {name: value for name, value in data.items() if name != "kind"}
+    fields = {name: value for name, value in data.items() if name != "change"}
     if "fill" in fields:
         fields["fill"] = Fill.from_json(fields["fill"])
     if fields.get("run") is not None:
         fields["run"] = Run(fields["run"])
-    made: Change = _KINDS[data["kind"]](**fields)
-    return made
+    return _KINDS[data["change"]](**fields)
 
 
 def place_of(change: Change) -> tuple[object, ...]:
@@ -128,6 +164,10 @@ def place_of(change: Change) -> tuple[object, ...]:
             return Refill, name, run
         case Fix(name, dim):
             return Fix, name, dim
+        case DropArgument(block, name):
+            return DropArgument, block, name
+        case DropResult(block, statement, place):
+            return DropResult, block, statement, place
     return type(change), change.name
 
 
@@ -135,37 +175,58 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
     """Make all changes as one; their order has no meaning.
 
     Raises:
-        InvalidEdit: one names what is not there, two write one place differently, or
-            nothing would be left.
+        InvalidEdit: one names what is not there, two write one place differently, a
+            statement would read what does not stand before it, or nothing would be
+            left.
     """
     wanted: dict[tuple[object, ...], Change] = {}
     for change in changes:
         if wanted.setdefault(place_of(change), change) != change:
             raise InvalidEdit(f"two changes of one place: {change}")
-    texts: dict[tuple[str, str], dict[int, str]] = {}
+    written = [change for change in wanted.values() if isinstance(change, Write)]
+    # All at once: a leaf's number is that of the statement as it was.
+    listing = _written(listing, written)
     for change in _in_order(wanted.values()):
-        if isinstance(change, Write):
-            where = texts.setdefault((change.block, change.statement), {})
-            where[change.leaf] = change.text
-        elif isinstance(change, Declare):
-            listing = _declared(listing, change)
-        else:
-            given = _given(listing.find(change.name), change)
-            listing = listing.with_given(given)
-            if isinstance(change, Convert):
-                listing = _spelled(listing, change.name)
+        match change:
+            case Write():
+                continue
+            case Declare():
+                listing = _declared(listing, change)
+            case Convert(name, kind):
+                listing = _converted(listing, name, kind)
+            case DropArgument(block, name):
+                listing = without_argument(listing, block, name)
+            case DropResult(block, statement, place):
+                listing = without_result(listing, block, statement, place)
+            case _:
+                given = _given(listing.find(change.name), change)
+                listing = listing.with_given(given)
+    listing = listing.normalised()
+    require_defined(listing)
+    return listing
+
+
+def _in_order(changes: Iterable[Change]) -> list[Change]:
+    """Put them into one order; of one call's results the last one goes first."""
+
+    def key(change: Change) -> tuple[int, int, str]:
+        place = change.place if isinstance(change, DropResult) else 0
+        return _IN_ORDER.index(type(change)), -place, str(change)
+
+    return sorted(changes, key=key)
+
+
+def _written(listing: Listing, changes: Iterable[Write]) -> Listing:
+    texts: dict[tuple[str, str], dict[int, str]] = {}
+    for change in changes:
+        where = texts.setdefault((change.block, change.statement), {})
+        where[change.leaf] = change.text
     for (name, statement), written in texts.items():
         block = listing.block(name)
         new = block.statement(statement).written(written)
         lines = tuple(new if s.name == statement else s for s in block.statements)
         listing = listing.with_block(replace(block, statements=lines))
-    return listing.normalised()
-
-
-def _in_order(changes: Iterable[Change]) -> list[Change]:
-    """Put sizes before what is filled in, and leaves last: a resized one forgets."""
-    kinds = (Resize, Straighten, Refill, Cast, Fix, Declare, Write, Convert)
-    return sorted(changes, key=lambda change: (kinds.index(type(change)), str(change)))
+    return listing
 
 
 def _given(given: Given, change: Change) -> Given:
@@ -177,15 +238,13 @@ def _given(given: Given, change: Change) -> Given:
         case Refill(_, fill, run):
             for each, recipe in given.recipes:
                 if run in (None, each):
-                    given = given.with_recipe(each, replace(recipe, fill=fill))
+                    given = given.with_recipe(each, recipe.filled(fill))
         case Cast(_, dtype):
             for each, recipe in given.recipes:
                 given = given.with_recipe(each, replace(recipe, dtype=dtype))
         case Straighten():
             for each, recipe in given.recipes:
                 given = given.with_recipe(each, recipe.contiguous())
-        case Convert(_, kind):
-            return replace(given, kind=kind)
         case Fix(_, dim):
             left = tuple(pair for pair in given.open_dims if pair[0] != dim)
             return replace(given, open_dims=left)
@@ -204,11 +263,16 @@ def _declared(listing: Listing, change: Declare) -> Listing:
     return replace(listing, dims=tuple(dims))
 
 
-def _spelled(listing: Listing, name: str) -> Listing:
-    """Have the main block read what was a weight by the name of an input."""
+def _converted(listing: Listing, name: str, kind: str) -> Listing:
+    """Make a weight another kind, and have the main block read it by its name then."""
     given, main = listing.find(name), listing.main
+    if given.is_input:
+        raise InvalidEdit(f"{name} is an input already")
+    given = replace(given, kind=kind)
     if not given.is_input:
-        return listing
+        return listing.with_given(given)
+    if name in {*main.arguments, *(line.name for line in main.statements)}:
+        raise InvalidEdit(f"another value is called {name}")
     lines = tuple(_renamed(line, f"self.{name}", name) for line in main.statements)
     arguments = (*main.arguments, name)
     rest = tuple(each for each in listing.given if each.name != name)

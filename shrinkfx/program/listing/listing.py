@@ -7,7 +7,7 @@ listing is a program at all, only the worker knows; here is what can be told by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -124,21 +124,16 @@ class Block:
         wanted: set[str] = set()
         kept = []
         for statement in reversed(self.statements):
-            if not statement.yields or statement.name in wanted or _acts(statement):
+            if not statement.yields or statement.name in wanted or statement.may_act:
                 kept.append(statement)
                 wanted |= statement.reads
         return tuple(reversed(kept))
 
-
-def _acts(statement: Statement) -> bool:
-    """Tell whether a statement may do something besides yielding its value.
-
-    In-place operators end in an underscore; assertions and the like say so.
-    """
-    name = statement.callee.split(".")[-2:-1]
-    return statement.acts or (
-        bool(name) and (name[0].endswith("_") or "assert" in name[0])
-    )
+    def normalised(self) -> Self:
+        """Leave out what nothing comes of; its arguments stay, for whoever calls it."""
+        reads = frozenset[str]().union(*(s.reads for s in self.alive))
+        members = [pair for pair in self.members if f"self.{pair[0]}" in reads]
+        return replace(self, members=tuple(members), statements=self.alive)
 
 
 @dataclass(frozen=True)
@@ -202,8 +197,7 @@ class Listing:
         Raises:
             InvalidEdit: nothing would be left.
         """
-        main = replace(self.main, statements=self.main.alive)
-        blocks = list(_called(main, self.blocks))
+        main = self.main.normalised()
         reads = frozenset[str]().union(*(s.reads for s in main.statements))
         given = tuple(each for each in self.given if each.spelling in reads)
         inputs = {each.name for each in given if each.is_input}
@@ -214,7 +208,7 @@ class Listing:
             raise InvalidEdit("nothing would be left")
         return replace(
             self,
-            blocks=(*blocks, replace(main, arguments=arguments)),
+            blocks=(*_called(main, self.blocks), replace(main, arguments=arguments)),
             given=given,
             dims=tuple(dim for dim in self.dims if dim.name in named),
         )
@@ -231,7 +225,7 @@ class Listing:
         recipes = [recipe for each in self.given for _, recipe in each.recipes]
         lines = [s for block in self.blocks for s in block.statements]
         plainness = sum(recipe.plainness for recipe in recipes)
-        plainness += sum(_weight(line) for line in lines)
+        plainness += sum(line.weight for line in lines)
         plainness += 16 * len(self.given) + 4 * len(self.weights)
         plainness += sum(len(dim.line()) for dim in self.dims)
         plainness += sum(4 * len(each.open_dims) for each in self.given)
@@ -263,41 +257,25 @@ class Listing:
         )
 
 
-def _called(block: Block, blocks: Sequence[Block]) -> Iterable[Block]:
-    """List the blocks that one calls, also through others, in order."""
-    wanted = {kind for _, kind in block.members}
-    for other in reversed(blocks):
-        if other.name in wanted:
-            wanted |= {kind for _, kind in other.members}
-    return [other for other in blocks if other.name in wanted]
-
-
-def _weight(line: Statement) -> int:
-    """Weigh what there is to read in a statement."""
-    return 8 + sum(_leaf_weight(leaf.text) for leaf in line.leaves)
-
-
-def _leaf_weight(text: str) -> int:
-    """Weigh a leaf: nothing for what is usual, more for longer ones."""
-    return 0 if text in _USUAL else 1 + min(len(text), 16) // 4
-
-
-_USUAL = frozenset({"0", "1", "None", "False", "True", "[]", "torch.float32"})
+def _called(main: Block, blocks: Sequence[Block]) -> list[Block]:
+    """Find the blocks that one calls, also through others, in normal form, in order."""
+    wanted = {kind for _, kind in main.members}
+    found = []
+    for block in reversed(blocks[:-1]):
+        if block.name in wanted:
+            found.append(block.normalised())
+            wanted |= {kind for _, kind in found[-1].members}
+    return found[::-1]
 
 
 def _block_to_json(block: Block) -> dict[str, Any]:
-    lines = [_line_to_json(line) for line in block.statements]
+    lines = [line.to_json() for line in block.statements]
     return {
         "name": block.name,
         "arguments": list(block.arguments),
         "members": [list(pair) for pair in block.members],
         "statements": lines,
     }
-
-
-def _line_to_json(line: Statement) -> list[str | bool]:
-    """State a line; that it acts only where it does."""
-    return [line.name, line.code, line.origin, *([True] if line.acts else [])]
 
 
 def _block_from_json(data: Mapping[str, Any]) -> Block:

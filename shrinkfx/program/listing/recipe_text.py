@@ -61,7 +61,8 @@ def _in_memory(recipe: Recipe) -> str:
         case Sparse(base, elements):
             return _sparse(shape, base, elements, recipe.dtype)
         case Saved(key):
-            return f'data["{key}"]' + _first_of(recipe.shape)
+            text = f'data["{key}"]' + _first_of(recipe.shape)
+            return text if recipe.stride is not None else f"{text}.contiguous()"
     raise TypeError(f"no recipe: {recipe.fill!r}")
 
 
@@ -102,6 +103,8 @@ def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
 def _number(value: Number) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
+    if isinstance(value, complex):  # its repr has no infinity, and loses -0.0
+        return f"complex({_number(value.real)}, {_number(value.imag)})"
     return repr(value)
 
 

@@ -41,7 +41,8 @@ class Fill:
         return 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": type(self).__name__, **_stated(asdict(self))}
+        fields = {name: _as_json(value) for name, value in asdict(self).items()}
+        return {"kind": type(self).__name__, **fields}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fill:
@@ -51,8 +52,7 @@ class Fill:
             KeyError: there is no such kind.
         """
         told = {k: _read(v) for k, v in data.items() if k != "kind"}
-        made: Fill = _KINDS[data["kind"]](**told)
-        return made
+        return _KINDS[data["kind"]](**told)
 
 
 @dataclass(frozen=True)
@@ -130,21 +130,17 @@ class Opaque(Fill):
     text: str
 
 
-_KINDS: Mapping[str, Any] = {
+_KINDS: Mapping[str, type[Fill]] = {
     kind.__name__: kind for kind in (Constant, Counted, Seeded, Sparse, Saved, Opaque)
 }
 
 
-def _stated(fields: dict[str, Any]) -> dict[str, Any]:
-    """Have JSON hold what it has no word for: what is no finite real number."""
-    return {name: _as_json(value) for name, value in fields.items()}
-
-
 def _as_json(value: Any) -> Any:  # noqa: ANN401 - a field
+    """Have JSON hold what it has no word for: what is no finite real number."""
     if isinstance(value, (tuple, list)):
         return [_as_json(item) for item in value]
     if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
+        return {"complex": [_as_json(value.real), _as_json(value.imag)]}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     return value
@@ -155,7 +151,7 @@ def _read(value: Any) -> Any:  # noqa: ANN401 - of any field
         case list():
             return tuple(_read(item) for item in value)
         case {"complex": [real, imaginary]}:
-            return complex(real, imaginary)
+            return complex(_read(real), _read(imaginary))
         case {"float": text}:
             return math.nan if text == "nan" else float(text)  # equal to itself
     return value
@@ -220,22 +216,30 @@ class Recipe:
         return kind + layout + (0 if self.dtype in _USUAL else 4) + len(self.shape)
 
     def resized(self, dim: int, size: int) -> Recipe:
-        """Make it another size; its layout is contiguous then, in the same order.
+        """Make it another size, without gaps in memory, its dims in the same order.
+
+        What is cut from saved values keeps their steps.
 
         Raises:
-            InvalidEdit: it has no such dim, or is no tensor.
+            InvalidEdit: it has no such dim, is no tensor, or not so much is saved.
         """
-        if isinstance(self.fill, Opaque) or dim >= len(self.shape):
+        if isinstance(self.fill, Opaque) or not 0 <= dim < len(self.shape):
             raise InvalidEdit("it has no such dim")
+        is_saved = isinstance(self.fill, Saved)
+        if is_saved and size > self.shape[dim]:
+            raise InvalidEdit("not so much is saved")
         shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
-        stride = None if self.stride is None else _dense(shape, self.stride)
-        made = replace(self, shape=shape, stride=stride)
-        return replace(made, fill=_within(self.fill, made.span))
+        stride = self.stride
+        if stride is not None and not is_saved:
+            stride = _dense(shape, stride)
+        return replace(self, shape=shape, stride=stride).filled(self.fill)
 
     def contiguous(self) -> Recipe:
-        return replace(
-            self, stride=None, fill=_within(self.fill, math.prod(self.shape))
-        )
+        return replace(self, stride=None).filled(self.fill)
+
+    def filled(self, fill: Fill) -> Recipe:
+        """Take its elements from elsewhere, as many as there are."""
+        return replace(self, fill=_within(fill, self.span))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -276,7 +280,9 @@ def _dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] |
     for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
         if stride[dim]:
             steps[dim], step = step, step * max(1, shape[dim])
-    return None if tuple(steps) == _row_major(shape) else tuple(steps)
+    told = zip(shape, steps, _row_major(shape), strict=True)
+    same = all(size == 1 or own == usual for size, own, usual in told)
+    return None if same or 0 in shape else tuple(steps)
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ the text:
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -52,6 +53,23 @@ class Leaf:
     text: str
     parent: int | None = None
     keyword: str | None = None
+
+    @property
+    def weight(self) -> int:
+        """Weigh what there is to read: one name is like another, 2 less than 5."""
+        match self.kind:
+            case LeafKind.VALUE:
+                return 2
+            case LeafKind.LIST:
+                return 1
+        if self.text in _USUAL:
+            return 1
+        is_whole = self.text.isdecimal()
+        length = int(self.text).bit_length() if is_whole else len(self.text)
+        return 2 + min(length, 16)
+
+
+_USUAL = frozenset({"0", "1", "None", "False", "True", "torch.float32"})
 
 
 @dataclass(frozen=True)
@@ -108,6 +126,22 @@ class Statement:
         """Tell whether it is an operator: no projection, nor arithmetic on sizes."""
         return self.yields and self.callee.startswith(("torch.ops.", "torch.cond"))
 
+    @property
+    def may_act(self) -> bool:
+        """Tell whether it may do something besides yielding its value.
+
+        The worker knows; besides, in-place operators end in an underscore, assertions
+        say so, and what a method of an object does, nobody can tell.
+        """
+        parts = self.callee.split(".")
+        named = parts[0] == "self" or any(map(_ACTS.search, parts[-2:]))
+        return self.acts or named
+
+    @cached_property
+    def weight(self) -> int:
+        """Weigh what there is to read: each leaf, what is no usual word more."""
+        return 8 + sum(leaf.weight for leaf in self.leaves)
+
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         return tuple(leaf for leaf, _ in _leaves(_tree(self.code)))
@@ -138,6 +172,10 @@ class Statement:
         wanted = {id(there[number]): text for number, text in texts.items()}
         return replace(self, code=ast.unparse(_Writer(wanted).visit(tree)))
 
+    def to_json(self) -> list[str | bool]:
+        """State its fields; that it acts only where it does."""
+        return [self.name, self.code, self.origin, *([True] if self.acts else [])]
+
     def line(self) -> str:
         """Write the line, with its comment."""
         if self.name == RETURN:
@@ -146,6 +184,9 @@ class Statement:
             code = f"{self.name} = {self.code}" if self.yields else self.code
         return f"{code}  # {self.origin}" if self.origin else code
 
+
+_ACTS = re.compile(r"[^_]_$|^__i\w+__$|_mutation$|assert")
+"""In names of operators that write: ``add_``, ``__ior__``; ``__or__`` does not."""
 
 _WORDS = frozenset({"torch", "self", "operator", "math", "float", "slice"})
 
@@ -171,9 +212,8 @@ def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
         count += 1
         yield Leaf(own, kind, ast.unparse(node), parent, keyword), node
         if kind in (LeafKind.LIST, LeafKind.SIZE):
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.expr) and not _is_callee(node, child):
-                    yield from walk(child, own)
+            for child in _parts(node):
+                yield from walk(child, own)
 
     if isinstance(tree, ast.Call) and _kind(tree) is LeafKind.SIZE:
         for argument in tree.args:
@@ -184,8 +224,13 @@ def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
         yield from walk(tree)
 
 
-def _is_callee(node: ast.expr, child: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and child is node.func
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """List what an expression is made of, in the order of the text."""
+    callee = node.func if isinstance(node, ast.Call) else None
+    parts = [part for part in ast.iter_child_nodes(node) if part is not callee]
+    found = [p.value if isinstance(p, ast.keyword) else p for p in parts]
+    there = [part for part in found if isinstance(part, ast.expr)]
+    return sorted(there, key=lambda part: (part.lineno, part.col_offset))
 
 
 def _kind(node: ast.expr) -> LeafKind:

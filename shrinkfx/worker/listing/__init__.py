@@ -1,1 +1,1 @@
-"""Candidates as statements and recipes: written down, and made programs again."""
+"""Candidates as statements and recipes: written down, rewritten, and run again."""

@@ -15,6 +15,7 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.eager.intermediates import compact
 from shrinkfx.worker.graph.describe import dynamic_dims
@@ -36,6 +37,12 @@ class Described:
     listing: Listing
     seeded: Rewrite
     saved: Mapping[str, torch.Tensor]
+
+    def left_at(self, data: str) -> Listed:
+        """Leave the values in a file, if there are any, and answer with the rest."""
+        if self.saved:
+            torch.save(dict(self.saved), data)
+        return Listed(self.listing, self.seeded, data if self.saved else "")
 
 
 def describe(built: Rebuilt) -> Described:
@@ -169,7 +176,14 @@ def _read_class(text: str, acting: set[str]) -> Block:
 
 def _statements(lines: Iterable[str], acting: set[str]) -> tuple[Statement, ...]:
     read = map(Statement.parsed, lines)
-    return tuple(replace(line, acts=_acts(line, acting)) for line in read)
+    return tuple(
+        replace(
+            line,
+            origin=line.origin if line.is_operator else "",
+            acts=_acts(line, acting),
+        )
+        for line in read
+    )
 
 
 def _acts(line: Statement, acting: set[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,16 +55,28 @@ def exact_recipe(value: Any, key: str) -> Recipe:
         stride=None if value.is_contiguous() else tuple(value.stride()),
         device=str(value.device),
     )
-    flat = memory_of(value)
     for fill in _plain_fills(value):
         recipe = Recipe(known.shape, known.dtype, fill, known.stride, known.device)
         try:
             made = make(recipe, {})
         except (RuntimeError, OverflowError, TypeError):  # few know all dtypes
             continue
-        if made.dtype == value.dtype and torch.equal(memory_of(made), flat):
+        if made.dtype == value.dtype and _same_values(made, value):
             return recipe
     return known
+
+
+def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Compare bit for bit, but that what is no number is like any other such."""
+    return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    found = memory_of(tensor).reshape(-1, tensor.element_size())
+    if tensor.is_floating_point():
+        known = tensor.double() if tensor.element_size() == 1 else tensor
+        found[known.flatten().isnan()] = 0xFF  # quarter types have few operators
+    return found
 
 
 def saved_weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
@@ -136,8 +148,8 @@ def _plain_fills(value: torch.Tensor) -> Iterator[Fill]:
     if value.numel() == 0:
         yield Constant(0)
         return
-    first = _number(value.flatten()[:1].cpu())
-    if first is not None:
+    first, last = (_number(value[(at,) * value.dim()]) for at in (0, -1))
+    if first is not None and _is(first, last):
         yield Constant(first)
     memory = value.as_strided((span(value),), (1,)).cpu()
     head = memory[:2].to(torch.float64 if not value.is_complex() else memory.dtype)
@@ -149,29 +161,42 @@ def _plain_fills(value: torch.Tensor) -> Iterator[Fill]:
 
 def _sparse(memory: torch.Tensor) -> Sparse | None:
     """Say where elements differ from what most of them are, if few do."""
-    if memory.numel() <= LISTED:
-        places = list(range(memory.numel()))
+    listed = memory.numel() <= LISTED
+    places = list(range(memory.numel())) if listed else _unusual(memory)
+    if places is None:
+        return None
+    numbers = [(place, _number(memory[place])) for place in places]
+    if listed:
+        base = _most([number for _, number in numbers])
     else:
-        kind = _WHOLE.get(memory.element_size())
-        if kind is None:
-            return None
-        whole = memory.view(kind)
-        usual = whole[:_SAMPLE].mode().values
-        found = (whole != usual).nonzero().flatten()
-        if found.numel() > LISTED:
-            return None
-        one = int((whole == usual).nonzero()[0])
-        base = _number(memory[one : one + 1])
-        places = found.tolist()
-    numbers = [_number(memory[place : place + 1]) for place in places]
-    if memory.numel() <= LISTED:
-        # By their texts: 0.0 and -0.0 are equal, and NaN is not.
-        ((text, _),) = Counter(map(repr, numbers)).most_common(1)
-        base = next(number for number in numbers if repr(number) == text)
-    told = [(p, n) for p, n in zip(places, numbers, strict=True) if not _is(n, base)]
+        usual = (place for place in range(LISTED + 1) if place not in places)
+        base = _number(memory[next(usual)])
+    told = [(place, n) for place, n in numbers if not _is(n, base)]
     if base is None or any(n is None for _, n in told):
         return None
-    return Sparse(base, tuple((p, n) for p, n in told if n is not None))
+    return Sparse(base, tuple((place, n) for place, n in told if n is not None))
+
+
+def _unusual(memory: torch.Tensor) -> list[int] | None:
+    """Find the elements that are not like most others; None where there are many."""
+    kind = _WHOLE.get(memory.element_size())
+    if kind is None:
+        return None
+    whole = memory.view(kind)
+    sample = whole[:_SAMPLE]
+    usual = sample.mode().values
+    for part in (sample, whole):
+        found = (part != usual).nonzero().flatten()
+        if found.numel() > LISTED:
+            return None
+    places: list[int] = found.tolist()
+    return places
+
+
+def _most(numbers: Sequence[Number | None]) -> Number | None:
+    """Find what most are, by their texts: 0.0 equals -0.0, and NaN not even NaN."""
+    told = {repr(number): number for number in numbers}
+    return told[Counter(map(repr, numbers)).most_common(1)[0][0]]
 
 
 def _is(number: Number | None, other: Number | None) -> bool:

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
+from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
 from shrinkfx.worker.model import MUTATIONS
@@ -55,6 +56,17 @@ def print_program(
         dims=tuple(dims),
         dynamic_shapes=shapes,
     )
+
+
+def print_if_possible(built: Rebuilt, device: str) -> tuple[Source | None, str]:
+    """Print a candidate, or say why it has no source that can be exported."""
+    try:
+        # Only a dim can be loose, and a large program takes long to export.
+        dynamic = dynamic_dims(built.exported)
+        loose = export_source(built)[1] if dynamic else frozenset()
+        return print_program(built, device, loose), ""
+    except Exception as error:  # noqa: BLE001 - a script would raise it, too
+        return None, str(error)
 
 
 def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
@@ -132,7 +144,7 @@ def executed(printed: Source) -> tuple[torch.nn.Module, Any]:
 
 
 def export(
-    module: torch.nn.Module, example: tuple[Any, ...], shapes: object
+    module: torch.nn.Module, example: tuple[Any, ...], shapes: Any
 ) -> ExportedProgram:
     """Export a module that was printed.
 
