@@ -46,8 +46,8 @@ class Sizes:
 
     @property
     def least(self) -> int:
-        """The size to try first: export takes 1 for static, and one call is plainer than
-        two of different sizes."""
+        """The size to try first: export takes 1 for static, and a call that passes is
+        plainest as the example."""
         return 2 if self.run in (Run.EXAMPLE, Run.PASSING) else 1
 
     def at(self, listing: Listing, size: int) -> Iterator[Change]:
