@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
@@ -58,7 +59,10 @@ def describe(built: Rebuilt) -> Described:
     given = tuple(values.weight(each) for each in printed.weights)
     given += values.inputs(printed)
     dims = tuple(map(_dim, printed.dims))
-    listing = Listing(_blocks(printed, built), given, dims).normalised()
+    try:
+        listing = Listing(_blocks(printed, built), given, dims).normalised()
+    except (SyntaxError, ValueError, InvalidEdit) as error:
+        raise Unprintable(f"it is no Python: {error}") from error
     left = {each.name for each in listing.given}
     seeded = (change for change in values.seeded if change.name in left)
     return Described(listing, Rewrite(tuple(seeded)), values.saved)

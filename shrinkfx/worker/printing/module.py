@@ -218,7 +218,8 @@ def _weight_value(exported: ExportedProgram, target: str) -> Any:
 
 def attribute_of(target: str) -> str:
     """Name the attribute that holds a weight in what is printed."""
-    return re.sub(r"\W", "_", target)
+    name = re.sub(r"\W", "_", target)
+    return name if name.isidentifier() else f"_{name}"  # nn.Sequential has 0.weight
 
 
 def _weights(
