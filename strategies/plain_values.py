@@ -40,10 +40,10 @@ class PlainValues:
         }
         fills = {name: plainer for name, plainer in fills.items() if plainer}
         names = [*fills]
-        for nth in range(max(map(len, fills.values()), default=0)):
-            yield _filled(names, fills, nth)
         for part in in_parts(names):
             yield _filled(part, fills, 0)
+        for nth in range(1, max(map(len, fills.values()), default=0)):
+            yield _filled(names, fills, nth)
         for name in names:
             for nth in range(1, len(fills[name])):
                 yield _filled([name], fills, nth)

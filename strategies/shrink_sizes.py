@@ -24,8 +24,8 @@ from shrinkfx.program.view import View
 class ShrinkSizes:
     """Propose all sizes at their least, then some, then single ones, then less.
 
-    Each is proposed with the same numbers in lists, and without. The size at which a
-    dynamic program fails is left alone by all but its own.
+    The same numbers in lists follow. The size at which a dynamic program fails is left
+    alone by all but its own.
     """
 
     name = "shrink_sizes"
@@ -37,13 +37,14 @@ class ShrinkSizes:
         listing = view.listing
         sizes = sizes_of(listing)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        for least in (1, 2):
-            yield from _at(listing, {group: least for group in free})
-        if len(free) > 1:
-            goals = {group: group.least for group in free}
-            yield Rewrite((*_changes(listing, goals),), partly=True)
+        yield from _at(listing, dict.fromkeys(free, 1))
+        if goals := {group: group.least for group in free}:
+            changes = [*_resized(listing, goals)]
+            yield Rewrite((*changes,))
+            yield Rewrite((*changes,), partly=True)
         for part in in_parts(free):
             yield from _at(listing, dict.fromkeys(part, 1))
+        yield from _at(listing, dict.fromkeys(free, 2))
         for group in sizes:
             yield from _alone(group)
         for group in sizes:
@@ -52,23 +53,22 @@ class ShrinkSizes:
 
 
 def _at(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:
-    """Propose sizes for some, of those that are above: in lists as well, then not."""
+    """Propose sizes for those that are above, in lists as well."""
     goals = {group: max(group.least, size) for group, size in goals.items()}
     goals = {group: size for group, size in goals.items() if size < group.size}
-    if changes := [*_changes(listing, goals)]:
+    if goals:
         numbers = {group.size: size for group, size in goals.items()}
-        if lists := [*in_lists(listing, numbers)]:
-            yield Rewrite((*changes, *lists))
-        yield Rewrite((*changes,))
+        lists = in_lists(listing, numbers)
+        yield Rewrite((*_resized(listing, goals), *lists))
 
 
-def _changes(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Change]:
+def _resized(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Change]:
     for group, size in goals.items():
         yield from group.at(listing, size)
 
 
 def _alone(group: Sizes) -> Iterator[Rewrite]:
     """Propose each dim of a static group at 1, and the others as they are."""
-    if len(group.places) > 1 and group.run is None:
+    if group.run is None:
         for place in group.places:
             yield Rewrite((Resize(place.name, place.dim, 1),))

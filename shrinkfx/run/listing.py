@@ -20,6 +20,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.order import in_order_of_use
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import CandidateForm
@@ -41,7 +42,7 @@ VALUES = "given.pt"
 """In the output folder: values that a listing has by their keys alone."""
 
 _MOST = 60
-"""Checks that this may take; most programs take a quarter of that."""
+"""Checks that this may take, those included that it begins with."""
 
 _LEAST = 4
 """Checks that there must be time for."""
@@ -163,7 +164,7 @@ def _begun(
 
 def _starts(candidate: Candidate, told: Listed) -> list[Candidate]:
     """List what it may begin with: as much as possible drawn from a seed."""
-    exact = candidate.listed(told.listing)
+    exact = candidate.listed(in_order_of_use(told.listing))
     inputs = {given.name for given in told.listing.inputs}
     drawn = [c for c in told.seeded.changes if isinstance(c, Refill)]
     of_inputs = [change for change in drawn if change.name in inputs]

@@ -85,8 +85,9 @@ class _Alternatives:
         return self._edits[self._tried : self._tried + 1]
 
     def accepted(self, edits: Sequence[Edit], best: Candidate) -> None:
-        # What a step has done in part does not fit any more.
-        self._tried += 1
+        # What a step has done in part does not fit any more. And what would have made
+        # a size of a listing smaller may make it bigger now.
+        self._tried = self._tried + 1 if best.listing is None else len(self._edits)
 
     def rejected(self, edits: Sequence[Edit]) -> None:
         self._tried += 1

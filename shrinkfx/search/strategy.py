@@ -46,9 +46,10 @@ DEFAULT_ORDER = (
     *("merge_inputs", "replace_operators"),
 )
 ORDER_FOR_LISTINGS = (
-    *("cut_insides", "redirect_operands", "shrink_sizes", "close_dims"),
-    *("plain_values", "plain_weights", "plain_arguments", "plain_dtypes"),
-    "plain_layouts",
+    *("cut_insides", "redirect_operands", "close_dims", "plain_weights"),
+    *("plain_values", "plain_dtypes", "plain_layouts", "plain_arguments"),
+    # The most questions, where a size matters: once, when all else is as it will be.
+    "shrink_sizes",
 )
 
 

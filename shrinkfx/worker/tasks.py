@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.listing import Listing
 from shrinkfx.protocol.answers import (
     Answer,
     Description,
@@ -22,7 +21,6 @@ from shrinkfx.protocol.answers import (
     Examined,
     Fitted,
     Invalid,
-    Listed,
     OpenSizes,
     Printed,
     Registered,
@@ -30,7 +28,6 @@ from shrinkfx.protocol.answers import (
 )
 from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.source import Source
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
     CheckCandidate,
@@ -74,7 +71,6 @@ from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
-from shrinkfx.worker.listing.describe import describe as describe_as_listing
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.listing.source import source_of, values_in_file
 from shrinkfx.worker.operators.custom import custom_operators
@@ -83,9 +79,8 @@ from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import (
     Unprintable,
     arguments_of,
-    export_source,
     long_values,
-    print_program,
+    print_if_possible,
 )
 from shrinkfx.worker.sizes.read_space import find_space
 
@@ -214,13 +209,16 @@ class Worker(Held):
         device = "cuda" if on_interpreter else ""
         listing = self.candidate(task, options).listing
         if listing is None:
-            source, unprintable = _printed(built, device)
+            source, unprintable = print_if_possible(built, device)
             values, operators = long_values(built), count_operators(graph)
+            two_sets = self.loaded().failing is not self.loaded().example
         else:
             saved = self.saved(options)
             source, unprintable = source_of(listing, saved, device), ""
+            # With no values there it is of use to the program itself alone.
             values = values_in_file(listing, saved) or arguments_of(built)
             operators = sum(1 for _ in listing.operators())
+            two_sets = any(given.failing is not None for given in source.inputs)
         torch.save(values, task.data)
         self.prepare_eager()
         note(Stage.DONE)
@@ -228,7 +226,7 @@ class Worker(Held):
         return Printed(
             source=source,
             unprintable=unprintable,
-            two_sets=self._has_two_sets(listing),
+            two_sets=two_sets,
             passes=built.passing is not None,
             limits=tuple(Reference(built, options).limits()),
             operators=operators,
@@ -240,25 +238,14 @@ class Worker(Held):
             targets=tuple(sorted({str(n.target) for n in calls})),
         )
 
-    def _has_two_sets(self, listing: Listing | None) -> bool:
-        """Tell whether what fails is not what is exported."""
-        if listing is None:
-            return self.loaded().failing is not self.loaded().example
-        return any(Run.FAILING in dict(each.recipes) for each in listing.inputs)
-
     def _list(self, task: ListCandidate, options: CheckOptions, note: Note) -> Answer:
         note(Stage.REBUILD)
-        candidate = self.candidate(task, options)
-        if candidate.listing is not None:
-            return Listed(candidate.listing, Rewrite(()), options.data or "")
         try:
-            found = describe_as_listing(self.cut(candidate, options))
+            answer = self.listed(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
-        if found.saved:
-            torch.save(dict(found.saved), task.data)
         note(Stage.DONE)
-        return Listed(found.listing, found.seeded, task.data if found.saved else "")
+        return answer
 
     def _fit(self, task: FitRewrites, options: CheckOptions, note: Note) -> Fitted:
         note(Stage.REBUILD)
@@ -324,17 +311,6 @@ class Worker(Held):
             return Unresolved(str(error))
         note(Stage.DONE)
         return Done()
-
-
-def _printed(built: Rebuilt, device: str) -> tuple[Source | None, str]:
-    """Print a candidate, or say why it has no source."""
-    try:
-        # Only a dim can be loose, and a large program takes long to export.
-        dynamic = dynamic_dims(built.exported)
-        loose = export_source(built)[1] if dynamic else frozenset()
-        return print_program(built, device, loose), ""
-    except Exception as error:  # noqa: BLE001 - a script would raise it, too
-        return None, str(error)
 
 
 def _set(environment: Mapping[str, str]) -> None:

@@ -43,6 +43,7 @@ from shrinkfx.run.listing import (
     without_listing,
 )
 from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.result import with_short_names
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, listing, whole
 
@@ -231,3 +232,18 @@ def test_values_are_found_in_the_folder_of_the_run(tmp_path: Path) -> None:
     asked = with_values(client, tmp_path)
     assert asked.options.data == str((tmp_path / VALUES).resolve())
     assert replace(asked.options, data=None) == client.options
+
+
+def test_result_is_written_with_short_names() -> None:
+    program = listing(
+        "add_7 = torch.ops.aten.tanh.default(arg0_1)\nreturn add_7", arg0_1=SAVED
+    )
+    candidate = replace(WHOLE, keep=frozenset({"tanh"}), listing=program)
+    told = with_short_names(candidate)
+    assert told.listing is not None
+    assert [line.line() for line in told.listing.main.statements] == [
+        "tanh = torch.ops.aten.tanh.default(x)",
+        "return tanh",
+    ]
+    assert told.keep == candidate.keep
+    assert with_short_names(WHOLE) is WHOLE

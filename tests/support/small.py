@@ -21,8 +21,11 @@ from support.listings import listed
 
 Says = Callable[[Listing], bool]
 
-SIZES = "close_dims", "plain_weights", "plain_values", "shrink_sizes"
-DTYPES = "plain_dtypes", "plain_layouts"
+ALL = (
+    *("close_dims", "plain_weights", "plain_values"),
+    *("plain_dtypes", "plain_layouts", "shrink_sizes"),
+)
+"""The strategies for what a program is given, in the order of a search."""
 
 
 def always(program: Listing) -> bool:
@@ -63,7 +66,7 @@ class Fits:
 def reduced(
     program: Listing,
     fails: Says,
-    names: Sequence[str] = (*SIZES, *DTYPES),
+    names: Sequence[str] = ALL,
     fits: Says = always,
 ) -> tuple[Listing, int]:
     """Search with some strategies; tell what is left, and after how many questions."""

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from test_rebuild import as_exported, loaded
+from test_rebuild import as_exported, loaded, real
 from torch import Tensor, nn
 from torch.export import Dim
 from zoo import ZOO
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Refill, Resize, changed
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.edits import Drop, Rewrite
+from shrinkfx.program.listing.changes import Refill, Resize, Write, changed
+from shrinkfx.program.listing.listing import MAIN, Listing, Run
 from shrinkfx.program.listing.recipes import Constant, Saved, Seeded
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import (
@@ -97,6 +98,7 @@ def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
     built = rebuild(program, candidate, values)
     found = describe(built)
     made = again(found, built)
+    made.exported.validate()  # type: ignore[no-untyped-call]
     require_same(made, built)
     names = {line.name for _, line in found.listing.operators()}
     assert set(candidate.operators) <= names | {"x"}
@@ -110,6 +112,17 @@ def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
         assert said.listing == found.listing
     else:
         assert describe(again(said, made)).listing.blocks == said.listing.blocks
+
+
+@pytest.mark.parametrize("name", ["weights", "several", "kinds", "writes", "wrapped"])
+def test_a_listing_of_a_cut_program_computes_what_that_does(name: str) -> None:
+    program, skeleton, values = loaded(name)
+    whole = Candidate.whole(skeleton)
+    half = apply(whole, [Drop(frozenset(whole.operators[::2]))])
+    built = rebuild(program, half, values)
+    found = describe(built)
+    require_same(again(found, built), real(program, half, values))
+    assert half.listed(found.listing).keep == half.keep
 
 
 class Scaled(nn.Module):
@@ -166,6 +179,38 @@ def test_what_draws_is_for_all_that_has_no_plain_values() -> None:
         isinstance(recipe.fill, Saved) for g in drawn.given for _, recipe in g.recipes
     )
     assert build(drawn, {}).outputs == ("matmul",)
+
+
+class Twice(nn.Module):
+    """Has one branch twice, of other shapes."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def twice(v: Tensor) -> Tensor:
+            return v + v
+
+        one: Tensor = torch.cond(x.sum() > 0, twice, torch.neg, (x,))
+        other: Tensor = torch.cond(y.sum() > 0, twice, torch.sin, (y,))
+        return one.relu(), other.tanh()
+
+
+def test_one_block_may_be_called_with_several_shapes() -> None:
+    inputs = Inputs((torch.ones(3), torch.ones(2, 2)), {})
+    built = Rebuilt(torch.export.export(Twice(), inputs.args), inputs, inputs)
+    found = describe(built)
+    calls = [line for line in found.listing.main.statements if "cond" in line.callee]
+    first, second = calls
+    same_branch = Write(MAIN, second.name, 1, first.leaves[1].text)
+    listing = changed(found.listing, [same_branch])
+    assert f", {first.leaves[1].text}, " in listing.main.statement(second.name).code
+    made = build(listing, found.saved)
+    require_same(made, built)
+    shapes = [
+        node.meta["val"].shape
+        for each in made.exported.graph_module.children()
+        for node in each.graph.nodes
+        if node.name == "add"
+    ]
+    assert sorted(map(tuple, shapes)) == [(2, 2), (3,)]
 
 
 def about(listing: Listing) -> RunRecord:
@@ -262,9 +307,9 @@ def test_what_is_compiled_goes_by_the_names_of_statements(
 ) -> None:
     evidence = tmp_path / "evidence.json"
 
-    def ask(task: Task, **options: str | None) -> Answer:
-        request = Request(task, CheckOptions(**options))
-        return worker.perform(request, lambda stage: None, tmp_path)
+    def ask(task: Task, data: str = "") -> Answer:
+        options = CheckOptions(data=data or None, evidence=str(evidence))
+        return worker.perform(Request(task, options), lambda stage: None, tmp_path)
 
     said = ask(Describe())
     assert isinstance(said, Description)
@@ -273,7 +318,7 @@ def test_what_is_compiled_goes_by_the_names_of_statements(
     listed = ask(ListCandidate(whole.to_json(), str(tmp_path / "data")))
     assert isinstance(listed, Listed)
     candidate = whole.listed(listed.listing).to_json()
-    answer = ask(CheckCandidate(candidate), data=listed.data, evidence=str(evidence))
+    answer = ask(CheckCandidate(candidate), listed.data)
     assert answer == Checked()
     named = {
         n

@@ -46,8 +46,9 @@ class Sizes:
 
     @property
     def least(self) -> int:
-        """The size to try first: export takes 1 for static."""
-        return 2 if self.run is Run.EXAMPLE else 1
+        """The size to try first: export takes 1 for static, and a call that passes is
+        plainest as the example."""
+        return 2 if self.run in (Run.EXAMPLE, Run.PASSING) else 1
 
     def at(self, listing: Listing, size: int) -> Iterator[Change]:
         """Yield what makes them another size: dims, the range, indices drawn below."""
@@ -99,18 +100,23 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     yield from (each for each in dict.fromkeys(order) if least <= each < size)
 
 
+_DIMS = 4
+
 _BLOCKS = tuple(1 << k for k in range(1, 32))
 
 
 def in_lists(listing: Listing, sizes: Mapping[int, int]) -> Iterator[Write]:
-    """Yield what writes other sizes for some into the lists of all statements."""
+    """Yield what writes other sizes for some into the lists of all statements.
+
+    Small numbers are left alone: they may be dims, or say how many.
+    """
     for block in listing.blocks:
         for line in block.statements:
             lists = {n.number for n in line.leaves if n.kind is LeafKind.LIST}
             for leaf in line.leaves:
                 if leaf.kind is LeafKind.NUMBER and leaf.parent in lists:
                     old = int(leaf.text) if leaf.text.isdecimal() else 0
-                    new = sizes.get(old, old)
+                    new = sizes.get(old, old) if old > _DIMS else old
                     if new != old:
                         yield Write(block.name, line.name, leaf.number, str(new))
 

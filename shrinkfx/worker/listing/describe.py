@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.eager.intermediates import compact
 from shrinkfx.worker.graph.describe import dynamic_dims
@@ -36,6 +38,12 @@ class Described:
     listing: Listing
     seeded: Rewrite
     saved: Mapping[str, torch.Tensor]
+
+    def left_at(self, data: str) -> Listed:
+        """Leave the values in a file, if there are any, and answer with the rest."""
+        if self.saved:
+            torch.save(dict(self.saved), data)
+        return Listed(self.listing, self.seeded, data if self.saved else "")
 
 
 def describe(built: Rebuilt) -> Described:
@@ -91,12 +99,8 @@ class _Values:
     def inputs(self, printed: Source) -> tuple[Given, ...]:
         """Write down the inputs of all runs, and which of their dims are dynamic."""
         shapes = ast.parse(printed.dynamic_shapes, mode="eval").body
-        dims = (
-            shapes.elts
-            if isinstance(shapes, ast.Tuple)
-            else [None] * len(printed.inputs)
-        )
-        pairs = zip(printed.inputs, dims, strict=True)
+        dims = shapes.elts if isinstance(shapes, ast.Tuple) else itertools.repeat(None)
+        pairs = zip(printed.inputs, dims, strict=False)
         return tuple(self._input(each, _open_dims(said)) for each, said in pairs)
 
     def _input(self, printed: Input, dims: tuple[tuple[int, str], ...]) -> Given:

@@ -10,7 +10,7 @@ import copy
 import itertools
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import fx
@@ -51,17 +51,13 @@ def _hand_on(listing: Listing, block: Block, module: fx.GraphModule) -> dict[str
         What nodes are called now, by what they were.
     """
     found = _matches(block, module.graph)
-    members: dict[str, str] = {}
     for node in module.graph.nodes:
         come_from(node, found[node].origin if node in found else "")
-    for node, statement in found.items():
-        graphs = (n for n in node.all_input_nodes if n.op == "get_attr")
-        named = zip(graphs, _members(statement, block), strict=False)
-        members.update((str(inner.target), attribute) for inner, attribute in named)
-    _move(module, members)
+    members = dict(_members(block, found))
     held = dict(block.members)
-    for attribute in members.values():
-        _hand_on(listing, listing.block(held[attribute]), getattr(module, attribute))
+    for old, attribute in members.items():
+        _hand_on(listing, listing.block(held[attribute]), getattr(module, old))
+    _move(module, members)
     wanted = {node: statement.name for node, statement in found.items()}
     if block is not listing.main:
         wanted |= dict(zip(_placeholders(module.graph), block.arguments, strict=False))
@@ -119,19 +115,28 @@ def _part_of(node: fx.Node, number: int, *, is_size: bool) -> fx.Node | None:
     return None
 
 
-def _members(statement: Statement, block: Block) -> list[str]:
-    """List the modules that a statement hands on, in order."""
+def _members(
+    block: Block, found: Mapping[fx.Node, Statement]
+) -> Iterator[tuple[str, str]]:
+    """Pair the graphs that operators are handed with what statements call them."""
     held = dict(block.members)
-    return [name for name in _ATTRIBUTE.findall(statement.code) if name in held]
+    for node, line in found.items():
+        graphs = (n for n in node.all_input_nodes if n.op == "get_attr")
+        names = (name for name in _ATTRIBUTE.findall(line.code) if name in held)
+        for graph, name in zip(graphs, names, strict=False):
+            yield str(graph.target), name
 
 
 def _move(module: fx.GraphModule, members: Mapping[str, str]) -> None:
-    """Have a module hold others by new names."""
+    """Have a module hold others by new names, if each gets one of its own."""
+    new, others = set(members.values()), dict(module.named_children()).keys()
+    if len(new) < len(members) or new & (others - members.keys()):
+        return
     moved = {new: getattr(module, old) for old, new in members.items()}
     for old in members:
         delattr(module, old)
-    for new, inner in moved.items():
-        setattr(module, new, inner)
+    for name, inner in moved.items():
+        setattr(module, name, inner)
     for node in module.graph.nodes:
         if node.op == "get_attr":
             node.target = members.get(str(node.target), node.target)

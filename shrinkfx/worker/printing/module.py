@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
+from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
 from shrinkfx.worker.model import MUTATIONS
@@ -55,6 +56,17 @@ def print_program(
         dims=tuple(dims),
         dynamic_shapes=shapes,
     )
+
+
+def print_if_possible(built: Rebuilt, device: str) -> tuple[Source | None, str]:
+    """Print a candidate, or say why it has no source that can be exported."""
+    try:
+        # Only a dim can be loose, and a large program takes long to export.
+        dynamic = dynamic_dims(built.exported)
+        loose = export_source(built)[1] if dynamic else frozenset()
+        return print_program(built, device, loose), ""
+    except Exception as error:  # noqa: BLE001 - a script would raise it, too
+        return None, str(error)
 
 
 def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
@@ -272,6 +284,7 @@ def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
+    """Tell whether two are the same, bit for bit, and laid out alike."""
     if not isinstance(a, torch.Tensor):
         return bool(a == b)
     same_type = a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()
