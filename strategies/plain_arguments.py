@@ -9,6 +9,7 @@ A reader asks of each 37 why it is no 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
@@ -19,6 +20,8 @@ from shrinkfx.program.listing.loops import controlling
 from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
+
+_DTYPE = re.compile(r"torch\.(bool|(b?float|u?int|complex)\d+\w*)")
 
 
 class PlainArguments:
@@ -70,4 +73,4 @@ def _is_number(leaf: Leaf) -> bool:
 
 
 def _is_dtype(leaf: Leaf) -> bool:
-    return leaf.keyword in (None, "dtype") and leaf.text != "torch.float32"
+    return leaf.text != "torch.float32" and _DTYPE.fullmatch(leaf.text) is not None

@@ -8,7 +8,8 @@ weight takes the place of another one. Small sizes make many types equal that we
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import permutations
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import projections, returned
@@ -24,7 +25,8 @@ class RedirectOperands:
     """Propose of each value, the last one first, what may be read in its place.
 
     Then that an operand goes: from a list, or where an operator can do without. And
-    that what a value is computed from is returned, of whatever type.
+    that what a value is computed from is returned, of whatever type. What was proposed
+    of operators is left out: it was answered.
     """
 
     name = "redirect_operands"
@@ -34,31 +36,56 @@ class RedirectOperands:
     def propose(self, view: View) -> Iterator[Rewrite]:
         main = view.listing.main
         known = likes(view.listing, view.types, main)
-        yield from cuts(main, known)
+        yield from cuts(main, known, _bypassed(view))
         given = [each.spelling for each in view.listing.given]
-        yield from _merged(main, {n: known[n] for n in known if n in given})
+        likes_given = {name: known[name] for name in known if name in given}
+        yield from _merged(main, likes_given, _merged_before(view))
         yield from _without(main)
-        yield from _earlier(main, known)
+        yield from _earlier(main, known, view)
 
 
-def _merged(main: Block, given: Likes) -> Iterator[Rewrite]:
+def _bypassed(view: View) -> frozenset[tuple[str, str]]:
+    """Collect bypasses that were answered before there was a listing, by name."""
+    return frozenset(
+        (name, operand)
+        for name in view.operators
+        for operand in view.operands(name)
+        if view.same_value_type(name, operand)
+    )
+
+
+def _merged_before(view: View) -> frozenset[tuple[str, str]]:
+    """Collect inputs that were of one type then, so that merging them was answered."""
+    types = {name: view.skeleton.node(name).value for name in view.inputs}
+    pairs = permutations(types, 2)
+    return frozenset((one, two) for one, two in pairs if types[one] == types[two])
+
+
+def _merged(
+    main: Block, given: Likes, tried: Container[tuple[str, str]]
+) -> Iterator[Rewrite]:
     """Propose to have the first input or weight of a type in the place of others."""
     first: dict[object, str] = {}
     for name, like in given.items():
         other = first.setdefault(like, name)
-        if other != name:
+        if other != name and (name, other) not in tried:
             yield Rewrite(redirect(main, name, other))
 
 
-def _earlier(main: Block, known: Likes) -> Iterator[Rewrite]:
-    """Propose to return what is read by the operator of a value that is returned."""
+def _earlier(main: Block, known: Likes, view: View) -> Iterator[Rewrite]:
+    """Propose to return what is read by the operator of a value that is returned.
+
+    Where it reads what it read before, dropping it was answered.
+    """
     lines = {line.name: line for line in main.statements if line.is_operator}
+    computed = lines.keys() | _results(main)
     for leaf in returned(main):
         line = lines.get(leaf.text)
         operands = [part.text for part in line.leaves] if line else []
-        for operand in dict.fromkeys(operands):
-            if operand in lines.keys() | _results(main) and operand in known:
-                yield Rewrite((Write(main.name, RETURN, leaf.number, operand),))
+        before = view.operands(leaf.text) if leaf.text in view.operators else []
+        for other in dict.fromkeys(operands):
+            if other in computed and other in known and other not in before:
+                yield Rewrite((Write(main.name, RETURN, leaf.number, other),))
 
 
 def _results(main: Block) -> set[str]:

@@ -42,7 +42,7 @@ VALUES = "given.pt"
 """In the output folder: values that a listing has by their keys alone."""
 
 _MOST = 60
-"""Checks that this may take; most programs take a quarter of that."""
+"""Checks that this may take, those included that it begins with."""
 
 _LEAST = 4
 """Checks that there must be time for."""

@@ -106,6 +106,9 @@ class Reducer:
 
     def _tell(self, strategy: str, candidate: Candidate, verdict: Verdict) -> None:
         budget = self.asker.budget
+        expected_s = None  # of a listing: nobody knows what strategies will find in it
+        if candidate.listing is None:
+            expected_s = budget.time_for(self._questions_left(candidate, verdict))
         self._listener(
             Checked(
                 budget.checks,
@@ -116,14 +119,12 @@ class Reducer:
                 strategy,
                 candidate.cost[0],
                 str(verdict.observation.signature or ""),
-                budget.time_for(self._questions_left(candidate, verdict)),
+                expected_s,
             )
         )
 
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
         """Estimate how many questions the search still has after this one."""
-        if candidate.listing is not None:
-            return 1.0  # nobody knows what strategies will find in it
         if verdict.reproduced:  # it goes on from there
             return max(1.0, self._course.odds.outlook(candidate.operators))
         since = self.asker.asked_about - self._answers_at_step

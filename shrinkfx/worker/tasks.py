@@ -215,6 +215,7 @@ class Worker(Held):
         else:
             saved = self.saved(options)
             source, unprintable = source_of(listing, saved, device), ""
+            # With no values there it is of use to the program itself alone.
             values = values_in_file(listing, saved) or arguments_of(built)
             operators = sum(1 for _ in listing.operators())
             two_sets = any(given.failing is not None for given in source.inputs)

@@ -42,6 +42,8 @@ def texts(code: str) -> list[list[str]]:
             [["", "torch.float32"], ["", "1", "0"], [""]],
         ),
         ("add.Tensor(x, y)", []),
+        ("to.dtype_layout(x, dtype=torch.bfloat16)", [["", "torch.float32"]]),
+        ("to.dtype_layout(x, layout=torch.strided)", [[""]]),
         ("div.Tensor_mode(x, y, rounding_mode='trunc')", [[""]]),
         ("cat.default([x, y], 1)", [[""]]),
         ("view.default(x, [x.shape[0], 12])", [["1", "0"]]),

@@ -55,7 +55,7 @@ def listing(
 
 def listed(made: Listing) -> Candidate:
     """Make a candidate of one."""
-    return whole(chain("x", "relu")).listed(made)
+    return whole(chain("_in", "_relu")).listed(made)
 
 
 def codes(made: Listing, name: str = MAIN) -> list[str]:

@@ -416,8 +416,20 @@ def test_as_many_as_fit_are_kept_in_order() -> None:
 
 
 def test_a_listing_that_does_not_run_on_fakes_fits_nothing() -> None:
-    program = one("nonzero.default(x)", x=(4,))
+    program = one("mm.default(x, x)", x=(4, 3))
     assert fitted(program, Resize("x", 0, 2)) is None
+    assert fit_rewrites(program, []).fits == ()
+
+
+def test_sizes_that_depend_on_elements_are_taken_for_all_of_them() -> None:
+    program = listing(
+        {"x": recipe(6)},
+        f"m = {ATEN}.gt.Scalar(x, 0)",
+        f"i = {ATEN}.index.Tensor(x, [m])",
+        f"y = {ATEN}.relu.default(i)",
+        "return (y,)",
+    )
+    assert fitted(program, Resize("x", 0, 2)) == Rewrite((Resize("x", 0, 2),))
 
 
 def test_hundreds_of_rewrites_take_a_second() -> None:

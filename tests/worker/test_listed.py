@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from test_rebuild import as_exported, loaded
+from test_rebuild import as_exported, loaded, real
 from torch import Tensor, nn
 from torch.export import Dim
 from zoo import ZOO
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.edits import Drop, Rewrite
 from shrinkfx.program.listing.changes import Refill, Resize, Write, changed
 from shrinkfx.program.listing.listing import MAIN, Listing, Run
 from shrinkfx.program.listing.recipes import Constant, Saved, Seeded
@@ -97,6 +98,7 @@ def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
     built = rebuild(program, candidate, values)
     found = describe(built)
     made = again(found, built)
+    made.exported.validate()  # type: ignore[no-untyped-call]
     require_same(made, built)
     names = {line.name for _, line in found.listing.operators()}
     assert set(candidate.operators) <= names | {"x"}
@@ -110,6 +112,17 @@ def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
         assert said.listing == found.listing
     else:
         assert describe(again(said, made)).listing.blocks == said.listing.blocks
+
+
+@pytest.mark.parametrize("name", ["weights", "several", "kinds", "writes", "wrapped"])
+def test_a_listing_of_a_cut_program_computes_what_that_does(name: str) -> None:
+    program, skeleton, values = loaded(name)
+    whole = Candidate.whole(skeleton)
+    half = apply(whole, [Drop(frozenset(whole.operators[::2]))])
+    built = rebuild(program, half, values)
+    found = describe(built)
+    require_same(again(found, built), real(program, half, values))
+    assert half.listed(found.listing).keep == half.keep
 
 
 class Scaled(nn.Module):

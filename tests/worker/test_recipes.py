@@ -115,12 +115,20 @@ def test_saved_values_are_cut_and_laid_out_anew() -> None:
     smaller = recipe.resized(0, 2).resized(1, 3)
     made = make(smaller, {"key": value})
     assert torch.equal(made, value[:2, :3])
+    assert made.stride() == (3, 1)
     assert made.untyped_storage().nbytes() == 4 * 2 * 3
     assert torch.equal(make(smaller.contiguous(), {"key": value}), made)
 
 
+def test_all_saved_values_are_not_copied() -> None:
+    value = torch.randn(70, 2).t()
+    made = make(exact_recipe(value, "key"), {"key": value})
+    assert made.data_ptr() == value.data_ptr()
+    assert same(made, value)
+
+
 def test_values_that_are_not_saved_cannot_be_made() -> None:
     recipe = Recipe((2, 70), "float32", Saved("key"))
-    for saved in ({}, {"key": torch.randn(2, 60)}):
+    for saved in ({}, *({"key": torch.randn(shape)} for shape in ((2, 60), (70,)))):
         with pytest.raises(CannotRebuild, match="saved"):
             make(recipe, saved)

@@ -24,6 +24,16 @@ def tested(test: Block) -> list[int]:
     return [n for n, argument in enumerate(test.arguments) if argument in reads]
 
 
+def results_tested(listing: Listing) -> dict[str, set[int]]:
+    """List by body the leaves of the results that a loop's test reads."""
+    found = {}
+    for _, test, body in while_loops(listing):
+        results = returned(body)
+        places = [place for place in tested(test) if place < len(results)]
+        found[body.name] = {results[place].number for place in places}
+    return found
+
+
 def controlling(listing: Listing) -> frozenset[tuple[str, str]]:
     """Collect statements of bodies that a test depends on, by block and name.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from shrinkfx.program.listing.calls import projections
 from shrinkfx.program.listing.listing import Block, Listing
 from shrinkfx.program.listing.statements import Statement
 
@@ -39,11 +40,24 @@ def _ordered(block: Block) -> Block:
     if any(line.may_act or not line.yields for line in lines):
         return block
     known = {line.name: line for line in lines}
+    results = {line.name: projections(block, line.name) for line in lines}
     read = frozenset[str]().union(*(line.reads for line in block.statements))
     placed: dict[str, Statement] = {}
     for root in (*(line for line in lines if line.name not in read), last):
         _place(root, known, placed)
-    return replace(block, statements=tuple(placed.values()))
+    own = {result.name for found in results.values() for result in found.values()}
+    ordered = [
+        each
+        for line in placed.values()
+        if line.name not in own
+        for each in (line, *_in_turn(results.get(line.name, {})))
+    ]
+    return replace(block, statements=tuple(ordered))
+
+
+def _in_turn(results: Mapping[int, Statement]) -> list[Statement]:
+    """Put single results right behind what yields them, as an export does."""
+    return [results[number] for number in sorted(results)]
 
 
 def _place(

@@ -8,7 +8,7 @@ What is not read any more dies, and with it what only that has read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import projections
@@ -67,14 +67,21 @@ def instead_of(block: Block, known: Likes, name: str) -> list[str]:
     return [*equal[:1], *(operands or [*upstream, *fitting][:1])]
 
 
-def cuts(block: Block, known: Likes) -> Iterator[Rewrite]:
-    """Propose of each statement, the last one first, to have nothing read it."""
+def cuts(
+    block: Block, known: Likes, tried: Container[tuple[str, str]] = ()
+) -> Iterator[Rewrite]:
+    """Propose of each statement, the last one first, to have nothing read it.
+
+    Args:
+        tried: values, and what need not be proposed in their place any more.
+    """
     found = []
     for line in reversed(block.statements):
         if not line.yields or line.may_act:
             continue
         others = instead_of(block, known, line.name)
-        found += [(n, redirect(block, line.name, o)) for n, o in enumerate(others)]
+        left = [other for other in others if (line.name, other) not in tried]
+        found += [(n, redirect(block, line.name, o)) for n, o in enumerate(left)]
         results = projections(block, line.name).values()
         pairs = [(r.name, instead_of(block, known, r.name)) for r in results]
         if len(pairs) > 1 and all(instead for _, instead in pairs):

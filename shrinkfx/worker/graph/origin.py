@@ -48,7 +48,7 @@ def come_from(node: fx.Node, origin: str) -> None:
         node.meta["nn_module_stack"] = {"origin": (scope, "torch.nn.Module")}
 
 
-_ORIGIN = re.compile(r"([^,]+:\d+)?(?:, )?(.*)")
+_ORIGIN = re.compile(r"([^,]+:\d+)?(?:, )?(.*)", re.DOTALL)
 
 
 def hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
@@ -57,7 +59,10 @@ def describe(built: Rebuilt) -> Described:
     given = tuple(values.weight(each) for each in printed.weights)
     given += values.inputs(printed)
     dims = tuple(map(_dim, printed.dims))
-    listing = Listing(_blocks(printed, built), given, dims).normalised()
+    try:
+        listing = Listing(_blocks(printed, built), given, dims).normalised()
+    except (SyntaxError, ValueError, InvalidEdit) as error:
+        raise Unprintable(f"it is no Python: {error}") from error
     left = {each.name for each in listing.given}
     seeded = (change for change in values.seeded if change.name in left)
     return Described(listing, Rewrite(tuple(seeded)), values.saved)
@@ -98,12 +103,8 @@ class _Values:
     def inputs(self, printed: Source) -> tuple[Given, ...]:
         """Write down the inputs of all runs, and which of their dims are dynamic."""
         shapes = ast.parse(printed.dynamic_shapes, mode="eval").body
-        dims = (
-            shapes.elts
-            if isinstance(shapes, ast.Tuple)
-            else [None] * len(printed.inputs)
-        )
-        pairs = zip(printed.inputs, dims, strict=True)
+        dims = shapes.elts if isinstance(shapes, ast.Tuple) else itertools.repeat(None)
+        pairs = zip(printed.inputs, dims, strict=False)
         return tuple(self._input(each, _open_dims(said)) for each, said in pairs)
 
     def _input(self, printed: Input, dims: tuple[tuple[int, str], ...]) -> Given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 
 from shrinkfx.program.listing.changes import Change, Resize
 from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
@@ -39,6 +40,9 @@ def require_declared(listing: Listing) -> None:
             raise Contradiction(f"{dim.name} has the range {dim.low} to {dim.high}")
     for given in listing.given:
         _require_static(given)
+    for given, place, how, _ in _declared(listing):
+        if given.recipe().shape[place] < 2:
+            raise Contradiction(f"export takes the size of {how} for no dynamic one")
     for run in runs_of(listing):
         sizes = sizes_in(listing, run)
         for dim in listing.dims:
@@ -124,20 +128,26 @@ def _solved(how: str, name: str, size: int) -> int:
     return (size - start) // step
 
 
-def elsewhere(listing: Listing) -> list[Recipes]:
-    """Make recipes at other sizes of the declared ranges: a small one, a larger one.
+class Way(Enum):
+    """Another point of the declared ranges.
 
     A program that has a dynamic dim's size written into it does not run there.
     """
+
+    APART = "each dim larger, by its own number"
+    ALIKE = "all dims larger by one"
+    LEAST = "all dims as small as can be"
+
+
+def elsewhere(listing: Listing, way: Way) -> Recipes:
+    """Make recipes at other sizes of the declared ranges."""
     here = sizes_in(listing, Run.EXAMPLE)
-    dims = [dim for dim in listing.dims if dim.name in here]
-    least = {dim.name: _inside(dim, 2) for dim in dims}
-    larger = {
-        dim.name: _inside(dim, here[dim.name] + 1 + 2 * place)
-        for place, dim in enumerate(dims)
-    }
-    kept = [sizes for sizes in (larger, least) if sizes != here]
-    return [_resized(listing, sizes) for sizes in kept]
+    sizes = {}
+    for place, dim in enumerate(dim for dim in listing.dims if dim.name in here):
+        more = 1 + 2 * place if way is Way.APART else 1
+        size = 2 if way is Way.LEAST else here[dim.name] + more
+        sizes[dim.name] = _inside(dim, size)
+    return _resized(listing, sizes)
 
 
 def _inside(dim: Dim, size: int) -> int:

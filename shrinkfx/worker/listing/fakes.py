@@ -20,9 +20,8 @@ from shrinkfx.program.listing.statements import Statement
 from shrinkfx.worker.listing.scope import (
     Misfit,
     Names,
-    compiled,
+    evaluated,
     reads_of,
-    scope_of,
     tensors,
 )
 from shrinkfx.worker.listing.trial import MOST_GIVEN, eager, is_small, is_tame
@@ -121,7 +120,7 @@ class Fakes:
                 except Misfit as misfit:
                     self._excuse(statement, misfit)
             if not statement.callee or _is_plain(statement, what):
-                return self.value(_evaluated(statement.code, what))
+                return self.value(evaluated(statement.code, what))
             return self._faked_run(statement, what)
         except Misfit as misfit:
             return str(misfit)
@@ -173,23 +172,13 @@ class Fakes:
             Misfit: whatever it raises.
         """
         with self._mode:
-            return _evaluated(code, names)
-
-
-def _evaluated(code: str, names: Names) -> Any:
-    try:
-        with torch.no_grad():
-            return eval(compiled(code), scope_of(names))
-    except Misfit:
-        raise
-    except Exception as error:
-        raise Misfit(f"{type(error).__name__}: {error}") from error
+            return evaluated(code, names)
 
 
 def _is_plain(statement: Statement, what: Names) -> bool:
     """Tell whether it computes with numbers alone: arithmetic, or an assertion."""
     makes = statement.callee.startswith("torch.ops.") and statement.yields
-    return not makes and not any(tensors(list(what.values())))
+    return not makes and next(tensors(list(what.values())), None) is None
 
 
 def _plain(text: str) -> object:

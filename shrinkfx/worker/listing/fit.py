@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -24,9 +26,21 @@ def fit_rewrites(
     Args:
         saved: values by the keys of recipes.
     """
-    fitter = Fitter(listing, saved or {})
-    fits = tuple(_fit(fitter, rewrite) for rewrite in rewrites)
+    with _quiet():
+        fitter = Fitter(listing, saved or {})
+        fits = tuple(_fit(fitter, rewrite) for rewrite in rewrites)
     return Fitted(fits, tuple(_typed(fitter.base)))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Have fake tensors log no traceback for each operator that does not fit."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was
 
 
 def _fit(fitter: Fitter, rewrite: Rewrite) -> Rewrite | None:

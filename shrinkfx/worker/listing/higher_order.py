@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from shrinkfx.worker.listing.scope import Misfit
 
@@ -42,7 +43,7 @@ def _while_loop(
 def _scan(
     body: Block,
     carried: Sequence[object],
-    rows: Sequence[torch.Tensor],
+    rows: Sequence[Tensor],
     beside: Sequence[object] = (),
 ) -> list[Any]:
     returned = body(*carried, *_first(rows), *beside)
@@ -52,13 +53,13 @@ def _scan(
 
 
 def _map(
-    body: Block, rows: Sequence[torch.Tensor], beside: Sequence[object] = ()
+    body: Block, rows: Sequence[Tensor], beside: Sequence[object] = ()
 ) -> list[Any]:
     return _stacked(body(*_first(rows), *beside), len(rows[0]))
 
 
 def _associative_scan(
-    combine: Block, rows: Sequence[torch.Tensor], beside: Sequence[object] = ()
+    combine: Block, rows: Sequence[Tensor], beside: Sequence[object] = ()
 ) -> list[Any]:
     firsts = _first(rows)
     _require_alike(firsts, combine(*firsts, *firsts, *beside), "it combines and makes")
@@ -87,7 +88,7 @@ HIGHER_ORDER: dict[str, Callable[..., Any]] = {
 
 
 def _require_truth(value: object) -> None:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         if value.numel() != 1:
             raise Misfit(f"a condition of the shape {tuple(value.shape)}")
         if value.dtype is not torch.bool:
@@ -110,12 +111,12 @@ def _items(values: object) -> list[object]:
 
 
 def _told(value: object) -> tuple[object, ...]:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return tuple(value.shape), value.dtype, value.device
     return (type(value).__name__,)
 
 
-def _first(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _first(rows: Sequence[Tensor]) -> list[Tensor]:
     """Take what a body sees of each: a slice of it."""
     counts = {len(row) if row.dim() else 0 for row in rows}
     if len(counts) != 1 or 0 in counts:
@@ -125,10 +126,6 @@ def _first(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def _stacked(values: Sequence[object], count: int) -> list[Any]:
     return [
-        value.unsqueeze(0)
-        .expand(count, *value.shape)
-        .clone(memory_format=torch.contiguous_format)
-        if isinstance(value, torch.Tensor)
-        else value
+        value.new_empty((count, *value.shape)) if isinstance(value, Tensor) else value
         for value in values
     ]

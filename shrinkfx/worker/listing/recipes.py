@@ -130,17 +130,24 @@ def make(recipe: Recipe, saved: Mapping[str, torch.Tensor], device: str = "") ->
 def _cut(recipe: Recipe, value: torch.Tensor) -> torch.Tensor:
     """Take the first elements of each dim, in a layout of their own.
 
+    All of it is taken as it lies there: that may be gigabytes.
+
     Raises:
         CannotRebuild: there are not so many.
     """
-    cut = value.detach()[tuple(slice(size) for size in recipe.shape)]
+    fits = len(recipe.shape) == value.dim()
+    cut = value[tuple(map(slice, recipe.shape))] if fits else value
     if cut.shape != recipe.shape:
         known = f"{tuple(value.shape)} are saved and not {recipe.shape}"
         raise CannotRebuild(f"the values of {known}")
     dtype: torch.dtype = getattr(torch, recipe.dtype)
+    stride = None if value.is_contiguous() else value.stride()
+    if (cut.shape, dtype, recipe.stride) == (value.shape, value.dtype, stride):
+        return value.detach()
+    cut = cut.detach().to(dtype)
     if recipe.stride is None:
-        return cut.to(dtype).clone(memory_format=torch.contiguous_format)
-    return restride(cut.to(dtype), recipe.stride)
+        return cut.clone(memory_format=torch.contiguous_format)
+    return restride(cut, recipe.stride)
 
 
 def _plain_fills(value: torch.Tensor) -> Iterator[Fill]:

@@ -21,6 +21,7 @@ from shrinkfx.worker.listing import upstream
 from shrinkfx.worker.listing.dims import (
     Contradiction,
     Recipes,
+    Way,
     elsewhere,
     followed,
     recipes_in,
@@ -57,15 +58,15 @@ class Fitter:
     Attributes:
         saved: values by the keys of recipes.
         base: what its values are as it is.
-        roams: it runs at other sizes of its dynamic dims as well. Where it does not,
-            what those dims may be is more than was declared, and left to export.
+        roams: at which other sizes of its dynamic dims it runs as well: so must what
+            is made of it. Where it does not, more is asked of those than is declared.
     """
 
     listing: Listing
     saved: Mapping[str, Tensor]
     fakes: Fakes = field(default_factory=Fakes)
     base: Trace = field(init=False)
-    roams: bool = field(init=False)
+    roams: tuple[Way, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.fakes.trusting = True
@@ -75,9 +76,9 @@ class Fitter:
         self._fitted: dict[Changes, Changes | None] = {}
         try:
             require_declared(self.listing)
-            self.roams = self._runs_at(self.listing, elsewhere(self.listing))
+            self.roams = tuple(way for way in Way if self._roams(self.listing, way))
         except Contradiction:
-            self.roams = False
+            self.roams = ()
 
     def fit(self, asked: Sequence[Change]) -> Changes | None:
         """Add what follows from changes; None where that makes no valid program."""
@@ -164,12 +165,11 @@ class Fitter:
     def _runs_in_all(self, listing: Listing) -> bool:
         """Tell whether it runs in its other runs, and elsewhere in declared ranges."""
         others = [recipes_in(listing, each) for each in runs_of(listing)[1:]]
-        if self.roams:
-            others += elsewhere(listing)
-        return self._runs_at(listing, others)
+        ran = all(self._run(listing, sizes).misfit is None for sizes in others)
+        return ran and all(self._roams(listing, way) for way in self.roams)
 
-    def _runs_at(self, listing: Listing, sizes: Iterable[Recipes]) -> bool:
-        return all(self._run(listing, recipes).misfit is None for recipes in sizes)
+    def _roams(self, listing: Listing, way: Way) -> bool:
+        return self._run(listing, elsewhere(listing, way)).misfit is None
 
     def _inside(self, attempt: Attempt, asked: Changes) -> Attempt | None:
         """Have all indices point inside; None where they cannot be made to."""

@@ -37,6 +37,21 @@ def scope_of(names: Names) -> dict[str, Any]:
     return {**words, **free, "self": SimpleNamespace(**held)}
 
 
+def evaluated(code: str, names: Names) -> Any:
+    """Evaluate an expression.
+
+    Raises:
+        Misfit: whatever it raises.
+    """
+    try:
+        with torch.no_grad():
+            return eval(compiled(code), scope_of(names))
+    except Misfit:
+        raise
+    except Exception as error:
+        raise Misfit(f"{type(error).__name__}: {error}") from error
+
+
 @cache
 def compiled(code: str) -> CodeType:
     return compile(code, "<listing>", "eval")

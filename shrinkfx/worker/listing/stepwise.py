@@ -13,7 +13,7 @@ from shrinkfx.program.listing.listing import MAIN, Block, Listing
 from shrinkfx.program.listing.statements import Statement
 from shrinkfx.worker.listing.fakes import Fakes, Value
 from shrinkfx.worker.listing.higher_order import HIGHER_ORDER
-from shrinkfx.worker.listing.scope import Misfit
+from shrinkfx.worker.listing.scope import Misfit, evaluated
 
 Place = tuple[str, str]
 """The name of a block, and of a value in it."""
@@ -120,12 +120,12 @@ class _Runner:
             name: Branch(kind, partial(self._call, kind, called))
             for name, kind in branches.items()
         }
-        reads = [name for name in statement.reads if name in names]
-        read = {name: self.fakes.faked(names[name].what) for name in reads}
-        code, own = statement.code, HIGHER_ORDER.get(statement.callee)
-        if own is not None:
-            code = f"called_{code.removeprefix(statement.callee)}"
-        made = self.fakes.evaluate(code, {**read, **inner, "called_": own})
+        read = {n: names[n].what for n in statement.reads if n in names}
+        if own := HIGHER_ORDER.get(statement.callee):
+            code = f"called_{statement.code.removeprefix(statement.callee)}"
+            return self.fakes.value(evaluated(code, {**read, **inner, "called_": own}))
+        fakes = {name: self.fakes.faked(what) for name, what in read.items()}
+        made = self.fakes.evaluate(statement.code, {**fakes, **inner})
         return self.fakes.value(made)
 
     def _call(self, kind: str, called: Place, *operands: object) -> Any:
@@ -137,7 +137,11 @@ class _Runner:
         names = dict(zip(block.arguments, values, strict=True))
         for name, value in names.items():
             self.trace.values.setdefault((kind, name), value)
-        return self.fakes.faked(self.block(block, names).what)
+        made = self.block(block, names).what
+        own = HIGHER_ORDER.get(
+            self.listing.block(called[0]).statement(called[1]).callee
+        )
+        return made if own else self.fakes.faked(made)
 
 
 def shapes_of(value: Value) -> list[tuple[int, ...]]:

@@ -38,7 +38,10 @@ _NEEDS_VALUES = re.compile(r"linalg|cholesky|inverse|triangular|assert|constrain
 """Operators that refuse what is no matrix of their kind."""
 
 _UNFORESEEN = {"dynamic_output_shape", "data_dependent_output"}
-"""Tags of operators whose results have sizes that depend on elements."""
+"""Tags of operators whose results have sizes that depend on elements.
+
+They are told of as if all elements were ones: a mask takes everything.
+"""
 
 Fill = Callable[..., Tensor]
 
@@ -51,8 +54,13 @@ def is_tame(statement: Statement) -> bool:
         return False
     if operator._schema.is_mutable or _NEEDS_VALUES.search(statement.callee):
         return False
-    tags = {tag.name for tag in operator.tags}
-    return not tags & _UNFORESEEN and "cuda" not in statement.code
+    return "cuda" not in statement.code
+
+
+@cache
+def _is_unforeseen(statement: Statement) -> bool:
+    operator = operator_at(statement.callee)
+    return operator is not None and any(t.name in _UNFORESEEN for t in operator.tags)
 
 
 def is_small(statement: Statement, read: Names, made: object = None) -> bool:
@@ -87,14 +95,16 @@ def eager(statement: Statement, read: Names) -> object:
             divided by zero.
     """
     error = Misfit("")
-    for fill in (torch.zeros, torch.ones):
+    fills = (torch.ones,) if _is_unforeseen(statement) else (torch.zeros, torch.ones)
+    for fill in fills:
         again = fill is torch.ones
         real = {name: _real(what, fill, again) for name, what in read.items()}
         try:
             with torch.no_grad():
                 return eval(compiled(statement.code), scope_of(real))
         except Exception as refused:  # noqa: BLE001 - whatever an operator raises
-            error = error if again else Misfit(f"{type(refused).__name__}: {refused}")
+            said = Misfit(f"{type(refused).__name__}: {refused}")
+            error = said if fill is fills[0] else error
     raise error
 
 

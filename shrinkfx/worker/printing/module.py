@@ -218,7 +218,8 @@ def _weight_value(exported: ExportedProgram, target: str) -> Any:
 
 def attribute_of(target: str) -> str:
     """Name the attribute that holds a weight in what is printed."""
-    return re.sub(r"\W", "_", target)
+    name = re.sub(r"\W", "_", target)
+    return name if name.isidentifier() else f"_{name}"  # nn.Sequential has 0.weight
 
 
 def _weights(
@@ -284,6 +285,7 @@ def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
+    """Tell whether two are the same, bit for bit, and laid out alike."""
     if not isinstance(a, torch.Tensor):
         return bool(a == b)
     same_type = a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()

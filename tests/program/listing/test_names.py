@@ -114,3 +114,16 @@ def test_order_of_use_changes_nothing_else(made: Listing) -> None:
         assert sorted(codes(ordered, name)) == sorted(codes(made, name))
     if any(s.may_act or not s.yields for s in made.main.statements[:-1]):
         assert codes(ordered, MAIN) == codes(made, MAIN)
+
+
+def test_single_results_stand_behind_what_yields_them() -> None:
+    text = """
+        pair = aten.split.default(x)
+        two = pair[1]
+        one = pair[0]
+        sum_1 = aten.sub.Tensor(two, one)
+        return (sum_1,)
+    """
+    ordered = in_order_of_use(listing(text, given("x", floats(2))))
+    names = [statement.name for statement in ordered.main.statements]
+    assert names == ["pair", "one", "two", "sum_1", "return"]
