@@ -34,7 +34,7 @@ from shrinkfx.worker.listing.proposals import proposals
 from shrinkfx.worker.listing.scope import Misfit
 from shrinkfx.worker.listing.stepwise import Admit, Trace, admit_all, admit_like, run
 
-_MOST_TRIES = 240
+_MOST_TRIES = 120
 """Runs of a listing for one rewrite, most of them of a few new statements."""
 
 _MOST_REFILLS = 4
