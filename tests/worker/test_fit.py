@@ -10,6 +10,7 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import (
     Cast,
     Change,
+    Convert,
     Declare,
     Fix,
     Refill,
@@ -233,6 +234,23 @@ def test_repairs_are_in_normal_form() -> None:
     assert fitted(changed(program, fit.changes), Resize("x", 1, 4)) is not None
 
 
+def test_what_is_written_stays_a_buffer() -> None:
+    held = Given("w", "buffer", ((Run.EXAMPLE, recipe(4)),))
+    program = listing(
+        {"x": recipe(4), "w": held},
+        f"y = {ATEN}.add.Tensor(x, self.w)",
+        "self.w.copy_(y)",
+        "return (y,)",
+    )
+    assert fitted(program, Convert("w", "parameter")) is None
+    assert fitted(program, Convert("w", "non_persistent_buffer")) is not None
+    fit = fitted(program, Resize("x", 0, 1))  # it is broadcast
+    assert fit == Rewrite((Resize("x", 0, 1),))
+    assert fitted(program, Resize("w", 0, 1)) == Rewrite(
+        (Resize("w", 0, 1), Resize("x", 0, 1))
+    )
+
+
 def test_what_cannot_be_is_none() -> None:
     program = CASES["view"][0]
     assert fitted(program, Resize("x", 1, 0)) is None
@@ -413,6 +431,39 @@ def test_as_many_as_fit_are_kept_in_order() -> None:
     assert fit is not None
     assert set(asked[1:]) <= set(fit.changes)
     assert fitted(program, asked[0], partly=True) is None
+
+
+def test_a_program_for_a_gpu_needs_none() -> None:
+    program = listing(
+        {"x": recipe(2, 12, 32, device="cuda")},
+        f"a = {ATEN}.view.default(x, [24, 32])",
+        f"b = {ATEN}.mm.default(a, self.w)",
+        f"c = {ATEN}.arange.default(24, device=torch.device('cuda'))",
+        f"d = {ATEN}.unsqueeze.default(c, 1)",
+        f"y = {ATEN}.add.Tensor(b, d)",
+        "return (y,)",
+        weights={"w": recipe(32, 64, device="cuda")},
+    )
+    fit = fitted(program, Resize("x", 1, 3))
+    changes = Resize("x", 1, 3), Write(MAIN, "a", 2, "6"), Write(MAIN, "c", 0, "6")
+    assert fit == Rewrite(changes)
+
+
+def test_large_sizes_are_shrunk_alike() -> None:
+    program = listing(
+        {"x": recipe(8, 64, 128)},
+        f"a = {ATEN}.view.default(x, [512, 128])",
+        f"b = {ATEN}.mm.default(a, self.w)",
+        f"y = {ATEN}.view.default(b, [8, 64, 32, 32])",
+        "return (y,)",
+        weights={"w": recipe(128, 1024)},
+    )
+    lines, _ = fitted_lines(program, Resize("x", 1, 1), Resize("x", 0, 1))
+    assert "[1, 1, 32, 32]" in lines[2]
+    fit = fitted(program, Resize("x", 2, 2), Resize("w", 1, 4))
+    assert fit is not None
+    shapes_now = shapes(changed(program, fit.changes))
+    assert shapes_now == {"x": (8, 64, 2), "w": (2, 4)}
 
 
 def test_a_listing_that_does_not_run_on_fakes_fits_nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,9 @@ from shrinkfx.program.listing.changes import Change, Fix, Refill, Resize, Write,
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.recipes import Opaque, Saved, Seeded
 from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.protocol.answers import Fitted
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.protocol.tasks import FitRewrites
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.listing.build import build
@@ -83,7 +85,7 @@ def test_the_worker_answers_by_what_is_saved(tmp_path: Path) -> None:
     assert isinstance(said, Fitted)
     refill = Refill("i", Seeded("randint", 0, 5))
     assert said.fits == (asked[0], Rewrite((refill, Resize("w", 0, 5))))
-    assert Fitted.from_json(json.loads(json.dumps(said.to_json()))) == said
+    assert Fitted.from_line(said.to_line()) == said
 
 
 class Table(torch.nn.Module):

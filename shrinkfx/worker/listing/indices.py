@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.listing import MAIN, Listing, Run
 from shrinkfx.program.listing.recipes import (
     Constant,
     Counted,
@@ -89,8 +89,8 @@ def _pointers(
     if operator in _TABLES and table:
         yield from ((name, table[0], False) for name in _names(statement, "indices"))
     elif operator in _ALONG:
-        told = [leaf.text for leaf in named(statement, "dim")]
-        size = table[int(told[0])] if table and told else 1
+        dims = _numbers(statement, "dim")
+        size = table[dims[0]] if table and dims else 1
         yield from ((name, size, False) for name in _names(statement, "index"))
     elif operator in _FROM_THE_END:
         items = [x for x in named(statement, "indices") if x.parent is not None]
@@ -99,9 +99,14 @@ def _pointers(
                 yield leaf.text, size, True
     elif operator in _LOSSES and table:
         classes = table[min(1, len(table) - 1)]
-        ignored = [leaf.text for leaf in named(statement, "ignore_index")]
-        if not ignored or int(ignored[0]) < 0:
+        ignored = _numbers(statement, "ignore_index")
+        if not ignored or ignored[0] < 0:
             yield from ((n, classes, True) for n in _names(statement, "target"))
+
+
+def _numbers(statement: Statement, argument: str) -> list[int]:
+    texts = [leaf.text for leaf in named(statement, argument)]
+    return [int(text) for text in texts if text.lstrip("-").isdigit()]
 
 
 def _names(statement: Statement, argument: str) -> list[str]:
@@ -110,7 +115,7 @@ def _names(statement: Statement, argument: str) -> list[str]:
 
 
 def _shape(statement: Statement, argument: str, trace: Trace) -> tuple[int, ...]:
-    values = (trace.values.get(("Repro", name)) for name in _names(statement, argument))
+    values = (trace.values.get((MAIN, name)) for name in _names(statement, argument))
     shapes = [tuple(t.shape) for value in values if value for t in value.tensors()]
     return shapes[0] if shapes else ()
 
@@ -160,7 +165,7 @@ class _Slices:
         return self.computed[key]
 
     def _compute(self, name: str) -> Tensor | None:
-        value = self.trace.values.get(("Repro", name))
+        value = self.trace.values.get((MAIN, name))
         if value is None or any(t.numel() > _MOST_ELEMENTS for t in value.tensors()):
             return None
         for given in self.listing.given:
@@ -169,7 +174,7 @@ class _Slices:
         statement = self._statements[name]
         read = {}
         for other in reads_of(statement):
-            known = self.trace.values.get(("Repro", other))
+            known = self.trace.values.get((MAIN, other))
             if known is None:
                 return None
             made = self._made(other) if known.tensors() else known.what

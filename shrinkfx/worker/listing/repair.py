@@ -34,10 +34,13 @@ from shrinkfx.worker.listing.proposals import proposals
 from shrinkfx.worker.listing.scope import Misfit
 from shrinkfx.worker.listing.stepwise import Admit, Trace, admit_all, admit_like, run
 
-_MOST_TRIES = 240
+_MOST_TRIES = 120
 """Runs of a listing for one rewrite, most of them of a few new statements."""
 
 _MOST_REFILLS = 4
+
+_FIXED = ("parameter", "constant")
+"""Kinds of weights that no program that is exported writes."""
 
 Changes = tuple[Change, ...]
 
@@ -111,7 +114,10 @@ class Fitter:
 
     def _require_made(self, listing: Listing) -> None:
         """See that what is given otherwise can be made, and has not become empty."""
+        written = {line.callee for line in listing.main.statements}
         for given in listing.given:
+            if given.kind in _FIXED and f"{given.spelling}.copy_" in written:
+                raise InvalidEdit(f"{given.name} is written")
             old = dict(self.listing.find(given.name).recipes)
             for each, recipe in given.recipes:
                 if isinstance(recipe.fill, Opaque) or recipe == old.get(each):
