@@ -11,6 +11,7 @@ itself. What follows from a size in a statement, as a product does, the fitter m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Resize
@@ -37,11 +38,8 @@ class ShrinkSizes:
         listing = view.listing
         sizes = sizes_of(listing)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        yield from _at(listing, dict.fromkeys(free, 1))
-        if goals := {group: group.least for group in free}:
-            changes = [*_resized(listing, goals)]
-            yield Rewrite((*changes,))
-            yield Rewrite((*changes,), partly=True)
+        for whole in _at(listing, dict.fromkeys(free, 1)):
+            yield replace(whole, partly=True)
         for part in in_parts(free):
             yield from _at(listing, dict.fromkeys(part, 1))
         yield from _at(listing, dict.fromkeys(free, 2))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from shrinkfx.check.listing import FakeTensors, list_candidate
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, ShrinkfxError
+from shrinkfx.failure.classify import first_line
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
@@ -120,8 +121,9 @@ def _searched(
     subject = subject.with_options(data=told.data or None)
     starts = _starts(found.reducer.best, told)
     listed = _begun(context, subject, found, starts, strategies)
+    found.beside = [listed]  # what it asks was asked, whatever becomes of it
     if not _begins_where_it_fails(listed.reducer, starts):
-        found.short_of, found.beside = "its listing does not fail", [listed]
+        found.short_of = "its listing does not fail"
         context.note(f"{found.short_of}: its repro keeps sizes and values")
         return found
     context.note(_BEGINS)
@@ -205,7 +207,7 @@ def without_listing(listed: SearchResult, why: str) -> SearchResult:
     """Go back to what was found before, though its listings have been searched."""
     found = listed.made_of
     assert found is not None
-    found.short_of, found.beside = why, [listed]
+    found.short_of = why
     found.stopped = found.stopped or listed.stopped
     listed.made_of = None
     return found
@@ -232,9 +234,14 @@ def _given(listing: Listing) -> str:
 def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
     """Say of each kind of thing whether the result is 1-minimal in it."""
     known: dict[Kind, bool] = {}
+    refused = ""
     if found.made_of is not None:
-        known = found.reducer.minimal_kinds
-    refused = found.fitter.refused if found.fitter else ""
+        try:
+            known = found.reducer.minimal_kinds
+        except (ShrinkfxError, OSError) as reason:  # its repro is there all the same
+            refused = first_line(str(reason))
+    if found.fitter is not None:
+        refused = refused or found.fitter.refused
     why = found.short_of or found.stopped or refused or "some had no answer"
     said = {"operators": MINIMAL if found.minimal else f"not asked: {why}"}
     for kind in Kind:
@@ -242,7 +249,7 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
             said[kind] = "kept"
         elif known.get(kind) and not refused:
             said[kind] = MINIMAL
-        elif found.made_of is not None and kind not in known:
+        elif found.made_of is not None and known and kind not in known:
             said[kind] = "not asked: no strategy for it was chosen"
         else:
             said[kind] = f"not asked: {why}"

@@ -247,3 +247,11 @@ def test_result_is_written_with_short_names() -> None:
     ]
     assert told.keep == candidate.keep
     assert with_short_names(WHOLE) is WHOLE
+
+
+def test_checks_of_a_search_that_comes_to_nothing_are_counted(tmp_path: Path) -> None:
+    spent = len(reduced(tmp_path, Worker(lambda _: False))[0].search.verdicts())
+    found, _ = reduced(tmp_path, Worker(lambda _: False), max_checks=spent + 1)
+    assert found.made_of is None
+    assert found.stopped == ""
+    assert sum(len(each.search.verdicts()) for each in found.all) == spent + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.candidate import Candidate
@@ -48,8 +48,10 @@ class Fits:
         return [self._fitted(candidate.listing, rewrite) for rewrite in rewrites]
 
     def _fitted(self, program: Listing, rewrite: Rewrite) -> Rewrite | None:
+        if self._is_program(program, rewrite.changes):
+            return replace(rewrite, partly=False)
         if not rewrite.partly:
-            return rewrite if self._is_program(program, rewrite.changes) else None
+            return None
         kept: tuple[Change, ...] = ()
         for change in rewrite.changes:
             if self._is_program(program, (*kept, change)):
