@@ -13,6 +13,7 @@ from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_values
 from shrinkfx.options.options import Options, Reduction, Sweeping
+from shrinkfx.options.values import kinds_to_keep
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.run.explaining import Explained, explain_folder
 from shrinkfx.run.folder import begun, over, resumed
@@ -81,6 +82,7 @@ def minify(
     jobs: int | None = None,
     out: str | Path | None = None,
     strategies: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
     explain: bool = False,
     no_explain: bool = False,
     command: str = "",
@@ -127,6 +129,9 @@ def minify(
         jobs: candidates to ask about at once; None means half the cores, at most 4.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
+        keep: one kind, or several, of what is left as it is once no operator can go:
+            ``sizes``, ``values``, ``weights``, ``dtypes``, ``layouts``, ``arguments``,
+            ``operands``, ``insides``; or ``all``.
         explain: ask the result for more of its failure's cause: the compiler's
             decisions, and what each flag of the debugging guide says.
         no_explain: ask it nothing about that.
@@ -171,6 +176,7 @@ def minify(
         jobs=jobs,
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
+        keep=kinds_to_keep(keep),
         explain=explain,
         no_explain=no_explain,
         command=command,

@@ -97,13 +97,20 @@ class Checked:
 
 @dataclass(frozen=True)
 class Stepped:
-    """A smaller program fails in the same way."""
+    """A smaller program fails in the same way.
+
+    Attributes:
+        before, after: operators.
+        given: bytes of inputs and weights before and after, once all operators that
+            are left are needed; None until then.
+    """
 
     before: int
     after: int
     strategy: str
     check: int
     seconds: float
+    given: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,8 @@ IN_THE_WORKER = [
     {"eager"},
     {"graph"},
     {"operators", "printing", "aoti", "interpreter"},
-    {"explaining", "held"},
-    {"checking", "preloads"},
+    {"explaining", "listing"},
+    {"checking", "preloads", "held"},
     {"tasks"},
     {"__main__"},
 ]
@@ -244,6 +244,7 @@ UNTYPED = {
     "worker.interpreter.checked_module": "weights and script objects by their names",
     "worker.interpreter.codegen.cuda_source": "names of generated code",
     "worker.loading.named": "takes the place of a method of torch",
+    "worker.listing.scope": "names of printed code",
     "worker.model": "keyword arguments of a call",
     "worker.printing.module": "names of printed code, and what torch.save holds",
     "worker.sizes.read_space": "metadata of nodes",

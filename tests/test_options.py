@@ -21,6 +21,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.flags import Option, options_in, require_values, without_markup
 from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.options.options import Options, Sweeping
+from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.requests import CheckOptions
 
@@ -77,6 +78,7 @@ def test_resume_takes_what_may_be_said_anew() -> None:
 VALUES = {
     "preload": ["custom.py"],
     "strategies": ["drop_nodes"],
+    "keep": ["sizes"],
     "inductor": {"max_autotune": True},
     "environment": {"A": "1"},
 }
@@ -107,6 +109,7 @@ def assert_differs_in(option: Option, usual: Options, other: Options) -> None:
 WORDS = {
     "preload": "custom.py",
     "strategies": "drop_nodes,",
+    "keep": "sizes",
     "inductor": "max_autotune=True",
     "environment": "A=1",
 }
@@ -233,3 +236,10 @@ def test_defaults_pass_their_own_checks() -> None:
     for option in all_options():
         assert not option.choices or option.default in (None, *option.choices)
         assert {type(choice) for choice in option.choices} <= {str}  # argparse shows it
+
+
+def test_kinds_to_keep_are_known_and_all_is_each_of_them() -> None:
+    assert said("--keep", "sizes,values").keep == ("sizes", "values")
+    assert said("--keep", "all").keep == tuple(map(str, Kind))
+    with pytest.raises(UsageError, match=r"--keep size: .*did you mean sizes"):
+        require_values(said("--keep", "size"))

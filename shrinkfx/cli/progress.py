@@ -202,9 +202,8 @@ def line(event: Event) -> str:
     match event:
         case Noted(text):
             return text
-        case Stepped(before, after, strategy, check, seconds):
-            step = f"{before} -> {after} operators"
-            return f"{step}  {strategy}  check {check}  {seconds:.0f} s"
+        case Stepped(_, _, strategy, check, seconds):
+            return f"{_step(event)}  {strategy}  check {check}  {seconds:.0f} s"
         case Checked(check, outcome, operators):
             return f"check {check}: {outcome}; {operators} operators so far"
         case Tried(sizes, answer, said):
@@ -212,3 +211,11 @@ def line(event: Event) -> str:
         case Started(operators):
             return f"searching among {operators} operators"
     return f"{NAMES[type(event)]}: {event}"
+
+
+def _step(event: Stepped) -> str:
+    """Say what has become less: operators, else bytes, else what there is to read."""
+    if event.given is None or event.before != event.after:
+        return f"{event.before} -> {event.after} operators"
+    before, after = event.given
+    return f"{before:,} -> {after:,} bytes given" if before != after else "plainer"

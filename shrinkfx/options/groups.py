@@ -16,14 +16,17 @@ from shrinkfx.options.values import (
     GUARD_PAGES,
     inductor_settings,
     kind_of_failure,
+    kinds_to_keep,
     known_device,
     known_guard_pages,
+    known_kinds,
     known_ranges,
     names,
     regular_expression,
     some_names,
     variables,
 )
+from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions, Probe
 
 
@@ -222,6 +225,15 @@ class SearchOptions:
         help="only these, in order",
         read=names,
         check=some_names,
+    )
+    keep: tuple[str, ...] = option(
+        (),
+        metavar="KIND,...",
+        help="once no operator can go, leave these as they are in what is left: "
+        f"{', '.join(f'`{kind}`' for kind in Kind)}; `all`: leave all of it",
+        more="[What is made plainer](rooms/run.md#what-a-reader-sees)",
+        read=kinds_to_keep,
+        check=known_kinds,
     )
 
 

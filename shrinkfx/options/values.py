@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import UNTIL
 from shrinkfx.flags import one_of
+from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.choices import InductorOptions
 
 GUARD_PAGES = ("auto", "on", "off")
@@ -54,6 +55,25 @@ def known_ranges(_: str, value: str) -> None:
 def some_names(flag: str, value: Sequence[str]) -> None:
     if not value:
         raise UsageError(f"{flag} names none; all: shrinkfx --list-strategies")
+
+
+def known_kinds(flag: str, value: Sequence[str]) -> None:
+    for kind in value:
+        if kind not in {*Kind}:
+            near = get_close_matches(kind, (*Kind, ALL), n=3)
+            meant = f"did you mean {', '.join(near)}? " if near else ""
+            there = ", ".join((*Kind, ALL))
+            raise UsageError(f"{flag} {kind}: no such kind; {meant}all kinds: {there}")
+
+
+def kinds_to_keep(said: str | Sequence[str]) -> tuple[str, ...]:
+    """Read ``sizes,values``, or ``all``."""
+    kinds = names(said) if isinstance(said, str) else tuple(said)
+    return tuple(map(str, Kind)) if ALL in kinds else kinds
+
+
+ALL = "all"
+"""The word for each kind."""
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 import networkx as nx
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.broadcasting import misfits, repeats
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace, Specialise
+from shrinkfx.program.edits import (
+    Bypass,
+    Drop,
+    Edit,
+    Merge,
+    Replace,
+    Rewrite,
+    Specialise,
+)
+from shrinkfx.program.listing.changes import Change, changed
+from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.subgraphs import graph_of, returns_an_input
 
@@ -28,6 +38,9 @@ def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
         InvalidEdit: an edit names what is not there, mixes types, replaces
             what is plain, or nothing would be left.
     """
+    edits = list(edits)
+    if candidate.listing is not None:
+        return _rewritten(candidate, edits)
     program = candidate.skeleton
     keep, bypass = set(candidate.keep), dict(candidate.bypass)
     plain, sizes = dict(candidate.replace), dict(candidate.sizes)
@@ -55,6 +68,17 @@ def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
     if readers := misfits(edited):
         raise InvalidEdit(f"not of the type that they yield: {', '.join(readers)}")
     return edited
+
+
+def _rewritten(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
+    """Apply edits to a candidate's listing."""
+    changes: list[Change] = []
+    for edit in edits:
+        if not isinstance(edit, Rewrite):
+            raise InvalidEdit(f"what is listed is rewritten, and not {edit}")
+        changes += edit.changes
+    assert candidate.listing is not None
+    return candidate.listed(changed(candidate.listing, changes))
 
 
 def _bypassed(program: Skeleton, node: str, operand: str) -> list[str]:
@@ -101,6 +125,31 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
         case Specialise(size, how):
             sizings = candidate.dynamic_sizes.specialisations()
             return edit if how in sizings.get(size, ()) else None
+        case Rewrite(changes, partly):
+            return _left_to_write(candidate, changes, partly=partly)
+
+
+def _left_to_write(
+    candidate: Candidate, changes: Sequence[Change], *, partly: bool
+) -> Rewrite | None:
+    """Leave out the changes that are made already, or that nothing is there of.
+
+    What can only be made with the others stays where all can be made.
+    """
+    listing = candidate.listing
+    assert listing is not None
+    made = _rewriting(listing, changes)
+    each = [(change, _rewriting(listing, [change])) for change in changes]
+    left = [c for c, alone in each if alone != listing and (alone or made)]
+    return Rewrite(tuple(left), partly) if left else None
+
+
+def _rewriting(listing: Listing, changes: Sequence[Change]) -> Listing | None:
+    """Make changes; None where that cannot be."""
+    try:
+        return changed(listing, changes)
+    except InvalidEdit:
+        return None
 
 
 def _require_kept(candidate: Candidate, nodes: Iterable[str]) -> None:
@@ -158,3 +207,5 @@ def _require_fit(candidate: Candidate, edit: Edit) -> None:
         case Specialise(size, how):
             if how not in candidate.dynamic_sizes.specialisations().get(size, ()):
                 raise InvalidEdit(f"the size {size} cannot be made {how}")
+        case Rewrite():
+            raise InvalidEdit("the candidate is not listed")

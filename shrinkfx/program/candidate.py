@@ -14,6 +14,7 @@ from typing import Any, Self
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.dynamic_sizes import DynamicSizes, find_dynamic_sizes
 from shrinkfx.program.edits import Specialisation
+from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.simple_operators import is_expensive, simple_operator_for
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import (
@@ -46,7 +47,13 @@ class Candidate:
     a kept operator to the value that the plain one in its place really reads, or
     to itself where that is its own value from outside; ``outputs`` is ORIGINAL
     only where that returns more than the sinks, or writes into a buffer; ``sizes``
-    settles only what the candidate has of the program's free sizes.
+    settles only what the candidate has of the program's free sizes; ``listing`` is in
+    its own normal form, and ``keep`` has only what it has operators of.
+
+    Attributes:
+        listing: what has become of it as statements, or None while it is what the
+            other fields say. From then on the listing is the program, and they say
+            what it was made of.
     """
 
     skeleton: Skeleton = field(repr=False, compare=False)
@@ -55,14 +62,28 @@ class Candidate:
     outputs: Outputs
     replace: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, Specialisation] = field(default_factory=dict)
+    listing: Listing | None = None
 
     @classmethod
     def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
         return cls(skeleton, frozenset(skeleton.operators), {}, outputs).normalised()
 
     def returning(self, outputs: Outputs) -> Self:
-        """Choose another way to pick the returned values."""
+        """Choose another way to pick the returned values; a listing says which."""
+        if self.listing is not None:
+            return self
         return dataclasses.replace(self, outputs=outputs).normalised()
+
+    def listed(self, listing: Listing) -> Self:
+        """Take what has become of it as statements for the program.
+
+        Raises:
+            InvalidEdit: nothing would be left.
+        """
+        listing = listing.normalised()
+        names = {statement.name for _, statement in listing.operators()}
+        keep = (self.keep & names) or self.keep
+        return dataclasses.replace(self, keep=keep, listing=listing)
 
     def normalised(self) -> Self:
         """Forget what has no effect: dead sizes, and edits that nobody notices."""
@@ -213,12 +234,14 @@ class Candidate:
         return tuple(n for n in self.operators if not self.used_by_kept(n))
 
     @cached_property
-    def cost(self) -> tuple[int, int, int, int]:
+    def cost(self) -> tuple[int, ...]:
         """What an accepted step must strictly lower: operators, expensive ones, inputs,
-        and what is open of sizes.
+        and what is open of sizes; of a listing operators, elements and plainness.
 
         Replacing makes one dear operator fewer, so nothing is replaced for ever.
         """
+        if self.listing is not None:
+            return self.listing.cost
         nodes = (self.skeleton.node(n) for n in self.keep)
         operators = sum(1 if n.name in self.replace else n.operators for n in nodes)
         dear = sum(is_expensive(self.target(n)) for n in self.keep)
@@ -240,6 +263,7 @@ class Candidate:
             "outputs": self.outputs.value,
             "replace": dict(sorted(self.replace.items())),
             **({"sizes": dict(sorted(self.sizes.items()))} if self.sizes else {}),
+            **({"listing": self.listing.to_json()} if self.listing else {}),
         }
 
     @classmethod
@@ -251,6 +275,7 @@ class Candidate:
             Outputs(data["outputs"]),
             dict(data["replace"]),
             {size: Specialisation(how) for size, how in data.get("sizes", {}).items()},
+            Listing.from_json(data["listing"]) if "listing" in data else None,
         )
 
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Self
+
+from shrinkfx.program.listing.changes import (
+    Change,
+    change_from_json,
+    change_to_json,
+    place_of,
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,29 @@ class Specialise:
     how: Specialisation
 
 
-Edit = Drop | Bypass | Replace | Merge | Specialise
+@dataclass(frozen=True)
+class Rewrite:
+    """Write parts of a listing anew, all of them or none.
+
+    Attributes:
+        changes: what is asked for.
+        partly: of these in order, so many as make a valid program; what is asked about
+            has no such edit any more, but those that are left of it.
+    """
+
+    changes: tuple[Change, ...]
+    partly: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        changes = [change_to_json(change) for change in self.changes]
+        return {"changes": changes, "partly": self.partly}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(tuple(map(change_from_json, data["changes"])), data["partly"])
+
+
+Edit = Drop | Bypass | Replace | Merge | Specialise | Rewrite
 
 
 def names_of(edit: Edit) -> frozenset[str]:
@@ -75,3 +106,5 @@ def names_of(edit: Edit) -> frozenset[str]:
             return frozenset({name})
         case Specialise(size):
             return frozenset({size})
+        case Rewrite(changes):
+            return frozenset(" ".join(map(str, place_of(c))) for c in changes)

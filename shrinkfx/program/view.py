@@ -8,6 +8,8 @@ from types import MappingProxyType
 from shrinkfx.program.broadcasting import can_read, repeats
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Specialisation
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.skeleton import Skeleton
 
 NOBODY: Mapping[str, float] = MappingProxyType({})
@@ -19,13 +21,25 @@ class View:
 
     Attributes:
         suspects: kept operators that the failure points at; 1 is the surest.
+        types: what the values of a listing are, as far as known.
     """
 
     def __init__(
-        self, candidate: Candidate, suspects: Mapping[str, float] = NOBODY
+        self,
+        candidate: Candidate,
+        suspects: Mapping[str, float] = NOBODY,
+        types: Types = UNTYPED,
     ) -> None:
         self._candidate = candidate
         self.suspects = {n: w for n, w in suspects.items() if n in candidate.keep}
+        self.types = types
+
+    @property
+    def listing(self) -> Listing:
+        """The candidate as statements: for strategies for listings."""
+        listing = self._candidate.listing
+        assert listing is not None, "it is no listing"
+        return listing
 
     @property
     def skeleton(self) -> Skeleton:

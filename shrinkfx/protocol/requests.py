@@ -121,6 +121,8 @@ class CheckOptions(ComparisonOptions, Message):
         environment: variables of the child; an empty one is taken away.
         leave: a folder for what whoever reads the code wants to see, or None.
         kernels: those whose arguments are left there as well.
+        data: a file for the values that a candidate's listing has by their keys alone,
+            or None where it has none such.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -147,6 +149,7 @@ class CheckOptions(ComparisonOptions, Message):
     environment: Mapping[str, str] = field(default_factory=dict)
     leave: str | None = None
     kernels: tuple[str, ...] = ()
+    data: str | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from shrinkfx.program.edits import Rewrite
 from shrinkfx.protocol.answers import (
     INSTEAD,
     Answer,
@@ -13,6 +14,8 @@ from shrinkfx.protocol.answers import (
     Description,
     Done,
     Examined,
+    Fitted,
+    Listed,
     OpenSizes,
     Printed,
     Registered,
@@ -123,6 +126,36 @@ class WriteCandidate(Task):
     candidate: Mapping[str, Any]
     path: str
     data: str
+
+
+@dataclass(frozen=True)
+class ListCandidate(Task):
+    """Write a candidate down as statements, and what it is given as recipes.
+
+    Attributes:
+        data: a file for values that are too long for Python.
+    """
+
+    doing = "writing a candidate down as statements"
+    answer = Listed
+
+    candidate: Mapping[str, Any]
+    data: str
+
+
+@dataclass(frozen=True)
+class FitRewrites(Task):
+    """Tell which rewrites of a listed candidate make a valid program; compile nothing.
+
+    Attributes:
+        rewrites: each apart.
+    """
+
+    doing = "trying rewrites with fake tensors"
+    answer = Fitted
+
+    candidate: Mapping[str, Any]
+    rewrites: tuple[Rewrite, ...]
 
 
 @dataclass(frozen=True)

@@ -198,12 +198,14 @@ class Search:
         without_it: what the original does without the result's operators, or '' where
             the failure's own words tell it apart.
         by_catch: failures other than the target, each once.
+        kinds: by what could be made smaller or plainer, whether it is 1-minimal.
     """
 
     stopped: str = ""
     minimal: bool = False
     without_it: str = ""
     by_catch: Sequence[ByCatch] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -263,9 +263,15 @@ def _inputs(printed: Source, values: _Values, record: RunRecord) -> str:
     texts = [take(f"example_{i.name}", i.example) for i in inputs]
     lines = [_tuple(example, texts)]
     for run in _RUNS:
-        if own := [(i.name, text) for i in inputs if (text := _of_run(i, run))]:
-            texts = [values.input(f"{run}_{name}", text) for name, text in own]
-            lines.append(_tuple(run, texts))
+        if not _has(printed, run):
+            continue
+        texts = [
+            values.input(f"{run}_{given.name}", own)
+            if (own := _of_run(given, run))
+            else f"{example}[{place}]"
+            for place, given in enumerate(inputs)
+        ]
+        lines.append(_tuple(run, texts))
     return "\n".join([*lines, *printed.dims])
 
 

@@ -79,6 +79,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         **_of_spent(record.spent),
         "by_catch": [asdict(caught) for caught in search.by_catch],
         "minimal": search.minimal,
+        "minimal_by_kind": dict(search.kinds),
         "without_it": search.without_it,
         **_of_memory(record),
         "warnings": list(record.other_causes.all()),

@@ -27,6 +27,7 @@ from shrinkfx.report.summary import tell_cause
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import RESULT, at_work
 from shrinkfx.run.kept import Kept
+from shrinkfx.run.listing import with_values
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.record import Result
 from shrinkfx.run.resume import recall_subject
@@ -103,6 +104,7 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
         with context.server(worker) as server:
             subject = recall_subject(context, server)
             subject = subject.with_options(calls=known["calls"])
+            subject = replace(subject, client=with_values(subject.client, out))
             result = _from_json(subject, known)
             found = _found(context, subject, result, _shown_from_json(subject, known))
             return _written(out, found, result.seen or subject.target)

@@ -21,6 +21,11 @@ from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
 from shrinkfx.run.explaining import explain_result
 from shrinkfx.run.folder import at_work, finish, how_to_go_on
 from shrinkfx.run.kept import Kept, result_of
+from shrinkfx.run.listing import (
+    reduce_listing,
+    say_what_is_minimal,
+    without_listing,
+)
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.record import conclude, with_baseline, with_end, with_result
@@ -51,14 +56,16 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             operators = subject.before.operators, subject.whole.cost[0]
             listener(Seen(*asked, subject.rate, *operators))
             found = reduce(context, subject)
+            found = reduce_listing(context, subject, found, reserve_s)
             try:
-                kept = _verified(context, server, subject, found, reserve_s)
+                found, kept = _verified(context, server, subject, found, reserve_s)
+                say_what_is_minimal(context, found)
                 record = with_end(kept.record, context, found, subject.client.builds)
                 reduction = conclude(context, record, found.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
                 _sum_up_unverified(context, server, subject, found, reason)
                 raise
-            explained = explain_result(context, kept, found.reducer.minimal)
+            explained = explain_result(context, kept, found.minimal)
         # To end a process that holds torch takes its time, too.
         record = replace(record, cause=explained.explanation.cause)
         record = with_end(record, context, found, subject.client.builds)
@@ -82,13 +89,28 @@ def _verified(
     subject: Subject,
     found: SearchResult,
     reserve_s: float,
-) -> Kept:
-    """Write the smallest program and its repro, and see that fail."""
+) -> tuple[SearchResult, Kept]:
+    """Write the smallest program and its repro, and see that fail.
+
+    As what it was made of, where it does not as a listing.
+    """
     if found.stopped:
         context.note(
             f"{found.stopped}: writing and verifying the smallest program so far"
         )
-    return Verification(context, server, subject, found, reserve_s).run()
+    asked = subject.with_options(data=found.data)
+    kept = Verification(context, server, asked, found, reserve_s).run()
+    if found.made_of is None or kept.verified.always_fails:
+        return found, kept
+    context.note(_NOT_LISTED)
+    found = without_listing(found, "no repro of a listing fails in every run")
+    return found, Verification(context, server, subject, found, reserve_s).run()
+
+
+_NOT_LISTED = (
+    "no repro of what was made smaller fails in every run: verifying what it was made "
+    "of"
+)
 
 
 def _sum_up_unverified(

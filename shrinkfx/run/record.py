@@ -136,13 +136,14 @@ def with_end(
     record: RunRecord, context: RunContext, found: SearchResult, builds: Builds
 ) -> RunRecord:
     """Add how the search has ended, and what the run has cost until now."""
-    minimal, by_catch = found.reducer.minimal, found.by_catch()
+    searches = [each.search for each in found.all]
+    told = found.minimal, found.rest, found.by_catch(), found.kinds
     return replace(
         record,
-        search=Search(found.stopped, minimal, found.rest, by_catch),
+        search=Search(found.stopped, *told),
         spent=Spent(
-            outcomes=[str(verdict.outcome) for verdict in found.search.verdicts()],
-            cached=found.search.cached,
+            outcomes=[str(v.outcome) for search in searches for v in search.verdicts()],
+            cached=sum(search.cached for search in searches),
             seconds=context.budget.seconds,
             cpu_seconds=context.cpu_seconds(),
             builds=BuildCounts(**builds.to_json()),

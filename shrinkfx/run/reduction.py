@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shrinkfx.check.listing import FakeTensors
 from shrinkfx.errors import (
     BudgetExhausted,
     InvalidEdit,
@@ -46,6 +47,12 @@ class SearchResult:
         known: by candidate and form, how often it must be called, and its rate.
         without_guard_pages: it must fail without guard pages, too.
         stopped: what ended the search early, or ''.
+        made_of: the search whose result this one has made plainer, as a listing.
+        beside: searches whose results came to nothing.
+        data: of a listing, the file with values that it has by their keys alone.
+        fitter: of a listing, what fits rewrites of it.
+        short_of: why not all was asked of a listing, or ''.
+        kinds: of what is minimal, and why of the rest it is not known.
     """
 
     search: StagedSearch
@@ -56,11 +63,28 @@ class SearchResult:
     known: dict[str, tuple[int, float]] = field(default_factory=dict)
     without_guard_pages: bool = False
     stopped: str = ""
+    made_of: SearchResult | None = None
+    beside: list[SearchResult] = field(default_factory=list)
+    data: str | None = None
+    fitter: FakeTensors | None = None
+    short_of: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reducer(self) -> Reducer:
         """The search that holds the result."""
         return self.search.reducer
+
+    @property
+    def minimal(self) -> bool:
+        """Tell whether no single operator can be dropped from what was found."""
+        return (self.made_of or self).reducer.minimal
+
+    @property
+    def all(self) -> list[SearchResult]:
+        """List all searches of the run, in their order."""
+        before = [self.made_of] if self.made_of else []
+        return [*before, self, *self.beside]
 
     @property
     def printable(self) -> bool:
@@ -70,11 +94,13 @@ class SearchResult:
     def forget(self, subject: Subject) -> None:
         """Forget what was settled of a result that is none any more."""
         self.calls, self.rate = subject.calls, subject.rate
-        self.rest, self.second = "", []
+        if self.made_of is None:
+            self.rest, self.second = "", []
 
     def by_catch(self) -> list[ByCatch]:
         """Gather the other failures; one that might be the target comes first."""
-        return [*gather(self.second), *gather(self.search.by_catch())]
+        caught = (pair for each in self.all for pair in each.search.by_catch())
+        return [*gather(self.second), *gather([*caught])]
 
 
 def reduce(context: RunContext, subject: Subject) -> SearchResult:
@@ -151,7 +177,10 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
     try:
         yield
     except BudgetExhausted as reason:
-        found.stopped, context.out_of_budget = str(reason), True
+        if found.made_of is None:
+            found.stopped, context.out_of_budget = str(reason), True
+        else:
+            found.short_of = str(reason)
     except (StrategyError, WorkerError, StorageError) as reason:
         found.stopped = first_line(str(reason))  # what to do is told where it ends
     except OSError as reason:  # of a folder that could not be made, say
@@ -200,6 +229,8 @@ def measure_result(context: RunContext, subject: Subject, found: SearchResult) -
     found.calls, found.rate = calls_and_rate(
         context, subject, found, found.reducer.best
     )
+    if found.made_of is not None:
+        return  # what the rest does was asked of the operators that it is made of
     found.rest, found.second = "", []
     if subject.target.is_vague:
         _ablate(context, subject, found)

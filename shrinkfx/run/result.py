@@ -9,6 +9,8 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.errors import WorkerError
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.names import renamed, short_names
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
@@ -40,7 +42,8 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
     )
     program, data = (context.out / name for name in ("minimal.pt2", DATA))
     drafts = (str(draft_of(path).resolve()) for path in (program, data))
-    ending = client.ask(WriteCandidate(result.candidate.to_json(), *drafts))
+    told = with_short_names(result.candidate)
+    ending = client.ask(WriteCandidate(told.to_json(), *drafts))
     printed = ending.answer
     if not isinstance(printed, Printed):
         raise NotWritten("the result could not be written", ending.log[-2000:])
@@ -49,6 +52,14 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
     if result.printable:
         return printed
     return replace(printed, unprintable="its source does not fail")
+
+
+def with_short_names(candidate: Candidate) -> Candidate:
+    """Have a listing be read by short names; to all others it keeps its own."""
+    if candidate.listing is None:
+        return candidate
+    listing = renamed(candidate.listing, short_names(candidate.listing))
+    return replace(candidate, listing=listing)
 
 
 def verify(

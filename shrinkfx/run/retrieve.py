@@ -29,6 +29,7 @@ from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.folder import JOURNAL
+from shrinkfx.run.listing import with_values
 from shrinkfx.run.memory_error import examine
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.record import Result
@@ -78,6 +79,7 @@ def retrieve(
         meter = context.meters["verify"]
         limits = context.limits(BASELINE_TIMEOUT_S)
         client = CheckClient(server, limits, checked, meter)
+        client = with_values(client, folder)
         client, described = describe_program(context, client)
         candidate = _remade(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)

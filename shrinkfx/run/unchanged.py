@@ -23,7 +23,7 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import guard
 
-SCHEMA = 4
+SCHEMA = 5
 """Of what the journal says of the unchanged program; no other one is read."""
 
 _FACT = "unchanged"

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
@@ -40,6 +41,7 @@ class Asker:
     Args:
         again: put a question to the oracle once more where it was killed, whatever
             killed it.
+        most: questions that it puts at most, those that a journal answers included.
 
     Attributes:
         budget: what questions are paid from; answers from memory are free.
@@ -58,13 +60,14 @@ class Asker:
         form: str = "program",
         build: str = Build.STOCK,
         again: bool = False,
+        most: int | None = None,
     ) -> None:
         self._oracle = oracle
         self.budget = budget or Budget()
         self._journal = journal or Journal()
         self.form = form
         self.build = build
-        self._again = again
+        self._again, self._most = again, most
         self._answers: dict[str, Verdict] = {}
         self._taken_back: dict[str, Verdict] = {}
         self._judges: list[Confirmation] = []
@@ -87,6 +90,8 @@ class Asker:
         if verdict is not None:
             self.cached += 1
             return self._judged(candidate, verdict) if judged else verdict
+        if self._most is not None and self.asked_about >= self._most:
+            raise BudgetExhausted(f"{self._most} checks are spent on it")
         verdict = self._recalled(candidate) or self._asked(strategy, candidate)
         # Half a megabyte of a log, thousands of times, is more than the journal's.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))

@@ -24,9 +24,16 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Edit
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.bundles import Bundles
+from shrinkfx.search.fitting import (
+    Fitter,
+    Unfitted,
+    fitted_together,
+    fitting_proposals,
+)
+from shrinkfx.search.halved import Halved
 from shrinkfx.search.odds import Odds
 from shrinkfx.search.rejections import Rejections
-from shrinkfx.search.strategy import Strategy, proposals
+from shrinkfx.search.strategy import Strategy, fitting_for
 
 _SHOWS = 0.75
 """The probability that a program shows the failure if all is there that it needs."""
@@ -78,8 +85,9 @@ class _Alternatives:
         return self._edits[self._tried : self._tried + 1]
 
     def accepted(self, edits: Sequence[Edit], best: Candidate) -> None:
-        # What a step has done in part does not fit any more.
-        self._tried += 1
+        # What a step has done in part does not fit any more. And what would have made
+        # a size of a listing smaller may make it bigger now.
+        self._tried = self._tried + 1 if best.listing is None else len(self._edits)
 
     def rejected(self, edits: Sequence[Edit]) -> None:
         self._tried += 1
@@ -128,11 +136,14 @@ class Course:
         best: Candidate,
         strategies: Sequence[Strategy],
         suspects: Mapping[str, float] = NOBODY,
+        fitter: Fitter = Unfitted(),  # noqa: B008 - it holds nothing
     ) -> None:
         self.best = best
         self.odds = Odds(suspects, best.cost[0])
-        self._strategies, self._suspects = strategies, suspects
+        self._strategies = fitting_for(best, strategies)
+        self._suspects, self._fitter = suspects, fitter
         self._rejections = Rejections()
+        self._refused: frozenset[Edit] = frozenset()  # alone, in any round
         self._question: Question | None = None
         self._before = best.cost  # when this round of all strategies began
         self._round: Sequence[tuple[Outputs, Strategy]] | None = None
@@ -182,6 +193,8 @@ class Course:
         else:
             self._rejections.note(question.edits, question.candidate, outcome)
             self._turn.rejected(question.edits)
+            if len(question.edits) == 1:
+                self._refused |= {*question.edits}
         return accepted
 
     def chance(self) -> float:
@@ -215,8 +228,12 @@ class Course:
         """Ask about ``edits`` to the best candidate, if that is worth a question."""
         assert self._round is not None
         policy, strategy = self._round[self._place]
+        made = edits
+        if self.best.listing is not None:
+            edits, whole = fitted_together(self.best, edits, self._fitter)
+            made = [whole] if whole else []
         try:
-            candidate = apply(self.best, edits).returning(policy)
+            candidate = apply(self.best, made).returning(policy)
         except InvalidEdit:
             return None
         if candidate.cost >= self.best.cost:
@@ -230,6 +247,8 @@ class Course:
     def _begin(self, first: Outputs) -> None:
         """Return values in this way first, and then in the other."""
         policies = sorted(Outputs, key=lambda policy: policy is not first)
+        if self.best.listing is not None:
+            policies = [first]  # it says itself what it returns
         self._round = list(product(policies, self._strategies))
 
     def _turn_at_hand(self) -> _Turn | None:
@@ -242,9 +261,12 @@ class Course:
                 return None
             self._place, self._before = 0, self.best.cost
         _, strategy = self._round[self._place]
-        edits = proposals(strategy, self.best, self._suspects)
+        asked = strategy, self.best, self._fitter, self._suspects
+        edits = fitting_proposals(*asked)
         self._start = self.best
-        if strategy.combines:
+        if strategy.combines and self.best.listing is not None:
+            self._turn = Halved(edits, self._refused)
+        elif strategy.combines:
             self.odds.begin(self.best.cost[0])
             self._turn = _Combined(edits, self.odds)
         else:

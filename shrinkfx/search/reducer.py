@@ -20,10 +20,12 @@ from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
+from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.course import Course
-from shrinkfx.search.strategy import Strategy
+from shrinkfx.search.fitting import Fitter, Unfitted, single_steps
+from shrinkfx.search.strategy import Rewriter, Strategy
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +49,10 @@ class Reducer:
         *,
         suspects: Mapping[str, float] = NOBODY,
         listener: Listener = ignore,
+        fitter: Fitter = Unfitted(),  # noqa: B008 - it holds nothing
     ) -> None:
         self.asker = asker
+        self._fitter = fitter
         self._strategies = strategies
         self._suspects = suspects
         self._listener = listener
@@ -59,7 +63,7 @@ class Reducer:
         self.best = best
         self.history = [best]
         self._answers_at_step = self.asker.asked_about
-        self._course = Course(best, self._strategies, self._suspects)
+        self._course = Course(best, self._strategies, self._suspects, self._fitter)
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
@@ -102,6 +106,9 @@ class Reducer:
 
     def _tell(self, strategy: str, candidate: Candidate, verdict: Verdict) -> None:
         budget = self.asker.budget
+        expected_s = None  # of a listing: nobody knows what strategies will find in it
+        if candidate.listing is None:
+            expected_s = budget.time_for(self._questions_left(candidate, verdict))
         self._listener(
             Checked(
                 budget.checks,
@@ -112,7 +119,7 @@ class Reducer:
                 strategy,
                 candidate.cost[0],
                 str(verdict.observation.signature or ""),
-                budget.time_for(self._questions_left(candidate, verdict)),
+                expected_s,
             )
         )
 
@@ -125,6 +132,7 @@ class Reducer:
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
+        nbytes = _bytes_of(self.best), _bytes_of(candidate)
         self.best = candidate
         self.history.append(candidate)
         self._answers_at_step = self.asker.asked_about
@@ -133,21 +141,49 @@ class Reducer:
             "%d -> %d operators  %s  check %d  %.0f s",
             *(before, after, strategy, check, seconds),
         )
-        self._listener(Stepped(before, after, strategy, check, seconds))
+        held = None if candidate.listing is None else nbytes
+        self._listener(Stepped(before, after, strategy, check, seconds, held))
 
     @property
     def minimal(self) -> bool:
         """Tell whether the best candidate is 1-minimal for dropping operators.
 
-        Dropping any one was answered, and never by REPRODUCED or UNRESOLVED.
+        Dropping any one was answered, and never by REPRODUCED or UNRESOLVED. Nobody
+        drops operators of a listing: that is up to the search that came before it.
         """
-        final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
         for node in self.best.operators:
             try:
                 smaller = apply(self.best, [Drop(frozenset({node}))])
             except InvalidEdit:
                 continue
-            verdict = self.asker.known(smaller)
-            if verdict is None or verdict.outcome not in final:
+            if not self._is_refused(smaller):
                 return False
         return True
+
+    @property
+    def minimal_kinds(self) -> dict[Kind, bool]:
+        """Tell of each kind of change to a listing whether no single one can be made.
+
+        Each that makes a valid program, and a smaller one, was answered as in
+        ``minimal``.
+        """
+        found: dict[Kind, bool] = {}
+        for strategy in self._strategies:
+            if isinstance(strategy, Rewriter) and self.best.listing is not None:
+                steps = single_steps(self.best, strategy, self._fitter)
+                kind = Kind(strategy.kind)
+                found[kind] = found.get(kind, True) and all(
+                    map(self._is_refused, steps)
+                )
+        return found
+
+    def _is_refused(self, candidate: Candidate) -> bool:
+        final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
+        verdict = self.asker.known(candidate)
+        return verdict is not None and verdict.outcome in final
+
+
+def _bytes_of(candidate: Candidate) -> int:
+    """Count the bytes that a listing is given."""
+    given = candidate.listing.given if candidate.listing else ()
+    return sum(recipe.nbytes for each in given for _, recipe in each.recipes)

@@ -8,7 +8,11 @@ Laws, tested by ``shrinkfx.testing.check_strategy`` for every strategy:
    ``InvalidEdit``.
 4. The most promising edits come first, and the generator is lazy.
 5. No edit depends on another one: the reducer tries them alone and in bundles.
-6. It comes to an end, after ``EDITS_PER_NODE`` times operators and inputs at most.
+6. It comes to an end, after ``EDITS_PER_NODE`` times operators and inputs at most; of a
+   listing statements, their leaves, inputs and weights.
+
+A strategy that has a ``kind`` is one for listings: it is shown candidates that have
+one, and proposes ``Rewrite``s of it. All others are for operators.
 """
 
 from __future__ import annotations
@@ -16,14 +20,22 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from importlib import metadata
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
 from shrinkfx.errors import StrategyError
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Edit
+from shrinkfx.program.edits import Edit, Rewrite
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.types import UNTYPED, Kind, Types
 from shrinkfx.program.view import NOBODY, View
 
 ENTRY_POINTS = "shrinkfx.strategies"
@@ -32,6 +44,12 @@ DEFAULT_ORDER = (
     *("blame_ladder", "keep_outputs", "cut_suffix", "cut_prefix", "module_cuts"),
     *("specialise_dims", "drop_nodes", "bypass_operators", "bypass_inside"),
     *("merge_inputs", "replace_operators"),
+)
+ORDER_FOR_LISTINGS = (
+    *("cut_insides", "redirect_operands", "close_dims", "plain_weights"),
+    *("plain_values", "plain_dtypes", "plain_layouts", "plain_arguments"),
+    # The most questions, where a size matters: once, when all else is as it will be.
+    "shrink_sizes",
 )
 
 
@@ -53,8 +71,28 @@ class Strategy(Protocol):
         ...
 
 
+@runtime_checkable
+class Rewriter(Strategy, Protocol):
+    """A strategy for listings.
+
+    Attributes:
+        kind: what it makes plainer: one of ``Kind``.
+    """
+
+    kind: str
+
+
+def fitting_for(candidate: Candidate, strategies: Iterable[Strategy]) -> list[Strategy]:
+    """Choose the strategies for what a candidate is: a listing, or operators."""
+    listed = candidate.listing is not None
+    return [s for s in strategies if isinstance(s, Rewriter) is listed]
+
+
 def proposals(
-    strategy: Strategy, candidate: Candidate, suspects: Mapping[str, float] = NOBODY
+    strategy: Strategy,
+    candidate: Candidate,
+    suspects: Mapping[str, float] = NOBODY,
+    types: Types = UNTYPED,
 ) -> list[Edit]:
     """Collect the edits to a candidate, as the reducer does.
 
@@ -62,20 +100,34 @@ def proposals(
         StrategyError: it raised, or broke law 2, 3 or 6.
     """
     before = candidate.to_json()
-    limit = EDITS_PER_NODE * (len(candidate.keep) + len(candidate.inputs))
+    limit = EDITS_PER_NODE * _size(candidate)
+    view = View(candidate, suspects, types)
     try:
-        edits = list(islice(strategy.propose(View(candidate, suspects)), limit + 1))
+        edits = list(islice(strategy.propose(view), limit + 1))
     except Exception as error:  # a plug-in may raise anything
         message = f"strategy '{strategy.name}' raised {error!r}"
         raise StrategyError(message) from error
     if len(edits) > limit:
         raise broken(strategy, 6, f"it proposed more than {limit} edits")
+    wanted = Edit if candidate.listing is None else Rewrite
     for edit in edits:
-        if not isinstance(edit, Edit):
+        if not isinstance(edit, wanted):
             raise broken(strategy, 3, f"it proposed {edit!r}")
     if candidate.to_json() != before:
         raise broken(strategy, 2, "it changed the view's candidate")
     return edits
+
+
+def _size(candidate: Candidate) -> int:
+    """Count what edits can be about."""
+    if candidate.listing is None:
+        return len(candidate.keep) + len(candidate.inputs)
+    return len(candidate.listing.given) + _leaves(candidate.listing)
+
+
+def _leaves(listing: Listing) -> int:
+    lines = (line for block in listing.blocks for line in block.statements)
+    return sum(1 + len(line.leaves) for line in lines)
 
 
 def broken(strategy: Strategy, law: int, seen: str) -> StrategyError:
@@ -98,7 +150,7 @@ def available() -> dict[str, Callable[[], Strategy]]:
         found[info.name] = getattr(module, _class_name(info.name))
     for point in metadata.entry_points(group=ENTRY_POINTS):
         found[point.name] = _loaded(point)
-    ordered = [n for n in DEFAULT_ORDER if n in found]
+    ordered = [n for n in (*DEFAULT_ORDER, *ORDER_FOR_LISTINGS) if n in found]
     return {n: found[n] for n in [*ordered, *sorted(set(found) - set(ordered))]}
 
 
@@ -132,6 +184,10 @@ def choose(names: Sequence[str] | None) -> list[Strategy]:
         strategy = known[name]()
         if not isinstance(strategy, Strategy):
             raise StrategyError(f"'{name}' has no name, combines and propose(view)")
+        if isinstance(strategy, Rewriter) and strategy.kind not in {*Kind}:
+            raise StrategyError(
+                f"'{name}' is of kind '{strategy.kind}': one of {', '.join(Kind)}"
+            )
         chosen.append(strategy)
     return chosen
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from shrinkfx.testing.drawn import candidates, edits_of, skeletons
 from shrinkfx.testing.laws import check_strategy
+from shrinkfx.testing.listings import ROWS, listed, listing, listings, types_of
 from shrinkfx.testing.oracle import OTHER, PLANTED, Answer, FakeOracle, calls, needs
 from shrinkfx.testing.programs import (
     DYNAMIC,
@@ -47,6 +48,7 @@ __all__ = [
     "OTHER",
     "PLANTED",
     "ROW",
+    "ROWS",
     "Answer",
     "FakeOracle",
     "Nodes",
@@ -57,6 +59,9 @@ __all__ = [
     "edits_of",
     "feed",
     "inner",
+    "listed",
+    "listing",
+    "listings",
     "needs",
     "operator",
     "projection",
@@ -64,5 +69,6 @@ __all__ = [
     "skeleton",
     "skeletons",
     "subgraph",
+    "types_of",
     "whole",
 ]

@@ -8,23 +8,30 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit
+from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.view import View
 from shrinkfx.search.strategy import Strategy, broken, proposals
 
 
-def check_strategy(strategy: Strategy, candidate: Candidate) -> None:
+def check_strategy(
+    strategy: Strategy, candidate: Candidate, types: Types = UNTYPED
+) -> None:
     """Check the laws of ``shrinkfx.search.strategy`` on one candidate.
 
-    Whether the most promising edits come first is for you to judge.
+    Whether the most promising edits come first is for you to judge. A strategy for
+    listings takes a candidate that is one (``listed``).
+
+    Args:
+        types: of the values of a listing.
 
     Raises:
         StrategyError: names the law that is broken, and says what was seen.
     """
     _check_form(strategy, candidate)
-    edits = proposals(strategy, candidate)
+    edits = proposals(strategy, candidate, types=types)
     twin = Candidate.from_json(candidate.skeleton, candidate.to_json())
     for again in (candidate, twin):
-        if (other := proposals(strategy, again)) != edits:
+        if (other := proposals(strategy, again, types=types)) != edits:
             raise broken(strategy, 1, f"it proposed {edits}, then {other}")
     for edit in edits:
         _check_edit(strategy, candidate, edit)

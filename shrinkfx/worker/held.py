@@ -11,15 +11,26 @@ import torch
 from torch.export import ExportedProgram
 
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm
 from shrinkfx.protocol.requests import CheckOptions, Setup
-from shrinkfx.protocol.tasks import CheckCandidate, SaveCandidate, WriteCandidate
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    ListCandidate,
+    SaveCandidate,
+    WriteCandidate,
+)
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import Values
 from shrinkfx.worker.graph.inline_cond import inline_conds
 from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.listing.build import build
+from shrinkfx.worker.listing.describe import describe
+from shrinkfx.worker.listing.recipes import saved_weights
 from shrinkfx.worker.loading.devices import save_for_cuda
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
@@ -27,7 +38,7 @@ from shrinkfx.worker.printing.module import export_source
 
 SKELETON = "skeleton.json"
 
-Cut = CheckCandidate | SaveCandidate | WriteCandidate
+Cut = CheckCandidate | SaveCandidate | WriteCandidate | ListCandidate
 """Tasks that are about a candidate."""
 
 
@@ -51,7 +62,7 @@ class Held:
 
     def cut_from(self, form: GraphForm) -> tuple[Program, Path]:
         """Choose the graph that candidates are cut from, and its folder."""
-        folder = Path(self.setup.directory) / f"graph-{form}"
+        folder = self.folder_of(form)
         match form:
             case GraphForm.FUNCTIONAL:
                 return self.loaded(), folder
@@ -59,6 +70,10 @@ class Held:
                 return self.loaded().as_exported(), folder
             case GraphForm.INLINED_COND:
                 return inline_conds(self.loaded(), folder), folder
+
+    def folder_of(self, form: GraphForm) -> Path:
+        """Name the folder of what is known of a graph that candidates are cut from."""
+        return Path(self.setup.directory) / f"graph-{form}"
 
     def prepare_eager(self) -> None:
         """Let a user's Triton kernels run here; no code can be generated after."""
@@ -71,14 +86,49 @@ class Held:
         Raises:
             CannotRebuild, Unprintable: it is no program, or none as source.
         """
-        program, home = self.cut_from(options.graph)
-        skeleton = Skeleton.from_json(json.loads((home / SKELETON).read_text()))
-        candidate = Candidate.from_json(skeleton, task.candidate)
-        built = rebuild(program, candidate, Values(home, program), options.taps)
+        candidate = self.candidate(task, options)
+        if candidate.listing is not None:
+            return self._of_listing(candidate.listing, options)
+        built = self.cut(candidate, options)
         for again in (built.stale, options.form is CandidateForm.SOURCE):
             if again:
                 built = built.exported_again(export_source(built)[0])
         return built
+
+    def candidate(self, task: Cut, options: CheckOptions) -> Candidate:
+        """Read a candidate."""
+        known = self.folder_of(options.graph) / SKELETON
+        skeleton = Skeleton.from_json(json.loads(known.read_text()))
+        return Candidate.from_json(skeleton, task.candidate)
+
+    def cut(self, candidate: Candidate, options: CheckOptions) -> Rebuilt:
+        """Cut a candidate out of the program."""
+        program, home = self.cut_from(options.graph)
+        return rebuild(program, candidate, Values(home, program), options.taps)
+
+    def listed(self, task: ListCandidate, options: CheckOptions) -> Listed:
+        """Write a candidate down as a listing; one that is listed already is that.
+
+        Raises:
+            CannotRebuild, Unprintable: it is no program, or none as source.
+        """
+        candidate = self.candidate(task, options)
+        if candidate.listing is not None:
+            return Listed(candidate.listing, Rewrite(()), options.data or "")
+        return describe(self.cut(candidate, options)).left_at(task.data)
+
+    def _of_listing(self, listing: Listing, options: CheckOptions) -> Rebuilt:
+        passes = self.loaded().passing is not None
+        runs = [run for run in Run if passes or run is not Run.PASSING]
+        return build(listing, self.saved(options), options.taps, runs)
+
+    def saved(self, options: CheckOptions) -> dict[str, torch.Tensor]:
+        """Map the keys of listings to values: weights are the program's own."""
+        program, in_place = self.loaded(), options.graph is GraphForm.IN_PLACE
+        saved = saved_weights(program.original if in_place else program.graph)
+        if options.data is not None:
+            saved |= torch.load(options.data, weights_only=True, mmap=True)
+        return saved
 
     def write_program(self, exported: ExportedProgram, path: Path) -> None:
         """Save a program for the device that it is meant for."""

@@ -13,11 +13,13 @@ from pathlib import Path
 import torch
 
 from shrinkfx.failure.signature import Stage
+from shrinkfx.program.listing.listing import Listing
 from shrinkfx.protocol.answers import (
     Answer,
     Description,
     Done,
     Examined,
+    Fitted,
     Invalid,
     OpenSizes,
     Printed,
@@ -34,6 +36,8 @@ from shrinkfx.protocol.tasks import (
     Describe,
     Examine,
     FindSpace,
+    FitRewrites,
+    ListCandidate,
     ReadSettings,
     RunPreload,
     RunScript,
@@ -67,14 +71,16 @@ from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
+from shrinkfx.worker.listing.fit import fit_rewrites
+from shrinkfx.worker.listing.source import source_of, values_in_file
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import (
     Unprintable,
-    export_source,
+    arguments_of,
     long_values,
-    print_program,
+    print_if_possible,
 )
 from shrinkfx.worker.sizes.read_space import find_space
 
@@ -105,6 +111,10 @@ class Worker(Held):
                 return self._save(task, options, note)
             case WriteCandidate() as task:
                 return self._write(task, options, note)
+            case FitRewrites() as task:
+                return self._fit(task, options, note)
+            case ListCandidate() as task:
+                return self._list(task, options, note)
             case FindSpace():
                 return self._space(note)
             case CompileOriginal():
@@ -193,28 +203,33 @@ class Worker(Held):
     ) -> Printed:
         note(Stage.REBUILD)
         built = self.built(task, options)
-        exported = built.exported
+        exported, graph = built.exported, built.exported.graph_module
         self.write_program(exported, Path(task.path))
         on_interpreter = self.setup.backend == Backend.INTERPRETER
         device = "cuda" if on_interpreter else ""
-        source, unprintable = None, ""
-        try:
-            # Only a dim can be loose, and a large program takes long to export.
-            loose = export_source(built)[1] if dynamic_dims(exported) else frozenset()
-            source = print_program(built, device, loose)
-        except Exception as error:  # noqa: BLE001 - a script would raise it, too
-            unprintable = str(error)
-        torch.save(long_values(built), task.data)
+        listing = self.candidate(task, options).listing
+        if listing is None:
+            source, unprintable = print_if_possible(built, device)
+            values, operators = long_values(built), count_operators(graph)
+            two_sets = self.loaded().failing is not self.loaded().example
+        else:
+            saved = self.saved(options)
+            source, unprintable = source_of(listing, saved, device), ""
+            # With no values there it is of use to the program itself alone.
+            values = values_in_file(listing, saved) or arguments_of(built)
+            operators = sum(1 for _ in listing.operators())
+            two_sets = any(given.failing is not None for given in source.inputs)
+        torch.save(values, task.data)
         self.prepare_eager()
         note(Stage.DONE)
         calls = (n for n in exported.graph.nodes if n.op == "call_function")
         return Printed(
             source=source,
             unprintable=unprintable,
-            two_sets=self.loaded().failing is not self.loaded().example,
+            two_sets=two_sets,
             passes=built.passing is not None,
             limits=tuple(Reference(built, options).limits()),
-            operators=count_operators(exported.graph_module),
+            operators=operators,
             nodes=len(exported.graph.nodes),
             inputs=count_inputs(exported),
             dynamic_dims=dynamic_dims(exported),
@@ -222,6 +237,22 @@ class Worker(Held):
             mutates=mutates(exported),
             targets=tuple(sorted({str(n.target) for n in calls})),
         )
+
+    def _list(self, task: ListCandidate, options: CheckOptions, note: Note) -> Answer:
+        note(Stage.REBUILD)
+        try:
+            answer = self.listed(task, options)
+        except (CannotRebuild, Unprintable) as error:
+            return Invalid(str(error))
+        note(Stage.DONE)
+        return answer
+
+    def _fit(self, task: FitRewrites, options: CheckOptions, note: Note) -> Fitted:
+        note(Stage.REBUILD)
+        listing = Listing.from_json(task.candidate["listing"])
+        fitted = fit_rewrites(listing, task.rewrites, self.saved(options))
+        note(Stage.DONE)
+        return fitted
 
     def _space(self, note: Note) -> OpenSizes:
         program = self.loaded()

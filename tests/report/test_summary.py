@@ -48,6 +48,7 @@ CAUSES = OtherCauses(
 CAUGHT = ByCatch("nan", "compare", "output 0", 2, 3, "1a2b")
 BUILDS = BuildCounts(2, 1, {"-O1": 3})
 REPRO = Written((Path("out/repro.py"), Path("out/repro_inputs.pt")), "source, exact")
+KINDS = {"operators": "1-minimal", "sizes": "kept"}
 RECORD = RunRecord(
     Failure(TARGET, replace(TARGET, text="SIGSEGV of 1"), "ima", 0.5, 0.12345, 2),
     Programs(
@@ -58,7 +59,7 @@ RECORD = RunRecord(
     suspects=(Suspect("mix", 0.9, "was running", "my.mix.default", "a.py:1"),),
     guard_pages=GuardPages("after each tensor", "passes (3 of 3 runs)"),
     memory=Memory(Guard.AFTER, "passes (1 of 1 runs)", ASAN),
-    search=Search("", True, "passed", (CAUGHT,)),
+    search=Search("", True, "passed", (CAUGHT,), KINDS),
     spent=Spent(
         ["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, BUILDS, 2
     ),
@@ -105,6 +106,7 @@ WRITTEN: Mapping[str, Any] = {
         }
     ],
     "minimal": True,
+    "minimal_by_kind": KINDS,
     "without_it": "passed",
     "calls": 2,
     "builds": {"fast": 2, "stopped": 1, "fallbacks": {"-O1": 3}},

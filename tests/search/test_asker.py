@@ -128,3 +128,14 @@ def test_judgement_is_no_check_of_the_search() -> None:
     asker.confirm_by(Confirmation("repro", Asker(FakeOracle(needs("b"))), "passes"))
     assert asker.ask("drop_nodes", WITHOUT_A).reproduced
     assert budget.checks == 1
+
+
+def test_no_more_is_asked_than_an_asker_may_whoever_answers(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "journal")) as journal:
+        for oracle in (FakeOracle(needs("b")), FakeOracle(needs("b"))):
+            asker = Asker(oracle, journal=journal, most=2)
+            asker.ask("drop_nodes", WITHOUT_A)
+            asker.ask("drop_nodes", WITHOUT_B)
+            with pytest.raises(BudgetExhausted, match="2 checks are spent on it"):
+                asker.ask("drop_nodes", WITHOUT_C)
+            assert asker.ask("drop_nodes", WITHOUT_A).reproduced  # known

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.search.strategy import Strategy, available
-from shrinkfx.testing import candidates, check_strategy
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.search.strategy import Rewriter, Strategy, available
+from shrinkfx.testing import candidates, check_strategy, listed, listings, types_of
 
 BUILT_IN = {
     name: make
@@ -16,10 +17,20 @@ BUILT_IN = {
 }
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+OF_LISTINGS = [name for name, make in BUILT_IN.items() if isinstance(make(), Rewriter)]
+OF_OPERATORS = [name for name in BUILT_IN if name not in OF_LISTINGS]
+
+
+@pytest.mark.parametrize("name", OF_OPERATORS)
 @given(candidate=candidates())
 def test_strategy_keeps_the_laws(name: str, candidate: Candidate) -> None:
     check_strategy(BUILT_IN[name](), candidate)
+
+
+@pytest.mark.parametrize("name", OF_LISTINGS)
+@given(program=listings())
+def test_strategy_for_listings_keeps_the_laws(name: str, program: Listing) -> None:
+    check_strategy(BUILT_IN[name](), listed(program), types_of(program))
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

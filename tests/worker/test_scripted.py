@@ -25,6 +25,9 @@ from shrinkfx.report.repro import SCRIPT_OBJECT
 from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
 from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.listing.build import build
+from shrinkfx.worker.listing.describe import describe as listing_of
+from shrinkfx.worker.listing.recipes import saved_weights
 from shrinkfx.worker.loading import script_objects
 from shrinkfx.worker.loading.archive import disarmed
 from shrinkfx.worker.loading.load import load, preload
@@ -147,6 +150,20 @@ def test_object_of_plain_data_is_printed_as_its_state(name: str, call: str) -> N
     assert made.add_tensor(torch.ones(1)).item() == 7
     expected = results(built.exported, built)
     torch.testing.assert_close(results(export_source(built)[0], built), expected)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_listing_holds_script_objects(name: str) -> None:
+    built = cut(name)
+    found = listing_of(built)
+    kind = "saved_object" if name == "queue" else "script_object"
+    assert kind in {given.kind for given in found.listing.weights}
+    saved = {**saved_weights(built.exported), **found.saved}
+    made = build(found.listing, saved)
+    expected = results(built.exported, built)
+    torch.testing.assert_close(results(made.exported, made), expected)
+    lines = found.listing.main.statements
+    assert listing_of(made).listing.main.statements == lines
 
 
 def test_object_with_tensors_is_printed_as_its_bytes() -> None:

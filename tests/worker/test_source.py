@@ -126,6 +126,17 @@ def test_values_of_a_tuple_that_nobody_uses_are_not_printed() -> None:
     assert torch.equal(found, x[1:2].relu())
 
 
+def test_weights_of_a_sequence_have_names_of_python() -> None:
+    x = torch.randn(2, 3)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4)).eval()
+    inputs = Inputs((x,), {})
+    built = Rebuilt(torch.export.export(module, (x,)), inputs, inputs)
+    printed = print_program(built)
+    assert {weight.attribute for weight in printed.weights} == {"_0_weight", "_0_bias"}
+    (found,) = run_eager(run_source(printed, built), built.failing, seed=SEED)
+    assert torch.equal(found, module(x))
+
+
 class Patches(torch.nn.Module):
     """Has ``((H - 1)//4 + 1)*((W - 1)//4 + 1)`` tokens."""
 

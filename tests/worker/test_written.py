@@ -19,6 +19,7 @@ from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
 from shrinkfx.worker import held, tasks
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.loading.load import load
+from shrinkfx.worker.printing import module as printing
 from shrinkfx.worker.printing.module import export_source
 
 
@@ -52,7 +53,7 @@ def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
         exports.append(built)
         return export_source(built)
 
-    for module in (tasks, held):
+    for module in (printing, held):
         monkeypatch.setattr(module, "export_source", noted)
 
     def ask(task: Task) -> Answer:

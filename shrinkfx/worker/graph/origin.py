@@ -36,6 +36,21 @@ def origin_of(node: fx.Node) -> str:
     return ", ".join(filter(None, [source_of(node), scope_of(node)]))
 
 
+def come_from(node: fx.Node, origin: str) -> None:
+    """Have a node come from where ``origin_of`` has said."""
+    for key in _KEYS:
+        node.meta.pop(key, None)
+    source, scope = _ORIGIN.fullmatch(origin).groups()  # type: ignore[union-attr]
+    if source:
+        file, line = source.rsplit(":", 1)
+        node.meta["stack_trace"] = f'  File "{file}", line {line}, in forward\n'
+    if scope:
+        node.meta["nn_module_stack"] = {"origin": (scope, "torch.nn.Module")}
+
+
+_ORIGIN = re.compile(r"([^,]+:\d+)?(?:, )?(.*)", re.DOTALL)
+
+
 def hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
     """Have a program that was exported anew know where its operators come from.
 

@@ -123,13 +123,20 @@ def expression_for(value: torch.ScriptObject) -> str:
     try:
         reduced: Any = value.__reduce_ex__(2)
         state, name = reduced[2]
-        made: Any = torch.ScriptObject.__new__(torch.ScriptObject)
-        made.__setstate__((state, name))
+        made = script_object(state, name)
         plain = _is_plain(state) and _saved(made) == _saved(value)
     except (RuntimeError, TypeError):
         return ""
     text = f"script_object({state!r}, {name!r})"
     return text if plain and len(text) < _LONG else ""
+
+
+def script_object(state: object, name: str) -> torch.ScriptObject:
+    """Make one of its state and its class, as a repro does."""
+    made: Any = torch.ScriptObject.__new__(torch.ScriptObject)
+    made.__setstate__((state, name))
+    found: torch.ScriptObject = made
+    return found
 
 
 def _is_plain(state: Any) -> bool:

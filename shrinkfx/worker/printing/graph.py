@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -100,7 +100,7 @@ class GraphPrinter:
             return f"{args[0]}.{node.args[1]}({', '.join([*args[2:], *named])})"
         # All of them, though most are defaults: pattern matchers look at them.
         args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
-        return f"{_callee(target)}({', '.join(args)})"
+        return f"{callee(target)}({', '.join(args)})"
 
     def _literal(self, value: Any) -> str:
         match value:
@@ -132,18 +132,31 @@ class GraphPrinter:
 
 def _class(name: str, module: fx.GraphModule, printer: GraphPrinter) -> list[str]:
     arguments = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    body = "\n        ".join(printer.body())
+    body = printer.body()
+    own = write_class(name, arguments, printer.members, body)
+    return [*printer.branches, own]
+
+
+def write_class(
+    name: str, arguments: Sequence[str], members: Mapping[str, str], body: Sequence[str]
+) -> str:
+    """Write the class of a graph that is inside of another."""
+    lines = "\n        ".join(body)
     setup = "".join(
-        f"        self.{attribute} = {kind}()\n"
-        for attribute, kind in printer.members.items()
+        f"        self.{attribute} = {kind}()\n" for attribute, kind in members.items()
     )
     init = f"    def __init__(self):\n        super().__init__()\n{setup}\n"
-    forward = f"    def forward({', '.join(['self', *arguments])}):\n        {body}"
+    forward = f"    def forward({', '.join(['self', *arguments])}):\n        {lines}"
     head = f"class {name}(torch.nn.Module):\n"
-    return [*printer.branches, head + (init if setup else "") + forward]
+    return head + (init if setup else "") + forward
 
 
-def _callee(target: Callable[..., Any] | str) -> str:
+def callee(target: Callable[..., Any] | str) -> str:
+    """Write what is called.
+
+    Raises:
+        Unprintable: it has no name that a script could say.
+    """
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
     if isinstance(target, torch._ops.HigherOrderOperator):

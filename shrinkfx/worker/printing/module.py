@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from torch._dynamo.exc import UncapturedHigherOrderOpError, UserError
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
+from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
 from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.printing.dynamic_shapes import dynamic_shapes
 from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
-from shrinkfx.worker.printing.tensors import write_tensor
+from shrinkfx.worker.printing.tensors import memory_of, write_tensor
 
 Write = Callable[[Any, str], Expression]
 """Write a tensor, or what else a program takes, for a device."""
@@ -55,6 +56,17 @@ def print_program(
         dims=tuple(dims),
         dynamic_shapes=shapes,
     )
+
+
+def print_if_possible(built: Rebuilt, device: str) -> tuple[Source | None, str]:
+    """Print a candidate, or say why it has no source that can be exported."""
+    try:
+        # Only a dim can be loose, and a large program takes long to export.
+        dynamic = dynamic_dims(built.exported)
+        loose = export_source(built)[1] if dynamic else frozenset()
+        return print_program(built, device, loose), ""
+    except Exception as error:  # noqa: BLE001 - a script would raise it, too
+        return None, str(error)
 
 
 def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
@@ -106,6 +118,13 @@ def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
     Raises:
         CannotRebuild: a branch or a body is none that torch.export takes.
     """
+    module, shapes = executed(printed)
+    _set_weights(module, built.exported)
+    return export(module, built.example.args, shapes)
+
+
+def executed(printed: Source) -> tuple[torch.nn.Module, Any]:
+    """Make the module, its weights left out, and what its dims are declared as."""
     scope: dict[str, Any] = {"torch": torch, "operator": operator, "math": math}
     names = ", ".join(["self", *(i.name for i in printed.inputs)])
     body = "\n        ".join(printed.body)
@@ -121,12 +140,19 @@ def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
     module = scope["Repro"]()
     for attribute, kind in printed.members.items():
         setattr(module, attribute, scope[kind]())
-    _set_weights(module, built.exported)
-    shapes = scope["dynamic_shapes"]
+    return module, scope["dynamic_shapes"]
+
+
+def export(
+    module: torch.nn.Module, example: tuple[Any, ...], shapes: Any
+) -> ExportedProgram:
+    """Export a module that was printed.
+
+    Raises:
+        CannotRebuild: a branch or a body is none that torch.export takes.
+    """
     try:
-        return torch.export.export(
-            module.eval(), built.example.args, dynamic_shapes=shapes
-        )
+        return torch.export.export(module.eval(), example, dynamic_shapes=shapes)
     except UncapturedHigherOrderOpError as error:
         raise CannotRebuild(f"a branch or a body is none: {error}") from error
 
@@ -134,20 +160,24 @@ def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
 def long_values(built: Rebuilt) -> dict[str, Any]:
     """Collect what may be too long for a script, by the names that it uses."""
     names = [str(name) for name in built.exported.graph_signature.user_inputs]
-    runs = {"example": built.example, "failing": built.failing}
-    if built.passing:
-        runs["passing"] = built.passing
-    values: dict[str, Any] = {}
-    for prefix, run in runs.items():
-        values[prefix] = run.args
-        values |= {f"{prefix}_{n}": v for n, v in zip(names, run.args, strict=True)}
+    values = arguments_of(built)
+    for prefix, args in arguments_of(built).items():
+        values |= {f"{prefix}_{n}": v for n, v in zip(names, args, strict=True)}
     for spec in built.exported.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
             value = _weight_value(built.exported, spec.target)
-            name = f"weight_{_attribute(spec.target)}"
+            name = f"weight_{attribute_of(spec.target)}"
             is_object = isinstance(value, torch.ScriptObject)
             values[name] = bytes_of(value) if is_object else value
     return values
+
+
+def arguments_of(built: Rebuilt) -> dict[str, Any]:
+    """Collect what it is called with, by run."""
+    runs = {"example": built.example, "failing": built.failing}
+    if built.passing:
+        runs["passing"] = built.passing
+    return {name: run.args for name, run in runs.items()}
 
 
 def _set_weights(module: torch.nn.Module, exported: ExportedProgram) -> None:
@@ -155,13 +185,24 @@ def _set_weights(module: torch.nn.Module, exported: ExportedProgram) -> None:
         if spec.kind is InputKind.USER_INPUT or spec.target is None:
             continue
         value = _weight_value(exported, spec.target)
-        attribute = _attribute(spec.target)
-        if spec.kind is InputKind.PARAMETER:
-            module.register_parameter(attribute, torch.nn.Parameter(value, False))
-        elif spec.kind is InputKind.BUFFER:
-            module.register_buffer(attribute, value, bool(spec.persistent))
-        else:
-            setattr(module, attribute, value)
+        set_weight(module, attribute_of(spec.target), _kind(spec), value)
+
+
+def set_weight(module: torch.nn.Module, name: str, kind: str, value: Any) -> None:
+    """Have a module hold a weight, of a kind that ``Weight`` names."""
+    match kind:
+        case "parameter":
+            module.register_parameter(name, torch.nn.Parameter(value, False))
+        case "buffer" | "non_persistent_buffer":
+            module.register_buffer(name, value, persistent=kind == "buffer")
+        case _:
+            setattr(module, name, value)
+
+
+def _kind(spec: InputSpec) -> str:
+    if spec.kind is InputKind.BUFFER and not spec.persistent:
+        return "non_persistent_buffer"
+    return spec.kind.name.lower().removesuffix("_tensor")
 
 
 def _weight_value(exported: ExportedProgram, target: str) -> Any:
@@ -175,8 +216,10 @@ def _weight_value(exported: ExportedProgram, target: str) -> Any:
     return value.detach()
 
 
-def _attribute(target: str) -> str:
-    return re.sub(r"\W", "_", target)
+def attribute_of(target: str) -> str:
+    """Name the attribute that holds a weight in what is printed."""
+    name = re.sub(r"\W", "_", target)
+    return name if name.isidentifier() else f"_{name}"  # nn.Sequential has 0.weight
 
 
 def _weights(
@@ -190,17 +233,13 @@ def _weights(
             continue
         if spec.target is None or not hasattr(spec.arg, "name"):
             raise Unprintable(f"an input of kind {spec.kind.name}")
-        attribute = _attribute(spec.target)
+        attribute = attribute_of(spec.target)
         names[spec.arg.name] = f"self.{attribute}"
         value = _weight_value(exported, spec.target)
         if isinstance(value, torch.ScriptObject):
             weights.append(_object(attribute, value))
             continue
-        text = write(value, device)
-        kind = spec.kind.name.lower().removesuffix("_tensor")
-        if spec.kind is InputKind.BUFFER and not spec.persistent:
-            kind = "non_persistent_buffer"
-        weights.append(Weight(attribute, kind, text))
+        weights.append(Weight(attribute, _kind(spec), write(value, device)))
     return names, tuple(weights)
 
 
@@ -215,7 +254,7 @@ def _object(attribute: str, value: torch.ScriptObject) -> Weight:
 def _buffer_mutations(exported: ExportedProgram) -> list[str]:
     """Name what the first outputs are written back into: buffers and inputs."""
     return [
-        f"self.{_attribute(spec.target)}"
+        f"self.{attribute_of(spec.target)}"
         if spec.kind is OutputKind.BUFFER_MUTATION
         else spec.target
         for spec in exported.graph_signature.output_specs
@@ -242,18 +281,12 @@ def _inputs(built: Rebuilt, device: str, write: Write) -> tuple[Input, ...]:
 
 def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     pairs = zip(some, others, strict=True)
-    return any(a is not b and not _same(a, b) for a, b in pairs)
+    return any(a is not b and not same(a, b) for a, b in pairs)
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
+    """Tell whether two are the same, bit for bit, and laid out alike."""
     if not isinstance(a, torch.Tensor):
         return bool(a == b)
     same_type = a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()
-    return same_type and torch.equal(_bytes(a), _bytes(b))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Look at a tensor as what it is in memory: not every dtype has arithmetic."""
-    # A copy: one element is contiguous with any stride, but no view of bytes.
-    copied = tensor.resolve_conj().clone(memory_format=torch.contiguous_format)
-    return copied.flatten().view(torch.uint8)
+    return same_type and torch.equal(memory_of(a), memory_of(b))

@@ -35,7 +35,7 @@ def write_tensor(value: Any, device: str = "") -> Expression:
         # The memory behind the view, then the view: strides are kept exactly.
         shape, stride = tuple(flat.shape), tuple(flat.stride())
         view += f".as_strided({shape}, {stride})"
-        flat = flat.as_strided((_span(flat),), (1,))
+        flat = flat.as_strided((span(flat),), (1,))
     flat = flat.cpu().contiguous()
     # Contiguous may still mean any step in a dim of one element.
     flat = flat.as_strided(flat.shape, torch.empty(flat.shape, device="meta").stride())
@@ -44,7 +44,7 @@ def write_tensor(value: Any, device: str = "") -> Expression:
     return Expression(seeded + view, exact + view if exact else "")
 
 
-def _span(tensor: torch.Tensor) -> int:
+def span(tensor: torch.Tensor) -> int:
     """Count the elements of memory that a view reaches over."""
     if tensor.numel() == 0:
         return 0
@@ -97,10 +97,23 @@ def _packed(tensor: torch.Tensor) -> str:
     return f'unpack("{text}", {tensor.dtype}, {tuple(tensor.shape)})'
 
 
+def unpack(text: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Read what is packed, as a repro does."""
+    raw = bytearray(zlib.decompress(base64.b85decode(text)))
+    return torch.frombuffer(raw, dtype=dtype).reshape(shape)
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Look at a tensor as what it is in memory: not every dtype has arithmetic."""
+    # A copy: one element is contiguous with any stride, but no view of bytes.
+    copied = tensor.resolve_conj().clone(memory_format=torch.contiguous_format)
+    return copied.flatten().view(torch.uint8)
+
+
 _FEW_OPERATORS = (torch.uint16, torch.uint32, torch.uint64)
 
 
-def _ends(tensor: torch.Tensor) -> tuple[int, int]:
+def ends(tensor: torch.Tensor) -> tuple[int, int]:
     """Find the least and the largest of whole numbers."""
     if tensor.dtype in _FEW_OPERATORS:
         values = tensor.flatten().tolist()
@@ -114,7 +127,7 @@ def _seeded(tensor: torch.Tensor) -> str:
     if dtype == torch.bool:
         return f"torch.randint(0, 2, {shape}, dtype=torch.bool)"
     if not dtype.is_floating_point and not dtype.is_complex:
-        low, high = _ends(tensor)
+        low, high = ends(tensor)
         return f"torch.randint({low}, {high + 1}, {shape}, dtype={dtype})"
     if dtype.is_complex:
         return f"torch.randn({shape}, dtype={dtype})"

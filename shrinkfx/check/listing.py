@@ -1,0 +1,88 @@
+"""A candidate as a listing, and which rewrites of that make a program: no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shrinkfx.check.oracle import CheckClient
+from shrinkfx.failure.classify import first_line
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.types import UNTYPED, ListedType, Types
+from shrinkfx.protocol.answers import Ending, Fitted, Invalid, Listed, Typed
+from shrinkfx.protocol.tasks import FitRewrites, ListCandidate
+
+
+def list_candidate(
+    client: CheckClient, candidate: Candidate, data: Path
+) -> tuple[Listed | None, str]:
+    """Write a candidate down as statements.
+
+    Args:
+        data: a file for values that are too long for Python.
+
+    Returns:
+        None, and why, where it cannot be.
+    """
+    ending = client.ask(ListCandidate(candidate.to_json(), str(data)))
+    if isinstance(ending.answer, Listed):
+        return ending.answer, ""
+    return None, _why(ending)
+
+
+class FakeTensors:
+    """Fits rewrites with the fake tensors of the worker.
+
+    Attributes:
+        refused: why there was no answer to some question, or ''.
+    """
+
+    def __init__(self, client: CheckClient) -> None:
+        self._client = client
+        self._types: dict[str, Types] = {}
+        self._fits: dict[tuple[str, Rewrite], Rewrite | None] = {}
+        self.refused = ""
+
+    def types(self, candidate: Candidate) -> Types:
+        """Tell what the values of a listing are."""
+        if candidate.digest not in self._types:
+            self._ask(candidate, [])
+        return self._types[candidate.digest]
+
+    def fit(
+        self, candidate: Candidate, rewrites: Sequence[Rewrite]
+    ) -> list[Rewrite | None]:
+        """Add to each what follows from it; None where it makes no valid program."""
+        digest = candidate.digest
+        new = [r for r in dict.fromkeys(rewrites) if (digest, r) not in self._fits]
+        if new:
+            self._ask(candidate, new)
+        return [self._fits[digest, rewrite] for rewrite in rewrites]
+
+    def _ask(self, candidate: Candidate, rewrites: Sequence[Rewrite]) -> None:
+        ending = self._client.ask(FitRewrites(candidate.to_json(), tuple(rewrites)))
+        answer = ending.answer
+        fits: Sequence[Rewrite | None] = [None] * len(rewrites)
+        if isinstance(answer, Fitted):
+            fits = answer.fits
+            known = {(t.block, t.name): _type(t) for t in answer.values}
+            self._types[candidate.digest] = known
+        else:
+            self.refused = _why(ending)
+            self._types.setdefault(candidate.digest, UNTYPED)
+        for rewrite, fit in zip(rewrites, fits, strict=True):
+            self._fits[candidate.digest, rewrite] = fit
+
+
+def _type(told: Typed) -> ListedType:
+    return ListedType(told.dtype, told.shape, told.stride, told.device)
+
+
+def _why(ending: Ending) -> str:
+    """Say in a line why there is no answer."""
+    if isinstance(ending.answer, Invalid):
+        return first_line(ending.answer.why)
+    if ending.raised:
+        return first_line(f"{ending.raised.type}: {ending.raised.message}")
+    return f"the process ended with {ending.how} {ending.code}"

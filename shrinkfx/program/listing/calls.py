@@ -1,0 +1,167 @@
+"""Calls of blocks: what a branch or a body gets, and gives back.
+
+    loop = while_loop(self.test, self.body, (i, h), (w,))    calls test(i, h, w)
+    getitem = loop[1]                                        and body(i, h, w)
+
+What a call hands on stands in its lists, in the order of the blocks' arguments. The
+values that a loop carries come first; it gets them back, and hands them on again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.statements import RETURN, Leaf, LeafKind, Statement
+
+_CARRIES = re.compile(r"\.(while_loop|scan)$")
+_RETURNS_LAST = re.compile(r"\.while_loop$")
+"""Of its two blocks the first only tells whether to go on."""
+
+_PROJECTION = re.compile(r"(\w+)\[(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A statement that calls blocks.
+
+    Attributes:
+        caller: the name of the block that it is in.
+        callees: the leaves that say what it calls.
+        blocks: names of those blocks, each once, in order.
+        operands: the leaves that they get, by position.
+        carried: how many of these it gets back, the first ones.
+    """
+
+    caller: str
+    statement: Statement
+    callees: tuple[Leaf, ...]
+    blocks: tuple[str, ...]
+    operands: tuple[Leaf, ...]
+    carried: int
+
+    @property
+    def returning(self) -> tuple[str, ...]:
+        """The blocks whose results are those of the call."""
+        last = _RETURNS_LAST.search(self.statement.callee)
+        return self.blocks[-1:] if last else self.blocks
+
+
+def calls_of(block: Block) -> Iterator[Call]:
+    """Find the calls in a block."""
+    kinds = {f"self.{attribute}": kind for attribute, kind in block.members}
+    for line in block.statements:
+        tops = [leaf for leaf in line.leaves if leaf.parent is None]
+        callees = [leaf for leaf in tops if _method(leaf) in kinds]
+        if callees and line.is_operator:
+            called = dict.fromkeys(kinds[_method(leaf)] for leaf in callees)
+            lists = [leaf.number for leaf in tops if leaf.kind is LeafKind.LIST]
+            handed = [leaf for leaf in line.leaves if leaf.parent in lists]
+            carries = _CARRIES.search(line.callee) and lists
+            carried = sum(h.parent == lists[0] for h in handed) if carries else 0
+            parts = tuple(callees), tuple(called), tuple(handed), carried
+            yield Call(block.name, line, *parts)
+
+
+def _method(leaf: Leaf) -> str:
+    return leaf.text.removesuffix(".forward")
+
+
+def all_calls(listing: Listing) -> list[Call]:
+    return [call for block in listing.blocks for call in calls_of(block)]
+
+
+def projections(block: Block, name: str) -> dict[int, Statement]:
+    """Find the statements that take single results of one, by their number."""
+    found = {}
+    for statement in block.statements:
+        match = _PROJECTION.fullmatch(statement.code)
+        if match and match[1] == name:
+            found[int(match[2])] = statement
+    return found
+
+
+def returned(block: Block) -> list[Leaf]:
+    """List what a block returns, if that is a list."""
+    leaves = block.statement(RETURN).leaves
+    return [leaf for leaf in leaves if leaf.parent == leaves[0].number]
+
+
+def without_argument(listing: Listing, name: str, argument: str) -> Listing:
+    """Take an argument from the block ``name``, and from what is called with it.
+
+    Raises:
+        InvalidEdit: one of these reads it, or gets it back.
+    """
+    if argument not in listing.block(name).arguments:
+        raise InvalidEdit(f"{name} has no argument {argument}")
+    place = listing.block(name).arguments.index(argument)
+    calls = [call for call in all_calls(listing) if name in call.blocks]
+    for call in calls:
+        if place < call.carried:
+            raise InvalidEdit("what is carried is a result, too")
+        listing = _without_operand(listing, call, place)
+    if not calls:
+        raise InvalidEdit(f"nothing calls {name}")
+    return listing
+
+
+def without_result(listing: Listing, caller: str, name: str, place: int) -> Listing:
+    """Take a result from a call, from the blocks that it is of, and what is carried.
+
+    Raises:
+        InvalidEdit: it is read, or it is the only one.
+    """
+    block = listing.block(caller)
+    call = next((c for c in calls_of(block) if c.statement.name == name), None)
+    taken = projections(block, name)
+    if call is None or place in taken or _is_read_whole(block, name):
+        raise InvalidEdit(f"no result {place} of {name} can go")
+    for each in call.returning:
+        listing = _without_return(listing, listing.block(each), place)
+    if place < call.carried:
+        listing = _without_operand(listing, call, place)
+    lines = {s.name: _renumbered(s, name, n - 1) for n, s in taken.items() if n > place}
+    return _with_lines(listing, caller, lines)
+
+
+def _is_read_whole(block: Block, name: str) -> bool:
+    """Tell whether something besides projections reads a statement."""
+    taken = {statement.name for statement in projections(block, name).values()}
+    others = [s for s in block.statements if s.name not in taken]
+    return any(name in statement.reads for statement in others)
+
+
+def _without_operand(listing: Listing, call: Call, place: int) -> Listing:
+    for name in call.blocks:
+        block = listing.block(name).normalised()
+        if len(block.arguments) != len(call.operands):
+            raise InvalidEdit(f"{name} is not called with its arguments one by one")
+        gone = block.arguments[place]
+        if any(gone in statement.reads for statement in block.statements):
+            raise InvalidEdit(f"{name} reads {gone}")
+        left = (*block.arguments[:place], *block.arguments[place + 1 :])
+        listing = listing.with_block(replace(block, arguments=left))
+    line = call.statement.written({call.operands[place].number: ""})
+    return _with_lines(listing, call.caller, {line.name: line})
+
+
+def _without_return(listing: Listing, block: Block, place: int) -> Listing:
+    leaves = returned(block)
+    if not place < len(leaves) or len(leaves) == 1:
+        raise InvalidEdit(f"{block.name} has no result {place} besides others")
+    line = block.statement(RETURN).written({leaves[place].number: ""})
+    return _with_lines(listing, block.name, {RETURN: line})
+
+
+def _renumbered(statement: Statement, of: str, place: int) -> Statement:
+    return replace(statement, code=f"{of}[{place}]")
+
+
+def _with_lines(listing: Listing, name: str, lines: dict[str, Statement]) -> Listing:
+    block = listing.block(name)
+    new = tuple(lines.get(each.name, each) for each in block.statements)
+    return listing.with_block(replace(block, statements=new))

@@ -1,0 +1,50 @@
+"""What branches and bodies are given and give back for nothing, or twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.calls import all_calls, projections, returned
+from shrinkfx.program.listing.changes import Change, DropArgument, DropResult
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.redirects import Likes, redirect
+
+
+def unread(listing: Listing) -> Iterator[Rewrite]:
+    """Propose to drop results that nobody reads, and arguments: all, and each alone."""
+    drops: list[Change] = []
+    for call in all_calls(listing):
+        block = listing.block(call.caller)
+        results = len(returned(listing.block(call.returning[0])))
+        taken = projections(block, call.statement.name)
+        drops += [
+            DropResult(block.name, call.statement.name, place)
+            for place in range(results)
+            if place not in taken
+        ]
+        arguments = listing.block(call.blocks[0]).arguments
+        drops += [DropArgument(call.blocks[0], n) for n in arguments[call.carried :]]
+    if len(drops) > 1:
+        yield Rewrite(tuple(drops), partly=True)
+    yield from (Rewrite((drop,)) for drop in drops)
+
+
+def merged(listing: Listing, known: Mapping[str, Likes]) -> Iterator[Rewrite]:
+    """Propose that blocks read the first argument of a type in the place of another."""
+    for call in all_calls(listing):
+        blocks = [listing.block(name) for name in call.blocks]
+        first: dict[object, int] = {}
+        for place, name in enumerate(blocks[-1].arguments):
+            same = first.setdefault(known[blocks[-1].name].get(name, place), place)
+            if same == place or any(len(b.arguments) <= place for b in blocks):
+                continue
+            changes: list[Change] = []
+            for block in blocks:
+                arguments = block.arguments
+                changes += redirect(block, arguments[place], arguments[same])
+            if place < call.carried:
+                changes += [DropResult(call.caller, call.statement.name, place)]
+            else:
+                changes += [DropArgument(blocks[-1].name, name)]
+            yield Rewrite(tuple(changes))

@@ -1,0 +1,305 @@
+"""A listing: a program as statements, and the recipes of what it is given.
+
+The form in which people read a program, as data. What an operator is, and whether a
+listing is a program at all, only the worker knows; here is what can be told by names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.recipes import Recipe
+from shrinkfx.program.listing.statements import Statement
+
+MAIN = "Repro"
+"""The block that is run; the others are what its higher-order operators call."""
+
+
+class Run(StrEnum):
+    """A call of the program; an input may hold other values in each."""
+
+    EXAMPLE = "example"
+    """What it is exported with."""
+    PASSING = "passing"
+    """A call before, on which it passes."""
+    FAILING = "failing"
+    """The call that fails; the example where an input has none of its own."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input or a weight.
+
+    Attributes:
+        kind: ``input``, ``parameter``, ``buffer``, ``non_persistent_buffer``,
+            ``constant``, ``script_object`` or ``saved_object``.
+        recipes: by run; a weight has the example's alone.
+        open_dims: dims that are dynamic, each with how it is declared.
+    """
+
+    name: str
+    kind: str
+    recipes: tuple[tuple[Run, Recipe], ...]
+    open_dims: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_input(self) -> bool:
+        return self.kind == "input"
+
+    @property
+    def spelling(self) -> str:
+        """How statements spell it."""
+        return self.name if self.is_input else f"self.{self.name}"
+
+    def recipe(self, run: Run = Run.EXAMPLE) -> Recipe:
+        """Fetch what it holds in a run."""
+        known = dict(self.recipes)
+        return known.get(run, known[Run.EXAMPLE])
+
+    def with_recipe(self, run: Run, recipe: Recipe) -> Self:
+        """Give it other values; a run that is like the example has none of its own."""
+        known = {**dict(self.recipes), run: recipe}
+        example = known[Run.EXAMPLE]
+        ordered = [(r, known[r]) for r in Run if r in known]
+        kept = [(r, made) for r, made in ordered if r is Run.EXAMPLE or made != example]
+        return replace(self, recipes=tuple(kept))
+
+
+@dataclass(frozen=True)
+class Dim:
+    """The declaration of a dynamic dim.
+
+    Attributes:
+        high: None for no end.
+    """
+
+    name: str
+    low: int
+    high: int | None
+
+    def holds(self, size: int) -> bool:
+        return self.low <= size and (self.high is None or size <= self.high)
+
+    def line(self) -> str:
+        span = [f"min={self.low}"] if self.low > 0 else []
+        span += [] if self.high is None else [f"max={self.high}"]
+        return f"{self.name} = torch.export.Dim({', '.join([f'{self.name!r}', *span])})"
+
+
+@dataclass(frozen=True)
+class Block:
+    """The ``forward`` of a module: the program's own, or of a branch or body.
+
+    Attributes:
+        name: of the class.
+        members: attribute and class of the modules that it holds.
+        statements: the last one returns.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    members: tuple[tuple[str, str], ...]
+    statements: tuple[Statement, ...]
+
+    def statement(self, name: str) -> Statement:
+        """Fetch a statement by name.
+
+        Raises:
+            InvalidEdit: there is none.
+        """
+        for each in self.statements:
+            if each.name == name:
+                return each
+        raise InvalidEdit(f"{self.name} has no statement {name}")
+
+    @cached_property
+    def alive(self) -> tuple[Statement, ...]:
+        """The statements that something comes of; what has an effect stays."""
+        wanted: set[str] = set()
+        kept = []
+        for statement in reversed(self.statements):
+            if not statement.yields or statement.name in wanted or statement.may_act:
+                kept.append(statement)
+                wanted |= statement.reads
+        return tuple(reversed(kept))
+
+    def normalised(self) -> Self:
+        """Leave out what nothing comes of; its arguments stay, for whoever calls it."""
+        reads = frozenset[str]().union(*(s.reads for s in self.alive))
+        members = [pair for pair in self.members if f"self.{pair[0]}" in reads]
+        return replace(self, members=tuple(members), statements=self.alive)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A program as statements, and what it is given.
+
+    Attributes:
+        blocks: ``MAIN`` last, and each after those that it calls.
+        given: weights first, then the arguments of ``forward`` in order.
+        dims: declarations that ``open_dims`` read.
+    """
+
+    blocks: tuple[Block, ...]
+    given: tuple[Given, ...]
+    dims: tuple[Dim, ...] = ()
+
+    @property
+    def main(self) -> Block:
+        return self.blocks[-1]
+
+    def block(self, name: str) -> Block:
+        """Fetch a block by name.
+
+        Raises:
+            InvalidEdit: there is none.
+        """
+        for each in self.blocks:
+            if each.name == name:
+                return each
+        raise InvalidEdit(f"there is no block {name}")
+
+    def find(self, name: str) -> Given:
+        """Fetch an input or a weight by name.
+
+        Raises:
+            InvalidEdit: there is none.
+        """
+        for each in self.given:
+            if each.name == name:
+                return each
+        raise InvalidEdit(f"there is no input or weight {name}")
+
+    @property
+    def inputs(self) -> tuple[Given, ...]:
+        return tuple(given for given in self.given if given.is_input)
+
+    @property
+    def weights(self) -> tuple[Given, ...]:
+        return tuple(given for given in self.given if not given.is_input)
+
+    def operators(self) -> Iterator[tuple[Block, Statement]]:
+        """Go through the operators of all blocks, in order."""
+        for block in self.blocks:
+            for statement in block.statements:
+                if statement.is_operator:
+                    yield block, statement
+
+    def normalised(self) -> Self:
+        """Leave out what nothing comes of: statements, blocks, inputs, dims.
+
+        Raises:
+            InvalidEdit: nothing would be left.
+        """
+        main = self.main.normalised()
+        reads = frozenset[str]().union(*(s.reads for s in main.statements))
+        given = tuple(each for each in self.given if each.spelling in reads)
+        inputs = {each.name for each in given if each.is_input}
+        arguments = tuple(name for name in main.arguments if name in inputs)
+        told = " ".join(how for each in given for _, how in each.open_dims)
+        named = set(re.findall(r"\w+", told))
+        if not any(s.is_operator for s in main.statements):
+            raise InvalidEdit("nothing would be left")
+        return replace(
+            self,
+            blocks=(*_called(main, self.blocks), replace(main, arguments=arguments)),
+            given=given,
+            dims=tuple(dim for dim in self.dims if dim.name in named),
+        )
+
+    @cached_property
+    def cost(self) -> tuple[int, int, int]:
+        """What an edit may lower: operators, elements that it is given, and what is
+        left to take in of recipes, statements and arguments.
+
+        Elements and not bytes: a plain dtype may have more of these, and a contiguous
+        tensor more than one that is expanded.
+        """
+        operators = sum(1 for _ in self.operators())
+        recipes = [recipe for each in self.given for _, recipe in each.recipes]
+        lines = [s for block in self.blocks for s in block.statements]
+        plainness = sum(recipe.plainness for recipe in recipes)
+        plainness += sum(line.weight for line in lines)
+        plainness += 16 * len(self.given) + 4 * len(self.weights)
+        plainness += sum(len(dim.line()) for dim in self.dims)
+        plainness += sum(4 * len(each.open_dims) for each in self.given)
+        return operators, sum(recipe.elements for recipe in recipes), plainness
+
+    def with_block(self, block: Block) -> Self:
+        """Put a block in the place of the one of its name."""
+        blocks = tuple(block if b.name == block.name else b for b in self.blocks)
+        return replace(self, blocks=blocks)
+
+    def with_given(self, given: Given) -> Self:
+        """Put an input or weight in the place of the one of its name."""
+        held = tuple(given if g.name == given.name else g for g in self.given)
+        return replace(self, given=held)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "blocks": [_block_to_json(block) for block in self.blocks],
+            "given": [_given_to_json(given) for given in self.given],
+            "dims": [[dim.name, dim.low, dim.high] for dim in self.dims],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            tuple(_block_from_json(block) for block in data["blocks"]),
+            tuple(_given_from_json(given) for given in data["given"]),
+            tuple(Dim(*dim) for dim in data["dims"]),
+        )
+
+
+def _called(main: Block, blocks: Sequence[Block]) -> list[Block]:
+    """Find the blocks that one calls, also through others, in normal form, in order."""
+    wanted = {kind for _, kind in main.members}
+    found = []
+    for block in reversed(blocks[:-1]):
+        if block.name in wanted:
+            found.append(block.normalised())
+            wanted |= {kind for _, kind in found[-1].members}
+    return found[::-1]
+
+
+def _block_to_json(block: Block) -> dict[str, Any]:
+    lines = [line.to_json() for line in block.statements]
+    return {
+        "name": block.name,
+        "arguments": list(block.arguments),
+        "members": [list(pair) for pair in block.members],
+        "statements": lines,
+    }
+
+
+def _block_from_json(data: Mapping[str, Any]) -> Block:
+    return Block(
+        data["name"],
+        tuple(data["arguments"]),
+        tuple((attribute, kind) for attribute, kind in data["members"]),
+        tuple(Statement(*line) for line in data["statements"]),
+    )
+
+
+def _given_to_json(given: Given) -> dict[str, Any]:
+    return {
+        "name": given.name,
+        "kind": given.kind,
+        "recipes": {run.value: recipe.to_json() for run, recipe in given.recipes},
+        "open_dims": [[dim, how] for dim, how in given.open_dims],
+    }
+
+
+def _given_from_json(data: Mapping[str, Any]) -> Given:
+    return Given(
+        data["name"],
+        data["kind"],
+        tuple((Run(run), Recipe.from_json(r)) for run, r in data["recipes"].items()),
+        tuple((dim, how) for dim, how in data["open_dims"]),
+    )

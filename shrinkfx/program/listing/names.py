@@ -1,0 +1,179 @@
+"""Names in a listing: which are known where, and short ones at the very end.
+
+add_13 = torch.ops.aten.add.Tensor(arg7_1, self.p_a_0_b)    becomes
+add = torch.ops.aten.add.Tensor(x, self.weight)
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from typing import Self
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.statements import Statement
+
+_BUILT_IN = frozenset(dir(builtins))
+_TAKEN = _BUILT_IN | {*keyword.kwlist, *keyword.softkwlist}
+_TAKEN |= {"torch", "self", "operator", "math", "data"}
+"""Names that mean something already."""
+
+_ATTRIBUTES = {
+    "parameter": "weight",
+    "buffer": "buffer",
+    "non_persistent_buffer": "buffer",
+    "constant": "constant",
+}
+"""What weights are called, by their kind; others are objects."""
+
+
+def require_defined(listing: Listing) -> None:
+    """Have each statement read only what stands before it.
+
+    Raises:
+        InvalidEdit: one does not.
+    """
+    weights = {given.spelling for given in listing.weights}
+    for block in listing.blocks:
+        known = {*block.arguments, *(f"self.{name}" for name, _ in block.members)}
+        known |= weights if block is listing.main else set()
+        for statement in block.statements:
+            if unknown := sorted(statement.reads - known - _BUILT_IN):
+                raise InvalidEdit(f"nothing before {statement.name} is {unknown[0]}")
+            known.add(statement.name)
+
+
+@dataclass(frozen=True)
+class Names:
+    """New names by old ones; all are new at once.
+
+    Attributes:
+        values: by block, as statements spell them: weights of the main one included.
+        dims: of dynamic dims.
+    """
+
+    values: Mapping[str, Mapping[str, str]]
+    dims: Mapping[str, str]
+
+    def back(self) -> Self:
+        """Turn them round."""
+        values = {block: _turned(names) for block, names in self.values.items()}
+        return replace(self, values=values, dims=_turned(self.dims))
+
+
+def short_names(listing: Listing) -> Names:
+    """Find short names: inputs are x, y, z, values are called after their operator.
+
+    Classes, and attributes that hold branches and bodies, keep theirs.
+    """
+    values = {block.name: dict(_values(block)) for block in listing.blocks}
+    fresh = _Fresh(name for name, _ in listing.main.members)
+    for given in listing.weights:
+        attribute = fresh.name(_ATTRIBUTES.get(given.kind, "object"))
+        values[listing.main.name][given.spelling] = f"self.{attribute}"
+    dims = zip((dim.name for dim in listing.dims), _letters("NMKL"), strict=False)
+    return Names(values, dict(dims))
+
+
+def renamed(listing: Listing, names: Names) -> Listing:
+    """Write a listing with other names."""
+    own = names.values[listing.main.name]
+    given = tuple(
+        replace(
+            each,
+            name=own[each.spelling].removeprefix("self."),
+            open_dims=tuple((d, _words(how, names.dims)) for d, how in each.open_dims),
+        )
+        for each in listing.given
+    )
+    dims = tuple(replace(dim, name=names.dims[dim.name]) for dim in listing.dims)
+    blocks = tuple(_block(block, names.values[block.name]) for block in listing.blocks)
+    return Listing(blocks, given, dims)
+
+
+class _Fresh:
+    """Names that are not taken yet: ``view``, ``view_1`` and so on."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = {*_TAKEN, *taken}
+
+    def name(self, base: str) -> str:
+        tries = chain([base], (f"{base}_{number}" for number in count(1)))
+        found = next(name for name in tries if name not in self._taken)
+        self._taken.add(found)
+        return found
+
+
+def _letters(first: str) -> Iterator[str]:
+    """Yield the letters, and then the first one with numbers."""
+    yield from first
+    yield from (f"{first[0]}{number}" for number in count(1))
+
+
+def _values(block: Block) -> Iterator[tuple[str, str]]:
+    fresh, found = _Fresh(), {}
+    for argument, letter in zip(block.arguments, _letters("xyz"), strict=False):
+        found[argument] = fresh.name(letter)
+    for statement in block.statements:
+        if statement.yields:
+            found[statement.name] = fresh.name(_base(statement, found))
+    yield from found.items()
+
+
+def _base(statement: Statement, known: Mapping[str, str]) -> str:
+    """Name a value after its operator; a result by its number."""
+    if match := re.fullmatch(r"(\w+)\[(\d+)\]", statement.code):
+        return f"{known.get(match[1], match[1])}_{match[2]}"
+    match statement.callee.split("."):
+        case ["torch", "ops", "higher_order", name] | ["torch", "cond" as name]:
+            return name
+        case ["torch", "ops", _, name, *_]:
+            return name.strip("_") or "value"
+        case ["self", _, method]:
+            return method
+    return "size"
+
+
+def _turned(names: Mapping[str, str]) -> dict[str, str]:
+    return {new: old for old, new in names.items()}
+
+
+def _words(text: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
+
+
+def _block(block: Block, names: Mapping[str, str]) -> Block:
+    return replace(
+        block,
+        arguments=tuple(names[argument] for argument in block.arguments),
+        statements=tuple(_statement(line, names) for line in block.statements),
+    )
+
+
+def _statement(statement: Statement, names: Mapping[str, str]) -> Statement:
+    tree = ast.parse(statement.code, mode="eval").body
+    made = replace(statement, code=ast.unparse(_Renamer(names).visit(tree)))
+    if statement.yields:
+        return replace(made, name=names[statement.name])
+    is_call = statement.name == statement.callee
+    return replace(made, name=made.callee) if is_call else made
+
+
+class _Renamer(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        new = self._names.get(ast.unparse(node))
+        if new is None:
+            return self.generic_visit(node)
+        return ast.parse(new, mode="eval").body

@@ -1,0 +1,86 @@
+"""Statements in the order of use: each right before what reads it.
+
+    a = relu(x)              a = relu(x)
+    b = exp(y)               c = neg(a)
+    c = neg(a)    becomes    b = exp(y)
+    d = add(c, b)            d = add(c, b)
+
+No step of a search: it makes nothing less. So it is done once, at the very end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shrinkfx.program.listing.calls import projections
+from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.statements import Statement
+
+
+def in_order_of_use(listing: Listing) -> Listing:
+    """Put statements, and the arguments of the main block, into the order of use.
+
+    A block in which something acts besides yielding a value is left as it is.
+    """
+    blocks = tuple(_ordered(block) for block in listing.blocks)
+    main = blocks[-1]
+    first = {name: place for place, name in enumerate(_read_in_order(main))}
+    arguments = tuple(sorted(main.arguments, key=lambda name: first.get(name, -1)))
+    by_name = {given.name: given for given in listing.inputs}
+    return replace(
+        listing,
+        blocks=(*blocks[:-1], replace(main, arguments=arguments)),
+        given=(*listing.weights, *(by_name[name] for name in arguments)),
+    )
+
+
+def _ordered(block: Block) -> Block:
+    *lines, last = block.statements
+    if any(line.may_act or not line.yields for line in lines):
+        return block
+    known = {line.name: line for line in lines}
+    results = {line.name: projections(block, line.name) for line in lines}
+    read = frozenset[str]().union(*(line.reads for line in block.statements))
+    placed: dict[str, Statement] = {}
+    for root in (*(line for line in lines if line.name not in read), last):
+        _place(root, known, placed)
+    own = {result.name for found in results.values() for result in found.values()}
+    ordered = [
+        each
+        for line in placed.values()
+        if line.name not in own
+        for each in (line, *_in_turn(results.get(line.name, {})))
+    ]
+    return replace(block, statements=tuple(ordered))
+
+
+def _in_turn(results: Mapping[int, Statement]) -> list[Statement]:
+    """Put single results right behind what yields them, as an export does."""
+    return [results[number] for number in sorted(results)]
+
+
+def _place(
+    root: Statement, known: Mapping[str, Statement], placed: dict[str, Statement]
+) -> None:
+    """Place what a statement needs, depth first, and itself."""
+    waiting = [(root, iter(_reads(root)))]
+    while waiting:  # no recursion: a program may be long
+        statement, operands = waiting[-1]
+        operand = next((o for o in operands if o in known and o not in placed), None)
+        if operand is not None:
+            waiting.append((known[operand], iter(_reads(known[operand]))))
+        else:
+            waiting.pop()
+            placed[statement.name] = statement
+
+
+def _reads(statement: Statement) -> list[str]:
+    """List what a statement reads, in the order of the text."""
+    texts = [leaf.text for leaf in statement.leaves if leaf.text in statement.reads]
+    return list(dict.fromkeys([*texts, *sorted(statement.reads)]))
+
+
+def _read_in_order(block: Block) -> list[str]:
+    reads = [name for statement in block.statements for name in _reads(statement)]
+    return list(dict.fromkeys(reads))

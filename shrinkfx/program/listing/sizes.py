@@ -1,0 +1,185 @@
+"""Which sizes of a listing belong together, and which smaller ones to try."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from shrinkfx.program.listing.changes import Change, Declare, Refill, Resize, Write
+from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.recipes import Seeded
+from shrinkfx.program.listing.statements import LeafKind
+
+_AUTO = "Dim.AUTO"
+"""Declares a dim that export is to find out about."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A dim of an input or weight.
+
+    Attributes:
+        how: it is declared, if it is dynamic.
+    """
+
+    name: str
+    dim: int
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes that are the same number, or follow from one: they change together.
+
+    Attributes:
+        size: what they are.
+        run: whose, where they are of dynamic dims.
+        dim: the declared dim that they follow from, if any.
+    """
+
+    size: int
+    places: tuple[Place, ...]
+    run: Run | None = None
+    dim: str = ""
+
+    @property
+    def least(self) -> int:
+        """The size to try first: export takes 1 for static, and a call that passes is
+        plainest as the example."""
+        return 2 if self.run in (Run.EXAMPLE, Run.PASSING) else 1
+
+    def at(self, listing: Listing, size: int) -> Iterator[Change]:
+        """Yield what makes them another size: dims, the range, indices drawn below."""
+        for place in self.places:
+            if (new := _evaluated(place.how, {self.dim: size})) is not None:
+                yield Resize(place.name, place.dim, new, self.run)
+        for dim in listing.dims:
+            if dim.name == self.dim and not dim.holds(size):
+                high = None if dim.high is None else max(dim.high, size)
+                yield Declare(dim.name, min(dim.low, size), high)
+        yield from self._indices(listing, size)
+
+    def _indices(self, listing: Listing, size: int) -> Iterator[Change]:
+        """Yield what has indices below the size drawn below the new one."""
+        for given in listing.given:
+            for run, recipe in given.recipes:
+                match recipe.fill:
+                    case Seeded("randint", low, self.size) if (
+                        low < size and self.run in (None, run)
+                    ):
+                        fill = replace(recipe.fill, high=size)
+                        yield Refill(given.name, fill, run)
+
+
+def sizes_of(listing: Listing) -> list[Sizes]:
+    """List the sizes that could be smaller by what belongs together, biggest first."""
+    groups = [*_static(listing)]
+    for run in Run:
+        groups += _dynamic(listing, run)
+    able = [group for group in groups if group.size > group.least]
+    return sorted(able, key=lambda group: -group.size)
+
+
+def smaller(size: int, least: int = 1) -> Iterator[int]:
+    """Yield smaller sizes in the order of trying; most failures need 1, or any.
+
+    Code that works in blocks goes wrong just above one, or at whole ones: so 17 is soon
+    asked about, and the block that the size is a multiple of. Then come sizes nearer
+    and nearer to the present one; they are the same for all sizes near by, so that what
+    a search down to one has asked is not asked again.
+    """
+    near = [((size - 2) >> k << k) + 1 for k in range(size.bit_length(), 0, -1)]
+    if {size, size - 1} & {*_BLOCKS}:
+        near = [size // 2 + 1]
+    divisor = size & -size
+    block = divisor if divisor < size else size // 2
+    above = [each + 1 for each in _BLOCKS]
+    order = [1, 2, 3, 17, 33, 9, 5, *[block] * (block > 3), *above, *near, size - 1]
+    yield from (each for each in dict.fromkeys(order) if least <= each < size)
+
+
+_DIMS = 4
+
+_BLOCKS = tuple(1 << k for k in range(1, 32))
+
+
+def in_lists(listing: Listing, sizes: Mapping[int, int]) -> Iterator[Write]:
+    """Yield what writes other sizes for some into the lists of all statements.
+
+    Small numbers are left alone: they may be dims, or say how many.
+    """
+    for block in listing.blocks:
+        for line in block.statements:
+            lists = {n.number for n in line.leaves if n.kind is LeafKind.LIST}
+            for leaf in line.leaves:
+                if leaf.kind is LeafKind.NUMBER and leaf.parent in lists:
+                    old = int(leaf.text) if leaf.text.isdecimal() else 0
+                    new = sizes.get(old, old) if old > _DIMS else old
+                    if new != old:
+                        yield Write(block.name, line.name, leaf.number, str(new))
+
+
+def _static(listing: Listing) -> Iterator[Sizes]:
+    found: dict[int, list[Place]] = defaultdict(list)
+    for given in listing.given:
+        dynamic = dict(given.open_dims)
+        for dim, size in enumerate(given.recipe().shape):
+            if dim not in dynamic:
+                found[size].append(Place(given.name, dim))
+    for size, places in found.items():
+        yield Sizes(size, tuple(places))
+
+
+def _dynamic(listing: Listing, run: Run) -> Iterator[Sizes]:
+    """List the sizes of dynamic dims in a run that has inputs of its own."""
+    found: dict[tuple[str, int], list[Place]] = defaultdict(list)
+    named: dict[str, int] = {}
+    opened = [each for each in listing.inputs if run in dict(each.recipes)]
+    for place, size in _open(opened, run):
+        if _AUTO in place.how:
+            found["", size].append(replace(place, how=""))
+        elif place.how.isidentifier():
+            named.setdefault(place.how, size)
+    for name, size in named.items():
+        follow = [p for p, _ in _open(opened, run) if _evaluated(p.how, {name: size})]
+        found[name, size] += follow
+    for (name, size), places in found.items():
+        yield Sizes(size, tuple(places), run, name)
+
+
+def _open(given: list[Given], run: Run) -> Iterator[tuple[Place, int]]:
+    for each in given:
+        for dim, how in each.open_dims:
+            yield Place(each.name, dim, how), each.recipe(run).shape[dim]
+
+
+def _evaluated(how: str, values: Mapping[str, int]) -> int | None:
+    """Compute how a dim is declared, ``2*n + 1``; '' is the only value itself."""
+    if not how:
+        return next(iter(values.values()))
+    try:
+        return _computed(ast.parse(how, mode="eval").body, values)
+    except (KeyError, SyntaxError, ZeroDivisionError):
+        return None
+
+
+def _computed(node: ast.expr, values: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(int(number)):
+            return number
+        case ast.Name(name):
+            return values[name]
+        case ast.BinOp(left, operation, right):
+            pair = _computed(left, values), _computed(right, values)
+            match operation:
+                case ast.Add():
+                    return pair[0] + pair[1]
+                case ast.Sub():
+                    return pair[0] - pair[1]
+                case ast.Mult():
+                    return pair[0] * pair[1]
+                case ast.FloorDiv():
+                    return pair[0] // pair[1]
+    raise KeyError(ast.unparse(node))

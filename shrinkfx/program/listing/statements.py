@@ -1,0 +1,287 @@
+"""Statements of a listing, and the leaves of each: what one edit can write anew.
+
+A statement is Python in the normal form of ``ast.unparse``. Its leaves are the
+arguments of what it calls, and what these are made of, counted from 0 in the order of
+the text:
+
+    view = torch.ops.aten.view.default(x, [2, 12])     0: x   1: [2, 12]   2: 2   3: 12
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, cached_property
+from typing import Any, Self
+
+from shrinkfx.errors import InvalidEdit
+
+RETURN = "return"
+"""The name of the statement that ends a block."""
+
+
+class LeafKind(StrEnum):
+    """What a leaf is."""
+
+    VALUE = "value"
+    """A name, or an attribute of ``self``: a value computed or given before."""
+    NUMBER = "number"
+    """A number, a truth value, None or a text, written out."""
+    WORD = "word"
+    """What torch has a name for: ``torch.float32``."""
+    LIST = "list"
+    """Several in brackets or parentheses; they are leaves, too."""
+    SIZE = "size"
+    """An expression such as ``x.shape[0]``; what it reads are leaves, too."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One of the leaves of a statement.
+
+    Attributes:
+        text: what is there now.
+        parent: the number of the list that it is in, or None.
+        keyword: it is given by this name, or None.
+    """
+
+    number: int
+    kind: LeafKind
+    text: str
+    parent: int | None = None
+    keyword: str | None = None
+
+    @property
+    def weight(self) -> int:
+        """Weigh what there is to read: one name is like another, 2 less than 5."""
+        match self.kind:
+            case LeafKind.VALUE:
+                return 2
+            case LeafKind.LIST:
+                return 1
+        if self.text in _USUAL:
+            return 1
+        is_whole = self.text.isdecimal()
+        length = int(self.text).bit_length() if is_whole else len(self.text)
+        return 2 + min(length, 16)
+
+
+_USUAL = frozenset({"0", "1", "None", "False", "True", "torch.float32"})
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One line of a block.
+
+    Attributes:
+        name: the value that it yields; of a line that yields none, what it calls, and
+            of the last one ``RETURN``.
+        code: the right side, or all of a line that yields nothing; of the last one
+            what is returned.
+        origin: the user's line that it comes from, or ''.
+        acts: it does something besides yielding its value, as the worker knows.
+    """
+
+    name: str
+    code: str
+    origin: str = ""
+    acts: bool = False
+
+    @classmethod
+    def parsed(cls, line: str) -> Self:
+        """Read a line, with its comment.
+
+        Raises:
+            ValueError: it is no such statement.
+        """
+        tree = ast.parse(line).body
+        match tree:
+            case [ast.Assign([ast.Name(name)], value)]:
+                pass
+            case [ast.Return(ast.expr() as value)]:
+                name = RETURN
+            case [ast.Expr(ast.Call(function) as value)]:
+                name = ast.unparse(function)
+            case _:
+                raise ValueError(f"no statement of a program: {line:.80}")
+        rest = line.encode()[tree[0].end_col_offset or 0 :].decode()
+        return cls(name, ast.unparse(value), rest.strip().removeprefix("# "))
+
+    @property
+    def yields(self) -> bool:
+        """Tell whether it yields a value."""
+        return self.name.isidentifier() and self.name != RETURN
+
+    @cached_property
+    def callee(self) -> str:
+        """What it calls: ``torch.ops.aten.add.Tensor``; '' where it calls nothing."""
+        tree = _tree(self.code)
+        return ast.unparse(tree.func) if isinstance(tree, ast.Call) else ""
+
+    @property
+    def is_operator(self) -> bool:
+        """Tell whether it is an operator: no projection, nor arithmetic on sizes."""
+        return self.yields and self.callee.startswith(("torch.ops.", "torch.cond"))
+
+    @property
+    def may_act(self) -> bool:
+        """Tell whether it may do something besides yielding its value.
+
+        The worker knows; besides, in-place operators end in an underscore, assertions
+        say so, and what a method of an object does, nobody can tell.
+        """
+        parts = self.callee.split(".")
+        named = parts[0] == "self" or any(map(_ACTS.search, parts[-2:]))
+        return self.acts or named
+
+    @cached_property
+    def weight(self) -> int:
+        """Weigh what there is to read: each leaf, what is no usual word more."""
+        return 8 + sum(leaf.weight for leaf in self.leaves)
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return tuple(leaf for leaf, _ in _leaves(_tree(self.code)))
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The names that it reads; an attribute of ``self`` as ``self.name``."""
+        found = set()
+        tree = _tree(self.code)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and _is_self(node.value):
+                found.add(f"self.{node.attr}")
+            elif isinstance(node, ast.Name) and node.id not in _WORDS:
+                found.add(node.id)
+        return frozenset(found)
+
+    def written(self, texts: Mapping[int, str]) -> Self:
+        """Write leaves anew; '' takes an item of a list, or an argument, away.
+
+        Raises:
+            InvalidEdit: there is no such leaf, the text is no expression, or nothing
+                may be taken away there.
+        """
+        tree = ast.parse(self.code, mode="eval").body
+        there = {leaf.number: node for leaf, node in _leaves(tree)}
+        if missing := sorted(texts.keys() - there.keys()):
+            raise InvalidEdit(f"{self.name} has no leaf {missing[0]}")
+        wanted = {id(there[number]): text for number, text in texts.items()}
+        return replace(self, code=ast.unparse(_Writer(wanted).visit(tree)))
+
+    def to_json(self) -> list[str | bool]:
+        """State its fields; that it acts only where it does."""
+        return [self.name, self.code, self.origin, *([True] if self.acts else [])]
+
+    def line(self) -> str:
+        """Write the line, with its comment."""
+        if self.name == RETURN:
+            code = f"return {self.code}"
+        else:
+            code = f"{self.name} = {self.code}" if self.yields else self.code
+        return f"{code}  # {self.origin}" if self.origin else code
+
+
+_ACTS = re.compile(r"[^_]_$|^__i\w+__$|_mutation$|assert")
+"""In names of operators that write: ``add_``, ``__ior__``; ``__or__`` does not."""
+
+_WORDS = frozenset({"torch", "self", "operator", "math", "float", "slice"})
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+@cache
+def _tree(code: str) -> ast.expr:
+    return ast.parse(code, mode="eval").body
+
+
+def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
+    """Number the leaves of an expression; what is called is none."""
+    count = 0
+
+    def walk(
+        node: ast.expr, parent: int | None = None, keyword: str | None = None
+    ) -> Iterator[tuple[Leaf, ast.expr]]:
+        nonlocal count
+        own, kind = count, _kind(node)
+        count += 1
+        yield Leaf(own, kind, ast.unparse(node), parent, keyword), node
+        if kind in (LeafKind.LIST, LeafKind.SIZE):
+            for child in _parts(node):
+                yield from walk(child, own)
+
+    if isinstance(tree, ast.Call) and _kind(tree) is LeafKind.SIZE:
+        for argument in tree.args:
+            yield from walk(argument)
+        for word in tree.keywords:
+            yield from walk(word.value, keyword=word.arg)
+    else:
+        yield from walk(tree)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """List what an expression is made of, in the order of the text."""
+    callee = node.func if isinstance(node, ast.Call) else None
+    parts = [part for part in ast.iter_child_nodes(node) if part is not callee]
+    found = [p.value if isinstance(p, ast.keyword) else p for p in parts]
+    there = [part for part in found if isinstance(part, ast.expr)]
+    return sorted(there, key=lambda part: (part.lineno, part.col_offset))
+
+
+def _kind(node: ast.expr) -> LeafKind:
+    match node:
+        case ast.Name() | ast.Attribute(ast.Name("self")):
+            return LeafKind.VALUE
+        case ast.Constant() | ast.UnaryOp(ast.USub(), ast.Constant()):
+            return LeafKind.NUMBER
+        case ast.Call(ast.Name("float")):
+            return LeafKind.NUMBER
+        case ast.Attribute() if ast.unparse(node).startswith("torch."):
+            return LeafKind.WORD
+        case ast.Call(ast.Attribute(ast.Name("torch"), "device")):
+            return LeafKind.WORD
+        case ast.List() | ast.Tuple() | ast.Dict():
+            return LeafKind.LIST
+    return LeafKind.SIZE
+
+
+class _Writer(ast.NodeTransformer):
+    """Put expressions in the place of some."""
+
+    def __init__(self, wanted: Mapping[int, str]) -> None:
+        self._wanted = wanted
+
+    def visit(self, node: ast.AST) -> Any:  # noqa: ANN401 - as its base has it
+        text = self._wanted.get(id(node))
+        if text is None:
+            return super().visit(node)
+        if not text:
+            raise InvalidEdit("that cannot be taken away")
+        try:
+            return ast.parse(text, mode="eval").body
+        except SyntaxError as error:
+            raise InvalidEdit(f"no expression: {text:.80}") from error
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        node.elts = self._kept(node.elts)
+        return self.generic_visit(node)
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
+        node.elts = self._kept(node.elts)
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.args = self._kept(node.args)
+        node.keywords = [k for k in node.keywords if self._is_kept(k.value)]
+        return self.generic_visit(node)
+
+    def _kept(self, items: list[ast.expr]) -> list[ast.expr]:
+        return [item for item in items if self._is_kept(item)]
+
+    def _is_kept(self, node: ast.expr) -> bool:
+        return self._wanted.get(id(node)) != ""

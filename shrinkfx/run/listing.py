@@ -1,0 +1,259 @@
+"""After the operators: what is left is made smaller and plainer, as people read it.
+
+operators -> a listing of them, with values from a seed if it fails so -> the strategies
+for listings -> the smallest listing that fails, which is verified like another result
+
+What can be told without a compiler is: fake tensors say which rewrites make a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shrinkfx.check.listing import FakeTensors, list_candidate
+from shrinkfx.check.oracle import CheckClient
+from shrinkfx.errors import BudgetExhausted, ShrinkfxError
+from shrinkfx.failure.classify import first_line
+from shrinkfx.program.apply import apply
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.order import in_order_of_use
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.protocol.answers import Listed
+from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.oracles import oracle_for
+from shrinkfx.run.reduction import (
+    SearchResult,
+    confirm_without_guard_pages,
+    measure_result,
+    stopping,
+)
+from shrinkfx.run.subject import Subject
+from shrinkfx.search.asker import Asker
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import Rewriter, choose
+from shrinkfx.search.unstaged import Unstaged
+
+VALUES = "given.pt"
+"""In the output folder: values that a listing has by their keys alone."""
+
+_MOST = 60
+"""Checks that this may take, those included that it begins with."""
+
+_LEAST = 4
+"""Checks that there must be time for."""
+
+
+def with_values(client: CheckClient, folder: Path) -> CheckClient:
+    """Have checks find the values of listings that a run has left in a folder."""
+    path = folder / VALUES
+    return client.with_options(data=str(path.resolve()) if path.exists() else None)
+
+
+def reduce_listing(
+    context: RunContext, subject: Subject, found: SearchResult, reserve_s: float
+) -> SearchResult:
+    """Make a result smaller and plainer, if it fails as a listing.
+
+    Returns:
+        The search of listings; or what was found before, that says why there is none.
+    """
+    strategies = rewriters(context)
+    found.short_of = _why_not(context, found, strategies)
+    if found.short_of:
+        return found
+    context.budget.reserve_s = reserve_s
+    listed = found
+    with stopping(context, found):
+        try:
+            listed = _searched(context, subject, found, strategies)
+        except BudgetExhausted as reason:  # its operators are minimal all the same
+            found.short_of = str(reason)
+    if listed is not found:
+        _tell(context, listed)
+    return listed
+
+
+def rewriters(context: RunContext) -> list[Rewriter]:
+    """Choose the strategies for what may be changed."""
+    options = context.options
+    chosen = choose(options.strategies)
+    found = [each for each in chosen if isinstance(each, Rewriter)]
+    return [each for each in found if each.kind not in options.keep]
+
+
+def _why_not(
+    context: RunContext, found: SearchResult, strategies: Sequence[Rewriter]
+) -> str:
+    """Say why a result is not made plainer, or ''."""
+    if found.stopped:
+        return found.stopped
+    if not strategies:
+        return "no strategy for it was chosen"
+    if not found.printable:
+        return "its printed source does not fail"
+    if not context.budget.has(_LEAST * context.budget.pace_s):
+        return "minutes are short"
+    return ""
+
+
+def _searched(
+    context: RunContext,
+    subject: Subject,
+    found: SearchResult,
+    strategies: Sequence[Rewriter],
+) -> SearchResult:
+    """Search among the listings of a result, from the first one that fails."""
+    if found.reducer.asker.build != subject.build:
+        subject = subject.built_stock()
+    subject = subject.with_options(form=CandidateForm.SOURCE, calls=found.calls)
+    data = context.out / VALUES
+    told, why = list_candidate(subject.client, found.reducer.best, data.resolve())
+    if told is None:
+        found.short_of = f"it cannot be written as a listing: {why}"
+        context.note(found.short_of)
+        return found
+    subject = subject.with_options(data=told.data or None)
+    starts = _starts(found.reducer.best, told)
+    listed = _begun(context, subject, found, starts, strategies)
+    found.beside = [listed]  # what it asks was asked, whatever becomes of it
+    if not _begins_where_it_fails(listed.reducer, starts):
+        found.short_of = "its listing does not fail"
+        context.note(f"{found.short_of}: its repro keeps sizes and values")
+        return found
+    context.note(_BEGINS)
+    with stopping(context, listed):
+        listed.search.find()
+    return _confirmed(context, subject, listed)
+
+
+_BEGINS = "making what is left smaller: sizes, values, arguments"
+
+
+def _begun(
+    context: RunContext,
+    subject: Subject,
+    found: SearchResult,
+    starts: Sequence[Candidate],
+    strategies: Sequence[Rewriter],
+) -> SearchResult:
+    """Make the search of listings, in the form of source and in the result's build."""
+    asker = Asker(
+        oracle_for(subject),
+        budget=context.budget,
+        journal=context.journal,
+        form=CandidateForm.SOURCE,
+        build=subject.build,
+        most=_MOST,
+    )
+    fitter, listener = FakeTensors(subject.client), context.listener
+    reducer = Reducer(starts[0], asker, strategies, listener=listener, fitter=fitter)
+    return replace(
+        found,
+        search=Unstaged(reducer),
+        made_of=found,
+        beside=[],
+        known={},
+        data=subject.client.options.data,
+        fitter=fitter,
+    )
+
+
+def _starts(candidate: Candidate, told: Listed) -> list[Candidate]:
+    """List what it may begin with: as much as possible drawn from a seed."""
+    exact = candidate.listed(in_order_of_use(told.listing))
+    inputs = {given.name for given in told.listing.inputs}
+    drawn = [c for c in told.seeded.changes if isinstance(c, Refill)]
+    of_inputs = [change for change in drawn if change.name in inputs]
+    of_weights = [change for change in drawn if change.name not in inputs]
+    some: list[list[Refill]] = [drawn, of_weights, of_inputs, []]
+    made = (apply(exact, [Rewrite(tuple(changes))]) for changes in some)
+    return list({start.digest: start for start in made}.values())
+
+
+def _begins_where_it_fails(reducer: Reducer, starts: Sequence[Candidate]) -> bool:
+    """Have a search begin with the first of some candidates that fails."""
+    for start in starts:
+        reducer.restart(start)
+        if reducer.ask("listing", start).reproduced:
+            reducer.restart(start)
+            return True
+    return False
+
+
+def _confirmed(
+    context: RunContext, subject: Subject, listed: SearchResult
+) -> SearchResult:
+    """Have the result fail without guard pages if it must, and measure how often."""
+    found = listed.made_of
+    assert found is not None
+    if listed.stopped:
+        return listed
+    with stopping(context, listed):
+        if listed.without_guard_pages:
+            confirm_without_guard_pages(context, subject, listed)
+            if not listed.without_guard_pages:
+                return without_listing(listed, "no listing fails without guard pages")
+        measure_result(context, subject, listed)
+    return listed
+
+
+def without_listing(listed: SearchResult, why: str) -> SearchResult:
+    """Go back to what was found before, though its listings have been searched."""
+    found = listed.made_of
+    assert found is not None
+    found.short_of = why
+    found.stopped = found.stopped or listed.stopped
+    listed.made_of = None
+    return found
+
+
+def _tell(context: RunContext, listed: SearchResult) -> None:
+    """Say in a line what was made smaller."""
+    assert listed.made_of is not None
+    first, last = (c.listing for c in (listed.search.history[0], listed.reducer.best))
+    assert first is not None
+    assert last is not None
+    context.note(f"given {_given(first)}; now {_given(last)}")
+
+
+def _given(listing: Listing) -> str:
+    """Count what a listing is given, in words."""
+    inputs, weights = (
+        sum(recipe.nbytes for each in some for _, recipe in each.recipes)
+        for some in (listing.inputs, listing.weights)
+    )
+    return f"{inputs:,} bytes of inputs and {weights:,} of weights"
+
+
+def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
+    """Say of each kind of thing whether the result is 1-minimal in it."""
+    known: dict[Kind, bool] = {}
+    refused = ""
+    if found.made_of is not None:
+        try:
+            known = found.reducer.minimal_kinds
+        except (ShrinkfxError, OSError) as reason:  # its repro is there all the same
+            refused = first_line(str(reason))
+    if found.fitter is not None:
+        refused = refused or found.fitter.refused
+    why = found.short_of or found.stopped or refused or "some had no answer"
+    said = {"operators": MINIMAL if found.minimal else f"not asked: {why}"}
+    for kind in Kind:
+        if kind in context.options.keep:
+            said[kind] = "kept"
+        elif known.get(kind) and not refused:
+            said[kind] = MINIMAL
+        elif found.made_of is not None and known and kind not in known:
+            said[kind] = "not asked: no strategy for it was chosen"
+        else:
+            said[kind] = f"not asked: {why}"
+    found.kinds = said
+
+
+MINIMAL = "1-minimal"

@@ -1,0 +1,72 @@
+"""Programs as statements, made of nothing: what strategies for listings are shown."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import strategies as st
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.listing import MAIN, Block, Given, Listing, Run
+from shrinkfx.program.listing.recipes import Constant, Counted, Fill, Recipe, Seeded
+from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.types import ListedType, Types
+from shrinkfx.testing.programs import chain, whole
+
+ROWS = Recipe((2, 3), "float32", Seeded("randn"))
+"""What an input of ``listing`` holds, unless you say otherwise."""
+
+
+def listing(text: str, **inputs: Recipe) -> Listing:
+    """Make a listing of its statements, a line each, and its inputs.
+
+    Args:
+        inputs: by name; ``x`` alone, of ``ROWS``, if there are none.
+    """
+    lines = [row.strip() for row in text.strip().splitlines()]
+    main = tuple(Statement.parsed(line) for line in lines)
+    held = inputs or {"x": ROWS}
+    given = [Given(n, "input", ((Run.EXAMPLE, made),)) for n, made in held.items()]
+    return Listing((Block(MAIN, tuple(held), (), main),), tuple(given))
+
+
+def listed(program: Listing) -> Candidate:
+    """Make the candidate that has become this listing."""
+    names = [statement.name for _, statement in program.operators()]
+    return whole(chain("_", *names)).listed(program)
+
+
+def types_of(program: Listing) -> Types:
+    """Say that each value is of the type of the first input: pointwise all through."""
+    first = program.inputs[0].recipe()
+    steps = first.stride or _row_major(first.shape)
+    known = ListedType(first.dtype, first.shape, steps, first.device)
+    names = [
+        (block.name, name)
+        for block in program.blocks
+        for name in (*block.arguments, *(s.name for s in block.statements if s.yields))
+    ]
+    return dict.fromkeys(names, known)
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+_FILLS: list[Fill] = [Constant(0.0), Constant(2.5), Counted(), Seeded("randn")]
+
+
+@st.composite
+def listings(draw: st.DrawFn, max_operators: int = 6) -> Listing:
+    """Draw a program of pointwise operators with numbers, and its inputs."""
+    shape = tuple(draw(st.lists(st.integers(1, 8), max_size=3)))
+    recipes = st.sampled_from(_FILLS).map(lambda f: Recipe(shape, "float32", f))
+    inputs = {name: draw(recipes) for name in ("x", "y")}
+    values, lines = ["x", "y"], []
+    for number in range(draw(st.integers(1, max_operators))):
+        left, right = (draw(st.sampled_from(values)) for _ in range(2))
+        alpha = draw(st.integers(0, 3))
+        values.append(f"n{number}")
+        call = f"torch.ops.aten.add.Tensor({left}, {right}, alpha={alpha})"
+        lines.append(f"n{number} = {call}")
+    return listing("\n".join([*lines, f"return {values[-1]}"]), **inputs).normalised()

@@ -1,0 +1,1 @@
+"""Candidates as statements and recipes: written down, rewritten, and run again."""

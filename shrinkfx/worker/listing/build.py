@@ -1,0 +1,109 @@
+"""From a listing to a program: its source is run as a repro runs it, and exported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.statements import RETURN, Statement
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.symbols import CannotRebuild
+from shrinkfx.worker.listing.names import hand_on_names
+from shrinkfx.worker.listing.recipes import make
+from shrinkfx.worker.listing.source import statements_of
+from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.printing.module import executed, export, set_weight
+
+Saves = Mapping[str, torch.Tensor]
+"""Values by the keys of recipes."""
+
+
+def build(
+    listing: Listing,
+    saved: Saves,
+    taps: Sequence[str] = (),
+    runs: Collection[Run] = (Run.EXAMPLE, Run.FAILING),
+) -> Rebuilt:
+    """Make a listing a program, and what it is called with.
+
+    Its operators go by the names of the statements.
+
+    Args:
+        taps: statements whose values are returned as well.
+        runs: those that there are, also where one is like the example.
+
+    Raises:
+        CannotRebuild: it is no program.
+    """
+    listing = _tapped(listing, taps)
+    try:
+        with torch.no_grad():
+            inputs, module, shapes = _made(listing, saved)
+            exported = export(module, inputs[Run.EXAMPLE].args, shapes)
+    except CannotRebuild:
+        raise
+    except Exception as error:
+        raise CannotRebuild(f"{type(error).__name__}: {error}") from error
+    return Rebuilt(
+        hand_on_names(listing, exported),
+        inputs[Run.EXAMPLE],
+        inputs[Run.FAILING],
+        outputs=tuple(_returned(listing)),
+        passing=inputs[Run.PASSING] if Run.PASSING in runs else None,
+    )
+
+
+def _made(
+    listing: Listing, saved: Saves
+) -> tuple[dict[Run, Inputs], torch.nn.Module, Any]:
+    """Make inputs and weights in the order in which a repro does: seeds say them so.
+
+    Returns:
+        Inputs by run, the module, and what its dims are declared as.
+    """
+    module, shapes = executed(statements_of(listing))
+    torch.manual_seed(0)
+    given = [listing.find(name) for name in listing.main.arguments]
+    example = [make(each.recipe(), saved) for each in given]
+    inputs = {Run.EXAMPLE: Inputs(tuple(example), {})}
+    for run in (Run.PASSING, Run.FAILING):
+        own = (_own(each, run, saved) for each in given)
+        pairs = zip(own, example, strict=True)
+        args = (held if made is None else made for made, held in pairs)
+        inputs[run] = Inputs(tuple(args), {})
+    for each in listing.weights:
+        value = make(each.recipe(), saved)
+        if each.kind == "saved_object":
+            value = torch._C._pickle_load_obj(bytes(value.tolist()))
+        set_weight(module, each.name, each.kind, value)
+    return inputs, module, shapes
+
+
+def _own(given: Given, run: Run, saved: Saves) -> Any:
+    """Make what an input holds in a run; None where that is the example."""
+    recipe = dict(given.recipes).get(run)
+    return None if recipe is None else make(recipe, saved)
+
+
+def _tapped(listing: Listing, taps: Sequence[str]) -> Listing:
+    """Return more values, of those that there are."""
+    main, known = listing.main, set(_returned(listing))
+    there = {line.name for line in main.statements if line.yields}
+    more = [name for name in taps if name in there - known]
+    if not more:
+        return listing
+    code = f"({', '.join([*_returned(listing), *more])},)"
+    lines = (*main.statements[:-1], Statement(RETURN, code))
+    return listing.with_block(replace(main, statements=lines))
+
+
+def _returned(listing: Listing) -> list[str]:
+    """List what is returned."""
+    tree = ast.parse(listing.main.statements[-1].code, mode="eval").body
+    values = tree.elts if isinstance(tree, (ast.Tuple, ast.List)) else [tree]
+    return [ast.unparse(value) for value in values]

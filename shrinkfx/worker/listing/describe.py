@@ -1,0 +1,203 @@
+"""From a program to a listing: what is printed of it, as data."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
+from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
+from shrinkfx.program.listing.statements import Statement
+from shrinkfx.protocol.answers import Listed
+from shrinkfx.protocol.source import Expression, Input, Source, Weight
+from shrinkfx.worker.eager.intermediates import compact
+from shrinkfx.worker.graph.describe import dynamic_dims
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.listing.recipes import exact_recipe, key_of_weight, seeded_fill
+from shrinkfx.worker.printing.graph import Unprintable, callee
+from shrinkfx.worker.printing.module import export_source, print_program, same
+
+
+@dataclass(frozen=True)
+class Described:
+    """A listing, and what it says of values by a key alone.
+
+    Attributes:
+        seeded: what draws values instead, where there are no plain ones.
+        saved: the values of inputs; those of weights are the program's own.
+    """
+
+    listing: Listing
+    seeded: Rewrite
+    saved: Mapping[str, torch.Tensor]
+
+    def left_at(self, data: str) -> Listed:
+        """Leave the values in a file, if there are any, and answer with the rest."""
+        if self.saved:
+            torch.save(dict(self.saved), data)
+        return Listed(self.listing, self.seeded, data if self.saved else "")
+
+
+def describe(built: Rebuilt) -> Described:
+    """Write a program down as statements, and what it is given as recipes.
+
+    Raises:
+        Unprintable, CannotRebuild: it is no program, or none as source.
+    """
+    loose = export_source(built)[1] if dynamic_dims(built.exported) else frozenset()
+    values = _Values()
+    printed = print_program(built, loose=loose, write=values.note)
+    given = tuple(values.weight(each) for each in printed.weights)
+    given += values.inputs(printed)
+    dims = tuple(map(_dim, printed.dims))
+    try:
+        listing = Listing(_blocks(printed, built), given, dims).normalised()
+    except (SyntaxError, ValueError, InvalidEdit) as error:
+        raise Unprintable(f"it is no Python: {error}") from error
+    left = {each.name for each in listing.given}
+    seeded = (change for change in values.seeded if change.name in left)
+    return Described(listing, Rewrite(tuple(seeded)), values.saved)
+
+
+class _Values:
+    """What a program is given, as it is printed.
+
+    Attributes:
+        saved: the values of inputs that have no plain recipe.
+        seeded: what else may be in their place.
+    """
+
+    def __init__(self) -> None:
+        self._noted: list[Any] = []
+        self.saved: dict[str, torch.Tensor] = {}
+        self.seeded: list[Refill] = []
+
+    def note(self, value: Any, device: str) -> Expression:
+        """Keep a value, and write its number."""
+        self._noted.append(value)
+        number = str(len(self._noted) - 1)
+        return Expression(number, number)
+
+    def weight(self, printed: Weight) -> Given:
+        """Write down a weight."""
+        name, kind, text = printed.attribute, printed.kind, printed.text.exact
+        if kind in ("script_object", "saved_object"):
+            if not text:
+                raise Unprintable(f"{name}, whose bytes are too many for a script")
+            recipe = Recipe((), "", Opaque(text))
+        else:
+            value = self._noted[int(text)]
+            recipe = exact_recipe(value, key_of_weight(name))
+            self._draw(name, recipe, value, None)
+        return Given(name, kind, ((Run.EXAMPLE, recipe),))
+
+    def inputs(self, printed: Source) -> tuple[Given, ...]:
+        """Write down the inputs of all runs, and which of their dims are dynamic."""
+        shapes = ast.parse(printed.dynamic_shapes, mode="eval").body
+        dims = shapes.elts if isinstance(shapes, ast.Tuple) else itertools.repeat(None)
+        pairs = zip(printed.inputs, dims, strict=False)
+        return tuple(self._input(each, _open_dims(said)) for each, said in pairs)
+
+    def _input(self, printed: Input, dims: tuple[tuple[int, str], ...]) -> Given:
+        texts = {
+            Run.EXAMPLE: printed.example,
+            Run.PASSING: printed.passing,
+            Run.FAILING: printed.failing,
+        }
+        held = {r: self._noted[int(t.exact)] for r, t in texts.items() if t is not None}
+        recipes = []
+        for run, value in held.items():
+            if run is not Run.EXAMPLE and same(value, held[Run.EXAMPLE]):
+                continue
+            key = f"{run}_{printed.name}"
+            recipe = exact_recipe(value, key)
+            recipes.append((run, recipe))
+            self._draw(printed.name, recipe, value, run)
+            if isinstance(recipe.fill, Saved):
+                self.saved[key] = compact(value.detach())
+        return Given(printed.name, "input", tuple(recipes), dims)
+
+    def _draw(self, name: str, recipe: Recipe, value: Any, run: Run | None) -> None:
+        if fill := seeded_fill(value, recipe):
+            self.seeded.append(Refill(name, fill, run))
+
+
+def _open_dims(said: ast.expr | None) -> tuple[tuple[int, str], ...]:
+    """Read the dynamic dims of an input."""
+    if not isinstance(said, ast.Dict):
+        return ()
+    pairs = zip(said.keys, said.values, strict=True)
+    return tuple((ast.literal_eval(k), ast.unparse(how)) for k, how in pairs if k)
+
+
+def _dim(line: str) -> Dim:
+    """Read a declaration."""
+    (tree,) = ast.parse(line).body
+    assert isinstance(tree, ast.Assign)
+    assert isinstance(tree.value, ast.Call)
+    span = {word.arg: ast.literal_eval(word.value) for word in tree.value.keywords}
+    return Dim(ast.unparse(tree.targets[0]), span.get("min", 0), span.get("max"))
+
+
+def _blocks(printed: Source, built: Rebuilt) -> tuple[Block, ...]:
+    """Read the statements, each block after those that it calls."""
+    acting = set(_acting(built.exported.graph_module))
+    inner = [_read_class(text, acting) for text in printed.branches]
+    arguments = tuple(each.name for each in printed.inputs)
+    body = _statements(printed.body, acting)
+    main = Block(MAIN, arguments, tuple(printed.members.items()), body)
+    return (*inner, main)
+
+
+def _read_class(text: str, acting: set[str]) -> Block:
+    """Read the class of a branch or body."""
+    (tree,) = ast.parse(text).body
+    assert isinstance(tree, ast.ClassDef)
+    members = [
+        (line.targets[0].attr, ast.unparse(line.value).removesuffix("()"))
+        for line in ast.walk(tree.body[0])
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Attribute)
+    ]
+    forward = tree.body[-1]
+    assert isinstance(forward, ast.FunctionDef)
+    arguments = tuple(each.arg for each in forward.args.args[1:])
+    lines = text.splitlines()[forward.lineno :]
+    body = _statements(map(str.strip, lines), acting)
+    return Block(tree.name, arguments, tuple(members), body)
+
+
+def _statements(lines: Iterable[str], acting: set[str]) -> tuple[Statement, ...]:
+    read = map(Statement.parsed, lines)
+    return tuple(
+        replace(
+            line,
+            origin=line.origin if line.is_operator else "",
+            acts=_acts(line, acting),
+        )
+        for line in read
+    )
+
+
+def _acts(line: Statement, acting: set[str]) -> bool:
+    """Tell what must stay though nobody reads it; what yields nothing stays anyway."""
+    return line.yields and (line.callee in acting or line.callee.startswith("self."))
+
+
+def _acting(module: fx.GraphModule) -> Iterator[str]:
+    """List operators that write into what they are given, or yield nothing."""
+    for node in module.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        inner = getattr(module, str(node.target), None)
+        if schema is not None and (schema.is_mutable or not schema.returns):
+            yield callee(node.target)
+        elif node.op == "get_attr" and isinstance(inner, fx.GraphModule):
+            yield from _acting(inner)

@@ -1,0 +1,202 @@
+"""What statements yield, as tensors that say of which kind: fake ones, or small ones.
+
+A fake tensor is asked what an operator would make of it, which takes a millisecond.
+Where all is small, the operator itself is faster, and checks more.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from shrinkfx.program.listing.recipes import Opaque, Recipe
+from shrinkfx.program.listing.statements import Statement
+from shrinkfx.worker.listing.scope import (
+    Misfit,
+    Names,
+    evaluated,
+    reads_of,
+    tensors,
+)
+from shrinkfx.worker.listing.trial import MOST_GIVEN, eager, is_small, is_tame
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor, a number, or several of these.
+
+    Attributes:
+        what: of tensors what counts is their kind, and not their elements.
+        kind: equal for those that no operator tells apart.
+    """
+
+    what: Any = field(compare=False, repr=False)
+    kind: int
+
+    def tensors(self) -> list[Tensor]:
+        """List the tensors in it, in order."""
+        return list(tensors(self.what))
+
+
+class Fakes:
+    """Runs statements, each once for each kind of its operands.
+
+    Attributes:
+        trusting: what runs now is known to be valid. Where eager refuses that with few
+            zeros for operands, it is not asked any more.
+    """
+
+    def __init__(self) -> None:
+        self._mode = FakeTensorMode()
+        self._kinds: dict[Hashable, int] = {}
+        self._yielded: dict[tuple[str, tuple[int, ...]], Value | str] = {}
+        self._given: dict[Hashable, Value] = {}
+        self._faked: dict[int, FakeTensor] = {}
+        self._excused: set[str] = set()
+        self.trusting = False
+
+    def value(self, what: object) -> Value:
+        return Value(what, self._kinds.setdefault(_kind_of(what), len(self._kinds)))
+
+    def given(self, recipe: Recipe) -> Value:
+        """Make what a recipe makes.
+
+        Raises:
+            Misfit: there is no such tensor.
+        """
+        if isinstance(recipe.fill, Opaque):
+            return self.value(_plain(recipe.fill.text))
+        key = recipe.shape, recipe.stride, recipe.dtype, recipe.device
+        if key not in self._given:
+            self._given[key] = self.value(self._empty(recipe))
+        return self._given[key]
+
+    def _empty(self, recipe: Recipe) -> Tensor:
+        dtype = getattr(torch, recipe.dtype)
+        try:
+            if recipe.device == "cpu" and recipe.span <= MOST_GIVEN:
+                made = torch.zeros(recipe.span, dtype=dtype)
+                stride = recipe.stride
+                if stride is None:
+                    return made.reshape(recipe.shape)
+                return made.as_strided(recipe.shape, stride)
+            with self._mode:
+                if recipe.stride is None:
+                    return torch.empty(recipe.shape, dtype=dtype, device=recipe.device)
+                return torch.empty_strided(
+                    recipe.shape, recipe.stride, dtype=dtype, device=recipe.device
+                )
+        except Exception as error:
+            raise Misfit(str(error)) from error
+
+    def run(self, statement: Statement, names: Mapping[str, Value]) -> Value:
+        """Tell what a statement yields.
+
+        Raises:
+            Misfit: it does not run.
+        """
+        reads = reads_of(statement)
+        key = statement.code, tuple(names[n].kind for n in reads if n in names)
+        if key not in self._yielded:
+            read = {name: names[name] for name in reads if name in names}
+            self._yielded[key] = self._run(statement, read)
+        yielded = self._yielded[key]
+        if isinstance(yielded, str):
+            raise Misfit(yielded)
+        return yielded
+
+    def _run(self, statement: Statement, read: Mapping[str, Value]) -> Value | str:
+        what = {name: value.what for name, value in read.items()}
+        try:
+            if self._is_tried(statement) and is_small(statement, what):
+                try:
+                    return self.value(eager(statement, what))
+                except Misfit as misfit:
+                    self._excuse(statement, misfit)
+            if not statement.callee or _is_plain(statement, what):
+                return self.value(evaluated(statement.code, what))
+            return self._faked_run(statement, what)
+        except Misfit as misfit:
+            return str(misfit)
+
+    def _is_tried(self, statement: Statement) -> bool:
+        return is_tame(statement) and statement.callee not in self._excused
+
+    def _excuse(self, statement: Statement, misfit: Misfit) -> None:
+        """Go on with what eager refuses only for the operands that it was tried on.
+
+        Raises:
+            Misfit: that is not known.
+        """
+        if not self.trusting:
+            raise misfit
+        self._excused.add(statement.callee)
+
+    def _faked_run(self, statement: Statement, what: Names) -> Value | str:
+        fakes = {name: self.faked(each) for name, each in what.items()}
+        before = [_kind_of(fake) for fake in fakes.values()]
+        made = self.evaluate(statement.code, fakes)
+        if before != [_kind_of(fake) for fake in fakes.values()]:
+            self._yielded.clear()  # resized in place: they are not what they were
+            self._given.clear()
+            self._faked.clear()
+            return "an operand is of another size after"
+        if self._is_tried(statement) and is_small(statement, what, made):
+            try:
+                eager(statement, what)
+            except Misfit as misfit:
+                self._excuse(statement, misfit)
+        return self.value(made)
+
+    def faked(self, what: Any) -> Any:
+        """Make fakes of all tensors in a value."""
+        if isinstance(what, (tuple, list)):
+            return type(what)([self.faked(item) for item in what])
+        if not isinstance(what, Tensor) or isinstance(what, FakeTensor):
+            return what
+        kind = self.value(what).kind
+        if kind not in self._faked:
+            self._faked[kind] = self._mode.from_tensor(what)
+        return self._faked[kind]
+
+    def evaluate(self, code: str, names: Names) -> Any:
+        """Evaluate an expression on fake tensors and whatever else there is.
+
+        Raises:
+            Misfit: whatever it raises.
+        """
+        with self._mode:
+            return evaluated(code, names)
+
+
+def _is_plain(statement: Statement, what: Names) -> bool:
+    """Tell whether it computes with numbers alone: arithmetic, or an assertion."""
+    makes = statement.callee.startswith("torch.ops.") and statement.yields
+    return not makes and next(tensors(list(what.values())), None) is None
+
+
+def _plain(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError) as error:
+        raise Misfit(f"nothing is known of {text:.60}") from error
+
+
+def _kind_of(what: object) -> Hashable:
+    match what:
+        case Tensor():
+            if what.layout is not torch.strided:
+                return what.dtype, tuple(what.shape), what.layout, what.device
+            memory = what.storage_offset(), what.untyped_storage().nbytes()
+            return what.dtype, tuple(what.shape), what.stride(), what.device, memory
+        case tuple() | list():
+            return type(what).__name__, *map(_kind_of, what)
+        case dict():
+            return "dict", *((key, _kind_of(item)) for key, item in what.items())
+    return type(what).__name__, repr(what)

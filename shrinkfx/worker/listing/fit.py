@@ -1,0 +1,75 @@
+"""Which rewrites of a listing make a valid program, as far as fake tensors tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Change
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.protocol.answers import Fitted, Typed
+from shrinkfx.worker.listing.repair import Fitter
+from shrinkfx.worker.listing.stepwise import Trace
+
+
+def fit_rewrites(
+    listing: Listing,
+    rewrites: Sequence[Rewrite],
+    saved: Mapping[str, torch.Tensor] | None = None,
+) -> Fitted:
+    """Fit each rewrite, apart from the others.
+
+    Args:
+        saved: values by the keys of recipes.
+    """
+    with _quiet():
+        fitter = Fitter(listing, saved or {})
+        fits = tuple(_fit(fitter, rewrite) for rewrite in rewrites)
+    return Fitted(fits, tuple(_typed(fitter.base)))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Have fake tensors log no traceback for each operator that does not fit."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was
+
+
+def _fit(fitter: Fitter, rewrite: Rewrite) -> Rewrite | None:
+    changes = rewrite.changes
+    fitted = fitter.fit(changes)
+    if fitted is None and rewrite.partly:
+        fitted = fitter.fit(_fitting(fitter, changes))
+    return Rewrite(fitted) if fitted else None
+
+
+def _fitting(fitter: Fitter, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Keep each change that fits, given those kept before."""
+    kept: tuple[Change, ...] = ()
+    for change in changes:
+        if fitter.fit((*kept, change)) is not None:
+            kept = (*kept, change)
+    return kept
+
+
+def _typed(trace: Trace) -> Iterator[Typed]:
+    """Say what each value is that is one tensor."""
+    for (block, name), value in trace.values.items():
+        match value.what:
+            case torch.Tensor(layout=torch.strided) as fake:
+                yield Typed(
+                    block=block,
+                    name=name,
+                    dtype=str(fake.dtype).removeprefix("torch."),
+                    shape=tuple(fake.shape),
+                    stride=tuple(fake.stride()),
+                    device=str(fake.device),
+                )

@@ -1,0 +1,131 @@
+"""Higher-order operators on fake tensors: each of their blocks is run once.
+
+What a loop carries must come back as it went in; branches must return alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shrinkfx.worker.listing.scope import Misfit
+
+Block = Callable[..., Any]
+
+
+def _cond(
+    taken: Any,
+    yes: Block,
+    no: Block,
+    operands: Sequence[object] = (),
+) -> Any:
+    _require_truth(taken)
+    returned = yes(*operands)
+    _require_alike(returned, no(*operands), "its branches return")
+    return returned
+
+
+def _while_loop(
+    goes_on: Block,
+    body: Block,
+    carried: Sequence[object],
+    beside: Sequence[object] = (),
+) -> Any:
+    _require_truth(goes_on(*carried, *beside))
+    returned = body(*carried, *beside)
+    _require_alike(carried, returned, "its body takes and returns")
+    return returned
+
+
+def _scan(
+    body: Block,
+    carried: Sequence[object],
+    rows: Sequence[Tensor],
+    beside: Sequence[object] = (),
+) -> list[Any]:
+    returned = body(*carried, *_first(rows), *beside)
+    count = len(carried)
+    _require_alike(carried, returned[:count], "its body takes and returns")
+    return [*returned[:count], *_stacked(returned[count:], len(rows[0]))]
+
+
+def _map(
+    body: Block, rows: Sequence[Tensor], beside: Sequence[object] = ()
+) -> list[Any]:
+    return _stacked(body(*_first(rows), *beside), len(rows[0]))
+
+
+def _associative_scan(
+    combine: Block, rows: Sequence[Tensor], beside: Sequence[object] = ()
+) -> list[Any]:
+    firsts = _first(rows)
+    _require_alike(firsts, combine(*firsts, *firsts, *beside), "it combines and makes")
+    return [row.clone() for row in rows]
+
+
+def _subgraph(block: Block, _name: object, *operands: object) -> Any:
+    return block(*operands)
+
+
+def _with_grad(_enabled: object, block: Block, *operands: object) -> Any:
+    return block(*operands)
+
+
+HIGHER_ORDER: dict[str, Callable[..., Any]] = {
+    "torch.cond": _cond,
+    "torch.ops.higher_order.cond": _cond,
+    "torch.ops.higher_order.while_loop": _while_loop,
+    "torch.ops.higher_order.scan": _scan,
+    "torch.ops.higher_order.map_impl": _map,
+    "torch.ops.higher_order.associative_scan": _associative_scan,
+    "torch.ops.higher_order.invoke_subgraph": _subgraph,
+    "torch.ops.higher_order.wrap_with_set_grad_enabled": _with_grad,
+}
+"""By what a statement calls; others are torch's own, called with the blocks."""
+
+
+def _require_truth(value: object) -> None:
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise Misfit(f"a condition of the shape {tuple(value.shape)}")
+        if value.dtype is not torch.bool:
+            raise Misfit(f"a condition of {value.dtype}")
+    elif not isinstance(value, bool):
+        raise Misfit(f"a condition that is a {type(value).__name__}")
+
+
+def _require_alike(some: object, others: object, said: str) -> None:
+    left, right = _items(some), _items(others)
+    if len(left) != len(right):
+        raise Misfit(f"{said} {len(left)} and {len(right)} values")
+    for a, b in zip(left, right, strict=True):
+        if _told(a) != _told(b):
+            raise Misfit(f"{said} {_told(a)} and {_told(b)}")
+
+
+def _items(values: object) -> list[object]:
+    return list(values) if isinstance(values, (tuple, list)) else [values]
+
+
+def _told(value: object) -> tuple[object, ...]:
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype, value.device
+    return (type(value).__name__,)
+
+
+def _first(rows: Sequence[Tensor]) -> list[Tensor]:
+    """Take what a body sees of each: a slice of it."""
+    counts = {len(row) if row.dim() else 0 for row in rows}
+    if len(counts) != 1 or 0 in counts:
+        raise Misfit(f"rows of the numbers {sorted(counts)}")
+    return [row[0].clone() for row in rows]
+
+
+def _stacked(values: Sequence[object], count: int) -> list[Any]:
+    return [
+        value.new_empty((count, *value.shape)) if isinstance(value, Tensor) else value
+        for value in values
+    ]

@@ -1,0 +1,117 @@
+"""What a repair may turn: numbers and dtypes in statements, sizes of what is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+
+from shrinkfx.program.listing.changes import Cast, Change, Resize, Write
+from shrinkfx.program.listing.listing import Given, Run
+from shrinkfx.program.listing.recipes import Opaque
+from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
+from shrinkfx.worker.listing.arguments import arguments_of, is_index, operator_of
+
+_LONGEST = 2**31
+"""A slice to the end is written as a number beyond; that is no size."""
+
+_NO_SIZES = re.compile(r"dims?\d?|.*_dim|dimension|axis|correction|device|layout|k")
+"""Arguments that are integers and no sizes."""
+
+_COUNTING = frozenset({"arange", "linspace"})
+"""Operators whose sizes are declared as any numbers."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A number or a dtype that a repair may write anew.
+
+    Attributes:
+        change: what writes it; with what is there now.
+        now: what is there now.
+        argument: the argument of the operator that it is in, or ''.
+    """
+
+    change: Write | Resize | Cast
+    now: int | str
+    argument: str = ""
+
+    def turned(self, to: int | str) -> Change:
+        """Write something else."""
+        match self.change:
+            case Write():
+                return replace(self.change, text=str(to))
+            case Resize():
+                return replace(self.change, size=int(to))
+            case Cast():
+                return replace(self.change, dtype=str(to).removeprefix("torch."))
+
+
+def knobs_in(block: str, statement: Statement, asked: Set[int]) -> Iterator[Knob]:
+    """List the knobs of a statement, without the leaves that were asked for."""
+    fixed = set(asked)
+    for leaf in statement.leaves:
+        if leaf.number in fixed or leaf.parent in fixed:
+            fixed.add(leaf.number)
+            continue
+        told = _number_or_dtype(leaf, statement)
+        if told is not None:
+            write = Write(block, statement.name, leaf.number, leaf.text)
+            argument = arguments_of(statement).get(leaf.number, ("", ""))[0]
+            yield Knob(write, told, argument)
+
+
+def _number_or_dtype(leaf: Leaf, statement: Statement) -> int | str | None:
+    name, kind = arguments_of(statement).get(leaf.number, ("", "int"))
+    if leaf.kind is LeafKind.WORD:
+        return leaf.text if leaf.text.startswith("torch.") else None
+    if leaf.kind is not LeafKind.NUMBER or not leaf.text.lstrip("-").isdigit():
+        return None
+    counts = "number" in kind.lower() and operator_of(statement) in _COUNTING
+    if not counts and "int" not in kind.lower():
+        return None
+    number = int(leaf.text)
+    if _NO_SIZES.fullmatch(name) or is_index(leaf, statement):
+        return None
+    return number if number != -1 and abs(number) < _LONGEST else None
+
+
+def knobs_of(given: Given, asked: Set[tuple[object, ...]]) -> Iterator[Knob]:
+    """List the static sizes and the dtype of what is given, where nobody asked."""
+    recipe = given.recipe()
+    if isinstance(recipe.fill, Opaque):
+        return
+    for dim, size in enumerate(recipe.shape):
+        if dim not in dict(given.open_dims) and not _is_asked(given.name, dim, asked):
+            yield Knob(Resize(given.name, dim, size), size)
+    if (Cast, given.name) not in asked:
+        yield Knob(Cast(given.name, recipe.dtype), f"torch.{recipe.dtype}")
+
+
+def _is_asked(name: str, dim: int, asked: Set[tuple[object, ...]]) -> bool:
+    return any((Resize, name, dim, run) in asked for run in (None, *Run))
+
+
+Pair = tuple[int, int]
+"""A number, and what it has become."""
+
+
+def exactly(
+    knobs: Iterable[Knob], moves: Mapping[int | str, int | str]
+) -> tuple[Change, ...]:
+    """Turn all that are what has moved."""
+    return tuple(
+        knob.turned(moves[knob.now])
+        for knob in knobs
+        if moves.get(knob.now, knob.now) != knob.now
+    )
+
+
+def following(number: int, pairs: Iterable[Pair]) -> Iterator[int]:
+    """Scale a number that is a multiple of what has moved, or divides it."""
+    seen = {number}
+    for old, new in pairs:
+        related = old and number and (number % old == 0 or old % number == 0)
+        if related and number * new % old == 0 and number * new // old not in seen:
+            seen.add(number * new // old)
+            yield number * new // old

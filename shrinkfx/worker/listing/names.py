@@ -1,0 +1,155 @@
+"""Names of statements, and where they come from, for the nodes that export makes.
+
+So that whatever is said of a compiled program by the names of nodes is said of the
+statements, and of the original's operators, whose names these are.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import operator
+import re
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.statements import Statement
+from shrinkfx.worker.graph.origin import come_from
+from shrinkfx.worker.printing.graph import callee
+
+_PART = re.compile(r"(\w+)(\.shape)?\[(\d+)\]")
+"""One of several results, or a size."""
+
+_METHOD = "torch.ops.higher_order.call_torchbind"
+"""What calls the methods of script objects."""
+
+_ATTRIBUTE = re.compile(r"self\.(\w+)")
+
+
+def hand_on_names(listing: Listing, exported: ExportedProgram) -> ExportedProgram:
+    """Have a program that was exported from a listing go by its names."""
+    root = exported.graph_module
+    renamed = _hand_on(listing, listing.main, root)
+    signature = exported.module_call_graph[0].signature
+    outputs = [spec.arg for spec in exported.graph_signature.output_specs]
+    told = [*outputs, *(signature.outputs if signature else [])]
+    for argument in {id(each): each for each in told}.values():
+        name = getattr(argument, "name", None)
+        if name in renamed:
+            argument.name = renamed[name]
+    return exported
+
+
+def _hand_on(listing: Listing, block: Block, module: fx.GraphModule) -> dict[str, str]:
+    """Do so for a block, and those that it calls.
+
+    Returns:
+        What nodes are called now, by what they were.
+    """
+    found = _matches(block, module.graph)
+    for node in module.graph.nodes:
+        come_from(node, found[node].origin if node in found else "")
+    members = dict(_members(block, found))
+    held = dict(block.members)
+    for old, attribute in members.items():
+        _hand_on(listing, listing.block(held[attribute]), getattr(module, old))
+    _move(module, members)
+    wanted = {node: statement.name for node, statement in found.items()}
+    if block is not listing.main:
+        wanted |= dict(zip(_placeholders(module.graph), block.arguments, strict=False))
+    before = [node.name for node in module.graph.nodes]
+    _rename(module.graph, wanted)
+    module.graph = copy.deepcopy(module.graph)  # which knows its nodes' names
+    after = [node.name for node in module.graph.nodes]
+    return dict(zip(before, after, strict=True))
+
+
+def _matches(block: Block, graph: fx.Graph) -> dict[fx.Node, Statement]:
+    """Find the nodes of statements: operators in their order, and parts of those.
+
+    Export may put in operators of its own, and leave out what nothing comes of.
+    """
+    found: dict[fx.Node, Statement] = {}
+    placeholders = _placeholders(graph)
+    known = {node.name: node for node in placeholders}
+    if len(placeholders) == len(block.arguments):  # no weights among them
+        known = dict(zip(block.arguments, placeholders, strict=True))
+    operators = [node for node in graph.nodes if _is_operator(node)]
+    for line in block.statements:
+        part = _PART.fullmatch(line.code)
+        if part is not None and part[1] in known:
+            node = _part_of(known[part[1]], int(part[3]), is_size=bool(part[2]))
+        elif line.yields and (line.is_operator or line.callee.startswith("self.")):
+            called = line.callee if line.is_operator else _METHOD
+            like = (n for n in operators if callee(n.target) == called)
+            node = next(like, None)
+            operators = operators[operators.index(node) + 1 :] if node else operators
+        else:
+            continue
+        if node is not None and node not in found:
+            known[line.name] = node
+            found[node] = line
+    return found
+
+
+def _placeholders(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def _is_operator(node: fx.Node) -> bool:
+    """Tell operators from the ways in which export reads sizes."""
+    read_size = str(node.target).startswith("aten.sym_")
+    return bool(getattr(node.target, "namespace", "")) and not read_size
+
+
+def _part_of(node: fx.Node, number: int, *, is_size: bool) -> fx.Node | None:
+    """Find a result of a node, or its size."""
+    target = torch.ops.aten.sym_size.int if is_size else operator.getitem
+    for user in node.users:
+        if user.target is target and user.args == (node, number):
+            return user
+    return None
+
+
+def _members(
+    block: Block, found: Mapping[fx.Node, Statement]
+) -> Iterator[tuple[str, str]]:
+    """Pair the graphs that operators are handed with what statements call them."""
+    held = dict(block.members)
+    for node, line in found.items():
+        graphs = (n for n in node.all_input_nodes if n.op == "get_attr")
+        names = (name for name in _ATTRIBUTE.findall(line.code) if name in held)
+        for graph, name in zip(graphs, names, strict=False):
+            yield str(graph.target), name
+
+
+def _move(module: fx.GraphModule, members: Mapping[str, str]) -> None:
+    """Have a module hold others by new names, if each gets one of its own."""
+    new, others = set(members.values()), dict(module.named_children()).keys()
+    if len(new) < len(members) or new & (others - members.keys()):
+        return
+    moved = {new: getattr(module, old) for old, new in members.items()}
+    for old in members:
+        delattr(module, old)
+    for name, inner in moved.items():
+        setattr(module, name, inner)
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            node.target = members.get(str(node.target), node.target)
+
+
+def _rename(graph: fx.Graph, wanted: Mapping[fx.Node, str]) -> None:
+    """Name nodes; of others of such a name become others."""
+    taken = {node.name for node in graph.nodes if node not in wanted}
+    for node, name in wanted.items():
+        if node.op != "placeholder" or name not in taken:
+            node.name = name
+    names = set(wanted.values())
+    for node in graph.nodes:
+        if node not in wanted and node.op != "placeholder" and node.name in names:
+            free = (f"{node.name}_{n}" for n in itertools.count())
+            node.name = next(name for name in free if name not in taken | names)

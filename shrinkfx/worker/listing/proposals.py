@@ -1,0 +1,149 @@
+"""Repairs of a statement that does not fit: the likely ones first, a bounded number.
+
+    x: (2, 12, 32) -> (2, 4, 32)        x.view([24, 32])  ->  x.view([8, 32])
+
+A number that was what has moved becomes what that is now; a multiple or a part of it
+is scaled alike; of a shape, what is left over is worked out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+
+from shrinkfx.program.listing.changes import Change
+from shrinkfx.worker.listing.knobs import Knob, Pair, exactly, following
+
+_MOST_NEAR = 40
+_MOST_FAR = 60
+_MOST_EACH = 8
+"""Repairs that are tried of the statement, of all before it, of one of these."""
+
+_SHAPES = frozenset({"size", "shape", "split_sizes"})
+"""Arguments whose product, or sum, is that of what they are given."""
+
+Repair = tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What has become another, as far as it is known.
+
+    Attributes:
+        sizes: those nearest to the statement last, since these follow from others.
+        dtypes: as statements write them.
+        totals: what the operands have of elements now, and along their dims.
+    """
+
+    sizes: tuple[Pair, ...]
+    dtypes: tuple[tuple[str, str], ...]
+    totals: tuple[int, ...]
+
+    @property
+    def exact(self) -> dict[int | str, int | str]:
+        """What is what now; of several the first."""
+        return dict([*reversed(self.sizes), *reversed(self.dtypes)])
+
+
+def proposals(
+    near: Sequence[Knob], far: Sequence[Sequence[Knob]], moved: Moved
+) -> Iterator[Repair]:
+    """List repairs, each once.
+
+    Args:
+        near: knobs of the statement that does not fit.
+        far: by what comes before it, the nearest first.
+    """
+    before = [knob for knobs in far for knob in knobs]
+    chain = [
+        islice(_near(near, moved), _MOST_NEAR),
+        iter([exactly(before, moved.exact), exactly([*near, *before], moved.exact)]),
+        islice(_far(far, moved), _MOST_FAR),
+        islice(_guesses(near, moved), _MOST_NEAR),
+    ]
+    seen: set[Repair] = {()}
+    for repair in (repair for part in chain for repair in part):
+        if repair not in seen:
+            seen.add(repair)
+            yield repair
+
+
+def _near(knobs: Sequence[Knob], moved: Moved) -> Iterator[Repair]:
+    yield exactly(knobs, moved.exact)
+    singles = list(_singles(knobs, moved.sizes))
+    yield from ((change,) for _, change in singles)
+    yield _all_following(knobs, moved.sizes)
+    shape = [k for k in knobs if k.argument in _SHAPES and isinstance(k.now, int)]
+    yield from _left_over(shape, moved.totals)
+    for (one, first), (other, second) in combinations(singles, 2):
+        if one is not other:
+            yield first, second
+
+
+def _far(groups: Sequence[Sequence[Knob]], moved: Moved) -> Iterator[Repair]:
+    for knobs in groups:
+        yield exactly(knobs, moved.exact)
+        singles = ((change,) for _, change in _singles(knobs, moved.sizes))
+        yield from islice(singles, _MOST_EACH)
+        yield _all_following(knobs, moved.sizes)
+
+
+def _guesses(knobs: Sequence[Knob], moved: Moved) -> Iterator[Repair]:
+    """Try the least, and the last that is inside."""
+    ends = {n for _, new in moved.sizes for n in (new, new - 1) if n > 0}
+    for knob in knobs:
+        if isinstance(knob.now, int):
+            for number in [1, *sorted(ends, reverse=True), 0]:
+                if number < abs(knob.now):
+                    yield (knob.turned(number),)
+
+
+def _singles(
+    knobs: Iterable[Knob], pairs: Sequence[Pair]
+) -> Iterator[tuple[Knob, Change]]:
+    numbers = [knob for knob in knobs if isinstance(knob.now, int)]
+    for old, new in pairs:
+        for knob in numbers:
+            if knob.now == old != new:
+                yield knob, knob.turned(new)
+    for knob in numbers:
+        for number in following(int(knob.now), pairs):
+            yield knob, knob.turned(number)
+
+
+def _all_following(knobs: Iterable[Knob], pairs: Sequence[Pair]) -> Repair:
+    turned = []
+    for knob in knobs:
+        if isinstance(knob.now, int):
+            turned += [knob.turned(n) for n in islice(following(knob.now, pairs), 1)]
+    return tuple(turned)
+
+
+def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]:
+    """Work one number of a shape out of the others; or all but one are 1."""
+    now = [int(knob.now) for knob in shape]
+    for total in totals:
+        for place, knob in enumerate(shape):
+            rest = math.prod(now[:place] + now[place + 1 :])
+            if rest > 0 and total % rest == 0 and total // rest != knob.now:
+                yield (knob.turned(total // rest),)
+    yield from _one_besides(shape, now, totals)
+    for total in totals:
+        ones = tuple(knob.turned(1) for knob in shape[:-1] if knob.now != 1)
+        if shape and (left := total - len(shape) + 1) > 0:
+            yield (*ones, shape[-1].turned(left))
+
+
+def _one_besides(
+    shape: Sequence[Knob], now: Sequence[int], totals: Sequence[int]
+) -> Iterator[Repair]:
+    """Leave one number, make one 1; what is a size of an operand rather stays."""
+    pairs = ((i, j) for i in range(len(now)) for j in range(len(now)) if i != j)
+    by_stay = sorted(pairs, key=lambda p: (now[p[0]] in totals) + (now[p[1]] in totals))
+    for total in totals:
+        for one, place in by_stay:
+            rest = math.prod(n for i, n in enumerate(now) if i not in (one, place))
+            if rest > 0 and total % rest == 0:
+                yield shape[one].turned(1), shape[place].turned(total // rest)

@@ -1,0 +1,219 @@
+"""Recipes of what a program is given, and what recipes make."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.program.listing.recipe_text import write_recipe
+from shrinkfx.program.listing.recipes import (
+    LISTED,
+    Constant,
+    Counted,
+    Fill,
+    Number,
+    Opaque,
+    Recipe,
+    Saved,
+    Seeded,
+    Sparse,
+)
+from shrinkfx.worker.eager.intermediates import restride
+from shrinkfx.worker.graph.symbols import CannotRebuild
+from shrinkfx.worker.loading.script_objects import script_object
+from shrinkfx.worker.printing.module import attribute_of
+from shrinkfx.worker.printing.tensors import ends, memory_of, span, unpack
+
+_TINY = 8
+"""Elements that are as short written out as drawn from a seed."""
+
+_SAMPLE = 4096
+"""Elements that tell whether most of a tensor's are one number."""
+
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By their bytes: what elements are compared as."""
+
+
+def exact_recipe(value: Any, key: str) -> Recipe:
+    """Write down a tensor, or what else a program takes, by its very values.
+
+    Args:
+        key: of its values, if there is nothing shorter.
+    """
+    if not isinstance(value, torch.Tensor):
+        return Recipe((), "", Opaque(repr(value)))
+    value = value.detach()
+    known = Recipe(
+        shape=tuple(value.shape),
+        dtype=str(value.dtype).removeprefix("torch."),
+        fill=Saved(key),
+        stride=None if value.is_contiguous() else tuple(value.stride()),
+        device=str(value.device),
+    )
+    for fill in _plain_fills(value):
+        recipe = Recipe(known.shape, known.dtype, fill, known.stride, known.device)
+        try:
+            made = make(recipe, {})
+        except (RuntimeError, OverflowError, TypeError):  # few know all dtypes
+            continue
+        if made.dtype == value.dtype and _same_values(made, value):
+            return recipe
+    return known
+
+
+def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Compare bit for bit, but that what is no number is like any other such."""
+    return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    found = memory_of(tensor).reshape(-1, tensor.element_size())
+    if tensor.is_floating_point():
+        known = tensor.double() if tensor.element_size() == 1 else tensor
+        found[known.flatten().isnan()] = 0xFF  # quarter types have few operators
+    return found
+
+
+def saved_weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Map keys to the weights that a program holds anyway."""
+    stores = {**exported.constants, **exported.state_dict}
+    return {
+        key_of_weight(attribute_of(target)): value.detach()
+        for target, value in stores.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def key_of_weight(attribute: str) -> str:
+    return f"weight_{attribute}"
+
+
+def seeded_fill(value: Any, recipe: Recipe) -> Seeded | None:
+    """Draw other values of that range; None where the very ones are as plain."""
+    long = isinstance(recipe.fill, (Sparse, Saved)) and recipe.span > _TINY
+    if not long or not isinstance(value, torch.Tensor):
+        return None
+    value = value.detach().cpu()
+    if value.dtype == torch.bool:
+        return Seeded("randint", 0, 2)
+    if value.is_floating_point():
+        positive = bool((value.to(torch.float32) >= 0).all())
+        return Seeded("rand" if positive else "randn")
+    if value.is_complex():
+        return Seeded("randn")
+    low, high = ends(value)
+    return Seeded("randint", low, high + 1)
+
+
+def make(recipe: Recipe, saved: Mapping[str, torch.Tensor], device: str = "") -> Any:
+    """Make what a recipe says, as its text would.
+
+    Args:
+        device: where it goes, if that is not what the recipe says.
+
+    Raises:
+        CannotRebuild: no such values are saved.
+    """
+    if isinstance(recipe.fill, Saved):
+        if recipe.fill.key not in saved:
+            raise CannotRebuild(f"no values are saved as {recipe.fill.key}")
+        return _cut(recipe, saved[recipe.fill.key]).to(device or recipe.device)
+    scope = {"torch": torch, "unpack": unpack, "script_object": script_object}
+    return eval(write_recipe(recipe, device), scope)
+
+
+def _cut(recipe: Recipe, value: torch.Tensor) -> torch.Tensor:
+    """Take the first elements of each dim, in a layout of their own.
+
+    All of it is taken as it lies there: that may be gigabytes.
+
+    Raises:
+        CannotRebuild: there are not so many.
+    """
+    fits = len(recipe.shape) == value.dim()
+    cut = value[tuple(map(slice, recipe.shape))] if fits else value
+    if cut.shape != recipe.shape:
+        known = f"{tuple(value.shape)} are saved and not {recipe.shape}"
+        raise CannotRebuild(f"the values of {known}")
+    dtype: torch.dtype = getattr(torch, recipe.dtype)
+    stride = None if value.is_contiguous() else value.stride()
+    if (cut.shape, dtype, recipe.stride) == (value.shape, value.dtype, stride):
+        return value.detach()
+    cut = cut.detach().to(dtype)
+    if recipe.stride is None:
+        return cut.clone(memory_format=torch.contiguous_format)
+    return restride(cut, recipe.stride)
+
+
+def _plain_fills(value: torch.Tensor) -> Iterator[Fill]:
+    """List what may say the values of a tensor, the plainest first."""
+    if value.numel() == 0:
+        yield Constant(0)
+        return
+    first, last = (_number(value[(at,) * value.dim()]) for at in (0, -1))
+    if first is not None and _is(first, last):
+        yield Constant(first)
+    memory = value.as_strided((span(value),), (1,)).cpu()
+    head = memory[:2].to(torch.float64 if not value.is_complex() else memory.dtype)
+    if memory.numel() > 1 and head.tolist() == [0, 1]:
+        yield Counted()
+    if fill := _sparse(memory):
+        yield fill
+
+
+def _sparse(memory: torch.Tensor) -> Sparse | None:
+    """Say where elements differ from what most of them are, if few do."""
+    listed = memory.numel() <= LISTED
+    places = list(range(memory.numel())) if listed else _unusual(memory)
+    if places is None:
+        return None
+    numbers = [(place, _number(memory[place])) for place in places]
+    if listed:
+        base = _most([number for _, number in numbers])
+    else:
+        usual = (place for place in range(LISTED + 1) if place not in places)
+        base = _number(memory[next(usual)])
+    told = [(place, n) for place, n in numbers if not _is(n, base)]
+    if base is None or any(n is None for _, n in told):
+        return None
+    return Sparse(base, tuple((place, n) for place, n in told if n is not None))
+
+
+def _unusual(memory: torch.Tensor) -> list[int] | None:
+    """Find the elements that are not like most others; None where there are many."""
+    kind = _WHOLE.get(memory.element_size())
+    if kind is None:
+        return None
+    whole = memory.view(kind)
+    sample = whole[:_SAMPLE]
+    usual = sample.mode().values
+    for part in (sample, whole):
+        found = (part != usual).nonzero().flatten()
+        if found.numel() > LISTED:
+            return None
+    places: list[int] = found.tolist()
+    return places
+
+
+def _most(numbers: Sequence[Number | None]) -> Number | None:
+    """Find what most are, by their texts: 0.0 equals -0.0, and NaN not even NaN."""
+    told = {repr(number): number for number in numbers}
+    return told[Counter(map(repr, numbers)).most_common(1)[0][0]]
+
+
+def _is(number: Number | None, other: Number | None) -> bool:
+    return repr(number) == repr(other)
+
+
+def _number(one: torch.Tensor) -> Number | None:
+    """Read an element; None where no number of Python's says it."""
+    number: Number = one.flatten().tolist()[0]
+    if isinstance(number, complex):
+        finite = math.isfinite(number.real) and math.isfinite(number.imag)
+        return number if finite else None
+    return math.nan if number != number else number  # equal to itself

@@ -1,0 +1,79 @@
+"""Statements evaluated: what they see, and the tensors in what comes of them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import CodeType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from shrinkfx.program.listing.statements import Statement
+
+Names = Mapping[str, object]
+"""What statements read, by how they spell it."""
+
+
+class Misfit(Exception):
+    """A statement does not take what it is given, or yields what it must not.
+
+    Attributes:
+        frames: block and statement, the innermost last.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.frames: list[tuple[str, str]] = []
+
+
+def scope_of(names: Names) -> dict[str, Any]:
+    """Bind names, those of attributes below ``self``."""
+    held = {name[5:]: what for name, what in names.items() if name.startswith("self.")}
+    free = {name: what for name, what in names.items() if not name.startswith("self.")}
+    words = {"torch": torch, "operator": operator, "math": math}
+    return {**words, **free, "self": SimpleNamespace(**held)}
+
+
+def evaluated(code: str, names: Names) -> Any:
+    """Evaluate an expression.
+
+    Raises:
+        Misfit: whatever it raises.
+    """
+    try:
+        with torch.no_grad():
+            return eval(compiled(code), scope_of(names))
+    except Misfit:
+        raise
+    except Exception as error:
+        raise Misfit(f"{type(error).__name__}: {error}") from error
+
+
+@cache
+def compiled(code: str) -> CodeType:
+    return compile(code, "<listing>", "eval")
+
+
+@cache
+def reads_of(statement: Statement) -> tuple[str, ...]:
+    return tuple(sorted(statement.reads))
+
+
+def tensors(what: object) -> Iterator[torch.Tensor]:
+    """List the tensors in a value, in order."""
+    if isinstance(what, torch.Tensor):
+        yield what
+    elif isinstance(what, (tuple, list)):
+        for item in what:
+            yield from tensors(item)
+
+
+def span(tensor: torch.Tensor) -> int:
+    """Count the elements of memory that it reaches over."""
+    if not tensor.numel():
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps)

@@ -1,0 +1,118 @@
+"""A statement tried in eager, on operands of which only the kind counts.
+
+Kernels check what fake tensors do not: a fake ``mm`` takes a float and a bfloat16
+matrix, a fake ``index_put`` any values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from shrinkfx.program.listing.statements import LeafKind, Statement
+from shrinkfx.worker.listing.arguments import operator_at
+from shrinkfx.worker.listing.scope import (
+    Misfit,
+    Names,
+    compiled,
+    scope_of,
+    span,
+    tensors,
+)
+
+MOST_GIVEN = 4096
+"""Elements of all operands."""
+
+_MOST_MADE = 1 << 22
+"""Elements that may come of them, by all numbers in the statement multiplied."""
+
+_MOST_TOLD = 1 << 15
+"""Elements of operands and results where the latter are known."""
+
+_NEEDS_VALUES = re.compile(r"linalg|cholesky|inverse|triangular|assert|constrain|ctc")
+"""Operators that refuse what is no matrix of their kind."""
+
+_UNFORESEEN = {"dynamic_output_shape", "data_dependent_output"}
+"""Tags of operators whose results have sizes that depend on elements.
+
+They are told of as if all elements were ones: a mask takes everything.
+"""
+
+Fill = Callable[..., Tensor]
+
+
+@cache
+def is_tame(statement: Statement) -> bool:
+    """Tell whether it is an operator of torch that does nothing but yield a value."""
+    operator = operator_at(statement.callee)
+    if operator is None or not statement.callee.startswith("torch.ops.aten."):
+        return False
+    if operator._schema.is_mutable or _NEEDS_VALUES.search(statement.callee):
+        return False
+    return "cuda" not in statement.code
+
+
+@cache
+def _is_unforeseen(statement: Statement) -> bool:
+    operator = operator_at(statement.callee)
+    return operator is not None and any(t.name in _UNFORESEEN for t in operator.tags)
+
+
+def is_small(statement: Statement, read: Names, made: object = None) -> bool:
+    """Tell whether to run it takes no time and no memory to speak of.
+
+    Args:
+        made: what comes of it, where that is known.
+    """
+    operands = list(tensors(list(read.values())))
+    known = list(tensors(made))
+    if any(t.device.type != "cpu" or t.layout is not torch.strided for t in operands):
+        return False
+    given = sum(map(span, operands))
+    if known:
+        return given + sum(map(span, known)) <= _MOST_TOLD
+    return given <= MOST_GIVEN and max(given, 1) * _numbers(statement) <= _MOST_MADE
+
+
+@cache
+def _numbers(statement: Statement) -> int:
+    """Multiply all whole numbers in a statement; none is larger than a size."""
+    texts = [x.text for x in statement.leaves if x.kind is LeafKind.NUMBER]
+    numbers = [abs(int(text)) for text in texts if text.lstrip("-").isdigit()]
+    return math.prod(max(1, number) for number in numbers if number < 1 << 31)
+
+
+def eager(statement: Statement, read: Names) -> object:
+    """Run a statement.
+
+    Raises:
+        Misfit: it is refused, with operands of ones as well: whole numbers are not
+            divided by zero.
+    """
+    error = Misfit("")
+    fills = (torch.ones,) if _is_unforeseen(statement) else (torch.zeros, torch.ones)
+    for fill in fills:
+        again = fill is torch.ones
+        real = {name: _real(what, fill, again) for name, what in read.items()}
+        try:
+            with torch.no_grad():
+                return eval(compiled(statement.code), scope_of(real))
+        except Exception as refused:  # noqa: BLE001 - whatever an operator raises
+            said = Misfit(f"{type(refused).__name__}: {refused}")
+            error = said if fill is fills[0] else error
+    raise error
+
+
+def _real(what: object, fill: Fill, again: bool) -> object:
+    """Put real tensors in the place of fake ones, and others where they fail."""
+    if isinstance(what, (tuple, list)):
+        return type(what)([_real(item, fill, again) for item in what])
+    if not isinstance(what, Tensor) or (type(what) is Tensor and not again):
+        return what
+    memory = fill((span(what),), dtype=what.dtype)
+    return memory.as_strided(tuple(what.shape), what.stride())

@@ -1,0 +1,169 @@
+"""What comes before a statement: the knobs there, and what has moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from shrinkfx.program.listing.changes import Cast, Change, Resize, Write, place_of
+from shrinkfx.program.listing.listing import MAIN, Block, Listing, Run
+from shrinkfx.program.listing.recipes import Opaque
+from shrinkfx.program.listing.statements import Leaf, Statement
+from shrinkfx.worker.listing.fakes import Value
+from shrinkfx.worker.listing.knobs import Knob, knobs_in, knobs_of
+from shrinkfx.worker.listing.proposals import Moved
+from shrinkfx.worker.listing.stepwise import Place, shapes_of
+
+Values = Mapping[Place, Value]
+
+
+class Knobs:
+    """The knobs of a listing that was changed: as leaves of what it was before.
+
+    Args:
+        was: the listing that changes are of.
+        now: what is run.
+        asked: leaves and sizes that stay as they were asked for.
+    """
+
+    def __init__(self, was: Listing, now: Listing, asked: Sequence[Change]) -> None:
+        self._was = was
+        self._now = now
+        self._places = {place_of(change) for change in asked}
+        self._leaves: dict[Place, set[int]] = {}
+        for change in asked:
+            if isinstance(change, Write):
+                place = change.block, change.statement
+                self._leaves.setdefault(place, set()).add(change.leaf)
+
+    def around(self, frames: Sequence[Place]) -> tuple[list[Knob], list[list[Knob]]]:
+        """List those of a statement, and of each that comes before it, back to front.
+
+        Args:
+            frames: the statement, last, and those that call its block.
+        """
+        groups = [
+            self._of(*place)
+            for block, statement in reversed(frames)
+            for place in self._before(self._now.block(block), statement)
+        ]
+        read = {name for b, s in frames for name in self._reads(b, s) if b == MAIN}
+        for given in self._now.given:
+            if given.spelling in read:
+                was = self._was.find(given.name)
+                groups.append(list(knobs_of(was, self._places)))
+        return self._of(*frames[-1]), [group for group in groups if group]
+
+    def _of(self, block: str, name: str) -> list[Knob]:
+        found = [s for s in self._was.block(block).statements if s.name == name]
+        if not found or not found[0].yields:
+            return []
+        asked = self._leaves.get((block, name), set())
+        return list(knobs_in(block, found[0], asked))
+
+    def _before(self, block: Block, name: str) -> Iterator[Place]:
+        """List what a statement reads, and is made of, also through others."""
+        for statement in reversed(block.statements):
+            if statement.name == name:
+                yield from self._within(block, statement)
+            elif statement.name in self._reads(block.name, name):
+                yield block.name, statement.name
+                yield from self._within(block, statement)
+
+    def _within(self, block: Block, statement: Statement) -> Iterator[Place]:
+        """List the statements of the blocks that one calls."""
+        for attribute, kind in block.members:
+            if f"self.{attribute}" in statement.reads:
+                inner = self._now.block(kind)
+                for each in reversed(inner.statements):
+                    yield kind, each.name
+                    yield from self._within(inner, each)
+
+    def _reads(self, block: str, name: str) -> set[str]:
+        """List the names that a statement reads, also through others."""
+        found: set[str] = set()
+        after = False
+        for statement in reversed(self._now.block(block).statements):
+            if statement.name == name and not after:
+                after = True
+                found |= statement.reads
+            elif after and statement.name in found:
+                found |= statement.reads
+        return found
+
+
+def moved(
+    was: Listing,
+    now: Listing,
+    asked: Sequence[Change],
+    place: Place,
+    values: tuple[Values, Values],
+) -> Moved:
+    """Tell what has moved by what was asked for, and among a statement's operands.
+
+    Args:
+        values: before and now.
+    """
+    pairs = list(_sizes_moved(was, asked))
+    totals: list[int] = []
+    block, name = place
+    statement = next(s for s in now.block(block).statements if s.name == name)
+    for read in sorted(statement.reads):
+        old, new = (held.get((block, read)) for held in values)
+        if new is not None:
+            for shape in shapes_of(new):
+                totals += [_count(shape), *shape]
+        if old is not None and new is not None:
+            for before, after in zip(shapes_of(old), shapes_of(new), strict=False):
+                if len(before) == len(after):
+                    pairs += zip(before, after, strict=True)
+                pairs.append((_count(before), _count(after)))
+    sizes = tuple(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+    dtypes = tuple(dict.fromkeys(dtypes_moved(was, asked)))
+    return Moved(sizes, dtypes, tuple(dict.fromkeys(totals)))
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _sizes_moved(was: Listing, asked: Sequence[Change]) -> Iterator[tuple[int, int]]:
+    for change in asked:
+        if isinstance(change, Resize):
+            recipe = was.find(change.name).recipe(change.run or Run.EXAMPLE)
+            if not isinstance(recipe.fill, Opaque) and change.dim < len(recipe.shape):
+                yield recipe.shape[change.dim], change.size
+        elif isinstance(change, Write) and (leaf := _leaf(was, change)):
+            both = leaf.text, change.text
+            if all(text.isdigit() for text in both):
+                yield int(leaf.text), int(change.text)
+
+
+def dtypes_moved(was: Listing, asked: Sequence[Change]) -> Iterator[tuple[str, str]]:
+    """List the dtypes that were asked to be others, as statements write them."""
+    for change in asked:
+        if isinstance(change, Cast):
+            old = was.find(change.name).recipe().dtype
+            if old != change.dtype:
+                yield f"torch.{old}", f"torch.{change.dtype}"
+        elif isinstance(change, Write) and (leaf := _leaf(was, change)):
+            both = leaf.text, change.text
+            if all(map(_is_dtype, both)):
+                yield both
+
+
+def _is_dtype(text: str) -> bool:
+    named = getattr(torch, text.removeprefix("torch."), None)
+    return text.startswith("torch.") and isinstance(named, torch.dtype)
+
+
+def _leaf(was: Listing, change: Write) -> Leaf | None:
+    for statement in was.block(change.block).statements:
+        if statement.name == change.statement:
+            leaves = statement.leaves
+            return leaves[change.leaf] if change.leaf < len(leaves) else None
+    return None

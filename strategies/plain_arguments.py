@@ -1,0 +1,76 @@
+"""Call operators with plain arguments.
+
+    max_pool2d(x, [3, 3], [2, 2], [0, 0], [1, 1], True)    becomes
+    max_pool2d(x, [1, 1])
+
+What has a default is left out, numbers become 1 or 0, lists lists of these or empty.
+A reader asks of each 37 why it is no 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.calls import all_calls
+from shrinkfx.program.listing.changes import Write
+from shrinkfx.program.listing.listing import Block
+from shrinkfx.program.listing.loops import controlling
+from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.view import View
+
+_DTYPE = re.compile(r"torch\.(bool|(b?float|u?int|complex)\d+\w*)")
+
+
+class PlainArguments:
+    """Propose for each argument the plainest text that fits; the last ones first.
+
+    What tells a loop to go on is left alone, or it may never end; so is what branches
+    and bodies get.
+    """
+
+    name = "plain_arguments"
+    combines = True
+    kind = Kind.ARGUMENTS
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        calls = {(c.caller, c.statement.name) for c in all_calls(view.listing)}
+        held = controlling(view.listing) | calls
+        for block in reversed(view.listing.blocks):
+            for line in reversed(block.statements):
+                if line.is_operator and (block.name, line.name) not in held:
+                    yield from _plainer(block, line)
+
+
+def _plainer(block: Block, line: Statement) -> Iterator[Rewrite]:
+    for leaf in reversed(line.leaves):
+        texts = _texts(leaf, line)
+        changes = tuple(Write(block.name, line.name, leaf.number, t) for t in texts)
+        if changes:
+            yield Rewrite(changes, partly=True)
+
+
+def _texts(leaf: Leaf, line: Statement) -> list[str]:
+    """List what could be there, the plainest first."""
+    parts = [part for part in line.leaves if part.parent == leaf.number]
+    texts = [""] if leaf.parent is None else []
+    match leaf.kind:
+        case LeafKind.LIST if all(part.kind is LeafKind.NUMBER for part in parts):
+            return [*texts, "[]"] if parts else texts
+        case LeafKind.WORD:
+            return [*texts, "torch.float32"] if _is_dtype(leaf) else texts
+        case LeafKind.NUMBER:
+            return [*texts, "1", "0"] if _is_number(leaf) else texts
+    return []
+
+
+def _is_number(leaf: Leaf) -> bool:
+    """Tell whether it is a number that is neither 0 nor 1."""
+    plain = {"0", "1", "None", "True", "False"}
+    return leaf.text not in plain and leaf.text[:1] not in "'\""
+
+
+def _is_dtype(leaf: Leaf) -> bool:
+    return leaf.text != "torch.float32" and _DTYPE.fullmatch(leaf.text) is not None

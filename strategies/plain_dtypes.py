@@ -1,0 +1,69 @@
+"""Compute in dtypes that nobody asks about.
+
+    x = torch.ones((4,), dtype=torch.bfloat16)     becomes     x = torch.ones((4,))
+    i = torch.zeros((4,), dtype=torch.int8)        becomes     int64
+
+All that has a dtype is cast at once, in statements as well: operators mix few of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Cast, Write
+from shrinkfx.program.listing.listing import Given, Listing
+from shrinkfx.program.listing.recipes import Constant, Counted, Seeded
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.view import View
+
+
+class PlainDtypes:
+    """Propose to cast all that is of a dtype, then each alone."""
+
+    name = "plain_dtypes"
+    kind = Kind.DTYPES
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        given: dict[str, list[str]] = defaultdict(list)
+        for each in view.listing.given:
+            dtype = each.recipe().dtype
+            if _plain(dtype) != dtype and _is_formula(each):
+                given[dtype].append(each.name)
+        for dtype, names in given.items():
+            casts = [Cast(name, _plain(dtype)) for name in names]
+            yield Rewrite((*casts, *_words(view.listing, dtype)))
+        for dtype, names in given.items():
+            for name in names:
+                yield Rewrite((Cast(name, _plain(dtype)),))
+
+
+def _plain(dtype: str) -> str:
+    """Name the usual dtype for numbers of a kind."""
+    if dtype.startswith(("float", "bfloat", "complex")):
+        return "float32"
+    return "int64" if "int" in dtype else dtype
+
+
+def _is_formula(given: Given) -> bool:
+    """Tell whether a dtype says what its elements are: not of those written out."""
+    return all(
+        isinstance(recipe.fill, (Counted, Seeded))
+        or (
+            isinstance(recipe.fill, Constant)
+            and not isinstance(recipe.fill.value, complex)
+        )
+        for _, recipe in given.recipes
+    )
+
+
+def _words(listing: Listing, dtype: str) -> Iterator[Write]:
+    """Yield what writes the usual dtype wherever a statement names this one."""
+    for block in listing.blocks:
+        for line in block.statements:
+            for leaf in line.leaves:
+                if leaf.text == f"torch.{dtype}":
+                    usual = f"torch.{_plain(dtype)}"
+                    yield Write(block.name, line.name, leaf.number, usual)

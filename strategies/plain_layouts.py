@@ -1,0 +1,28 @@
+"""Lay inputs and weights out contiguously.
+
+torch.ones(32).as_strided((4, 4), (8, 1))     becomes     torch.ones((4, 4))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Straighten
+from shrinkfx.program.listing.recipes import Saved
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.view import View
+
+
+class PlainLayouts:
+    """Propose to straighten each; what a file holds has the layout that it has."""
+
+    name = "plain_layouts"
+    kind = Kind.LAYOUTS
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        for given in view.listing.given:
+            strided = [r for _, r in given.recipes if r.stride is not None]
+            if strided and not any(isinstance(r.fill, Saved) for r in strided):
+                yield Rewrite((Straighten(given.name),))

@@ -1,0 +1,77 @@
+"""Have weights be inputs, and plain: a program of gigabytes becomes one of lines.
+
+    self.w = Parameter(data["w"])        becomes    w = torch.ones((4, 4))
+    add(self.w, self.v)                  becomes    add(self.w, self.w)
+
+An input takes a line less than a weight. What has to be a weight may still be a
+constant, or the same as another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Change, Convert, Refill, Write
+from shrinkfx.program.listing.fills import plainer_fills
+from shrinkfx.program.listing.listing import Given, Listing
+from shrinkfx.program.listing.parts import in_parts
+from shrinkfx.program.listing.recipes import Opaque, Recipe
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.view import View
+
+
+class PlainWeights:
+    """Propose plain inputs in the place of weights, then plain weights, then less."""
+
+    name = "plain_weights"
+    kind = Kind.WEIGHTS
+    combines = False
+    """What a weight may be filled with, or shared with, are alternatives."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        listing = view.listing
+        tensors = {w.name: w.recipe() for w in listing.weights if _is_tensor(w)}
+        fills = {name: plainer_fills(recipe) for name, recipe in tensors.items()}
+        first = {n: [Refill(n, fill) for fill in fills[n][:1]] for n in tensors}
+        turned = {name: [Convert(name, "input")] for name in tensors}
+        rest = [name for name in tensors if fills[name]]
+        for some, by in (([*tensors], (turned, first)), (rest, (first,))):
+            if some:
+                yield _joined(some, *by)
+        for part in in_parts([*tensors]):
+            yield _joined(part, turned, first)
+        for part in in_parts(rest):
+            yield _joined(part, first)
+        for other, name in pairwise(tensors):
+            if _are_alike(tensors[other], tensors[name]):
+                yield Rewrite((*_shared(listing, name, other),))
+        for name in rest:
+            yield _joined([name], turned)
+            for fill in fills[name][1:]:
+                yield Rewrite((Refill(name, fill),))
+
+
+def _joined(names: Iterable[str], *changes: Mapping[str, Sequence[Change]]) -> Rewrite:
+    """Propose all of some changes, by what they change."""
+    return Rewrite(tuple(c for name in names for by in changes for c in by[name]))
+
+
+def _is_tensor(weight: Given) -> bool:
+    return not isinstance(weight.recipe().fill, Opaque)
+
+
+def _are_alike(one: Recipe, other: Recipe) -> bool:
+    """Tell whether an operator that takes one would take the other."""
+    return replace(one, fill=other.fill) == other
+
+
+def _shared(listing: Listing, name: str, other: str) -> Iterator[Write]:
+    """Yield what reads another weight in the place of one."""
+    for line in listing.main.statements:
+        for leaf in line.leaves:
+            if leaf.text == listing.find(name).spelling:
+                spelling = listing.find(other).spelling
+                yield Write(listing.main.name, line.name, leaf.number, spelling)

@@ -1,0 +1,72 @@
+"""Make sizes smaller, everywhere at once.
+
+    x = torch.randn((2, 40))            x = torch.randn((1, 17))
+    w = torch.randn((40, 40))           w = torch.randn((17, 17))
+    view(x, [40, 2])        becomes     view(x, [17, 1])
+
+Equal numbers belong together as long as that works, and after that each dim for
+itself. What follows from a size in a statement, as a product does, the fitter mends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Change, Resize
+from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.parts import in_parts
+from shrinkfx.program.listing.sizes import Sizes, in_lists, sizes_of, smaller
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.view import View
+
+
+class ShrinkSizes:
+    """Propose all sizes at their least, then some, then single ones, then less.
+
+    The same numbers in lists follow. The size at which a dynamic program fails is left
+    alone by all but its own.
+    """
+
+    name = "shrink_sizes"
+    kind = Kind.SIZES
+    combines = False
+    """What fits was tried with all else as it is."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        listing = view.listing
+        sizes = sizes_of(listing)
+        free = [group for group in sizes if group.run is not Run.FAILING]
+        for whole in _at(listing, dict.fromkeys(free, 1)):
+            yield replace(whole, partly=True)
+        for part in in_parts(free):
+            yield from _at(listing, dict.fromkeys(part, 1))
+        yield from _at(listing, dict.fromkeys(free, 2))
+        for group in sizes:
+            yield from _alone(group)
+        for group in sizes:
+            for size in smaller(group.size, group.least):
+                yield from _at(listing, {group: size})
+
+
+def _at(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:
+    """Propose sizes for those that are above, in lists as well."""
+    goals = {group: max(group.least, size) for group, size in goals.items()}
+    goals = {group: size for group, size in goals.items() if size < group.size}
+    if goals:
+        numbers = {group.size: size for group, size in goals.items()}
+        lists = in_lists(listing, numbers)
+        yield Rewrite((*_resized(listing, goals), *lists))
+
+
+def _resized(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Change]:
+    for group, size in goals.items():
+        yield from group.at(listing, size)
+
+
+def _alone(group: Sizes) -> Iterator[Rewrite]:
+    """Propose each dim of a static group at 1, and the others as they are."""
+    if group.run is None:
+        for place in group.places:
+            yield Rewrite((Resize(place.name, place.dim, 1),))

@@ -1,0 +1,242 @@
+"""Recipes: what they make, as data and as Python."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.recipe_text import write_recipe
+from shrinkfx.program.listing.recipes import (
+    LISTED,
+    Constant,
+    Counted,
+    Fill,
+    Number,
+    Opaque,
+    Recipe,
+    Saved,
+    Seeded,
+    Sparse,
+)
+
+REALS = st.floats() | st.integers(-(2**63), 2**63) | st.booleans()
+NUMBERS: st.SearchStrategy[Number] = REALS | st.complex_numbers()
+ELEMENTS = st.dictionaries(st.integers(0, 200), NUMBERS, min_size=1, max_size=5)
+FILLS: st.SearchStrategy[Fill] = st.one_of(
+    st.builds(Constant, NUMBERS),
+    st.just(Counted()),
+    st.builds(Seeded, st.sampled_from(["rand", "randn"])),
+    st.builds(Seeded, st.just("randint"), st.integers(-3, 0), st.integers(1, 9)),
+    st.builds(Sparse, NUMBERS, ELEMENTS.map(lambda e: tuple(sorted(e.items())))),
+    st.builds(Saved, st.sampled_from(["example_x", "weight_w"])),
+    st.builds(Opaque, st.just("torch.classes.a.B()")),
+)
+DTYPES = st.sampled_from(["float32", "bfloat16", "int64", "bool", "complex64"])
+
+
+@st.composite
+def recipes(draw: st.DrawFn, fills: st.SearchStrategy[Fill] = FILLS) -> Recipe:
+    shape = tuple(draw(st.lists(st.integers(0, 6), max_size=3)))
+    steps = st.lists(st.integers(0, 12), min_size=len(shape), max_size=len(shape)).map(
+        tuple
+    )
+    stride = draw(st.none() | steps)
+    return Recipe(shape, draw(DTYPES), Counted(), stride).filled(draw(fills))
+
+
+@given(recipe=recipes())
+def test_a_recipe_is_its_json(recipe: Recipe) -> None:
+    text = json.dumps(recipe.to_json(), allow_nan=False)
+    again = Recipe.from_json(json.loads(text))
+    assert json.dumps(again.to_json(), allow_nan=False) == text
+    assert repr(again) == repr(recipe)
+
+
+def test_a_recipe_that_was_read_is_equal_to_itself() -> None:
+    held = Constant(math.nan), Sparse(math.nan, ((3, math.nan),))
+    for fill in held:
+        data = json.loads(json.dumps(Recipe((4,), "float32", fill).to_json()))
+        assert Recipe.from_json(data) == Recipe.from_json(data)
+
+
+@given(recipe=recipes())
+def test_a_recipe_is_an_expression(recipe: Recipe) -> None:
+    assert ast.parse(write_recipe(recipe), mode="eval")
+
+
+VALUES = st.builds(Constant, NUMBERS) | st.builds(
+    Sparse, NUMBERS, ELEMENTS.map(lambda e: tuple(sorted(e.items())))
+)
+
+
+@given(recipe=recipes(VALUES))
+def test_the_text_has_the_very_values(recipe: Recipe) -> None:
+    """Read by a torch that is made of lists."""
+    held = eval(write_recipe(recipe), {"torch": _Lists})
+    expected: list[Number] = []
+    match recipe.fill:
+        case Constant(value):
+            expected = [value] * recipe.span
+        case Sparse(base, elements):
+            expected = [base] * recipe.span
+            for place, value in elements:
+                expected[place] = value
+    assert list(map(_told, held.flat)) == list(map(_told, expected))
+
+
+def _told(number: Any) -> str:
+    return repr(complex(number))
+
+
+class _List(list[Any]):
+    @property
+    def flat(self) -> list[Any]:
+        return [x for item in self for x in (item.flat if _is(item) else [item])]
+
+    def as_strided(self, shape: object, stride: object) -> _List:
+        return self
+
+    def put_(self, places: _List, values: _List) -> _List:
+        flat = _List(self.flat)
+        for place, value in zip(places, values, strict=True):
+            flat[place] = value
+        return flat
+
+
+def _is(item: object) -> bool:
+    return isinstance(item, _List)
+
+
+class _Lists:
+    """What a recipe's text calls, for constants."""
+
+    float32 = bfloat16 = int64 = bool = complex64 = None
+
+    @staticmethod
+    def full(shape: tuple[int, ...], value: Number, dtype: None) -> _List:
+        return _List([value] * math.prod(shape))
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: None = None) -> _List:
+        return cls.full(shape, 0, None)
+
+    @classmethod
+    def ones(cls, shape: tuple[int, ...], dtype: None = None) -> _List:
+        return cls.full(shape, 1, None)
+
+    @classmethod
+    def tensor(cls, values: Any, dtype: None = None) -> _List:
+        nested = values if isinstance(values, list) else [values]
+        return _List(cls.tensor(v) if isinstance(v, list) else v for v in nested)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "text"),
+    [
+        (Recipe((2, 3), "float32", Constant(1.0)), "torch.ones((2, 3))"),
+        (Recipe((), "int64", Constant(0)), "torch.zeros((), dtype=torch.int64)"),
+        (Recipe((3,), "bool", Constant(True)), "torch.ones((3,), dtype=torch.bool)"),
+        (
+            Recipe((3,), "float32", Constant(-0.0)),
+            "torch.full((3,), -0.0, dtype=torch.float32)",
+        ),
+        (
+            Recipe((3,), "float32", Constant(math.inf)),
+            'torch.full((3,), float("inf"), dtype=torch.float32)',
+        ),
+        (Recipe((2, 3), "int64", Counted()), "torch.arange(6).reshape((2, 3))"),
+        (
+            Recipe((2,), "float64", Seeded("rand")),
+            "torch.rand((2,), dtype=torch.float64)",
+        ),
+        (
+            Recipe((2,), "bfloat16", Seeded("randn")),
+            "torch.randn((2,)).to(torch.bfloat16)",
+        ),
+        (Recipe((2,), "int64", Seeded("randint", 0, 9)), "torch.randint(0, 9, (2,))"),
+        (
+            Recipe((2, 2), "float32", Sparse(0.0, ((3, math.nan),))),
+            'torch.tensor([[0.0, 0.0], [0.0, float("nan")]], dtype=torch.float32)',
+        ),
+        (
+            Recipe((LISTED + 1,), "int64", Sparse(0, ((7, 2),))),
+            "torch.zeros((65,), dtype=torch.int64)"
+            ".put_(torch.tensor([7]), torch.tensor([2], dtype=torch.int64))",
+        ),
+        (
+            Recipe((2, 3), "float32", Constant(0.0), (1, 2)),
+            "torch.zeros((6,)).as_strided((2, 3), (1, 2))",
+        ),
+        (
+            Recipe((2, 3), "float32", Saved("example_x")),
+            'data["example_x"][:2, :3].contiguous()',
+        ),
+        (
+            Recipe((2, 3), "float32", Saved("example_x"), (1, 2)),
+            'data["example_x"][:2, :3]',
+        ),
+        (Recipe((), "", Opaque("made()")), "made()"),
+    ],
+)
+def test_the_text_of_a_recipe(recipe: Recipe, text: str) -> None:
+    assert write_recipe(recipe) == text
+
+
+def test_a_recipe_is_written_for_another_device() -> None:
+    assert write_recipe(Recipe((1,), "float32", Constant(0.0)), "cuda") == (
+        'torch.zeros((1,)).to("cuda")'
+    )
+
+
+@given(recipe=recipes(), data=st.data())
+def test_a_resized_recipe_has_that_size(recipe: Recipe, data: st.DataObject) -> None:
+    dim = data.draw(st.integers(0, 3))
+    size = data.draw(st.integers(0, 6))
+    try:
+        made = recipe.resized(dim, size)
+    except InvalidEdit:
+        grown = dim < len(recipe.shape) and size > recipe.shape[dim]
+        saved = isinstance(recipe.fill, Saved) and grown
+        assert isinstance(recipe.fill, Opaque) or dim >= len(recipe.shape) or saved
+        return
+    shape = list(recipe.shape)
+    shape[dim] = size
+    assert made.shape == tuple(shape)
+    if isinstance(made.fill, Sparse):
+        assert made.fill.elements[-1][0] < made.span
+
+
+def test_a_resized_recipe_keeps_the_order_of_its_dims() -> None:
+    columns = Recipe((4, 6), "float32", Constant(0.0), (1, 4))
+    assert columns.resized(0, 2).stride == (1, 2)
+    assert columns.resized(0, 1).stride is None
+    repeated = Recipe((4, 6), "float32", Constant(0.0), (0, 1))
+    assert repeated.resized(1, 2).stride == (0, 1)
+
+
+def test_what_is_cut_from_saved_values_keeps_its_steps() -> None:
+    """``data["x"][:2]`` has the strides of what is saved."""
+    saved = Recipe((4, 6), "float32", Saved("x"), (1, 4))
+    assert saved.resized(0, 2).stride == (1, 4)
+    with pytest.raises(InvalidEdit, match="saved"):
+        saved.resized(0, 5)
+
+
+def test_elements_beyond_the_end_are_forgotten() -> None:
+    sparse = Recipe((9,), "float32", Sparse(0.0, ((3, 1.0), (7, 2.0))))
+    assert sparse.resized(0, 5).fill == Sparse(0.0, ((3, 1.0),))
+    assert sparse.resized(0, 2).fill == Constant(0.0)
+
+
+@given(recipe=recipes())
+def test_a_contiguous_recipe_is_no_longer(recipe: Recipe) -> None:
+    made = recipe.contiguous()
+    assert made.stride is None
+    assert made.span == math.prod(made.shape)

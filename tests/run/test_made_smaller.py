@@ -1,0 +1,257 @@
+"""After the operators: what is left is made smaller, and verified as a listing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from support.fake_fitter import FakeFitter
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.events import Event, Noted, Stepped
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
+from shrinkfx.protocol.answers import (
+    Answer,
+    Checked,
+    Difference,
+    Ending,
+    Fitted,
+    Invalid,
+    Listed,
+    Typed,
+)
+from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckCandidate, FitRewrites, ListCandidate
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.listing import (
+    MINIMAL,
+    VALUES,
+    reduce_listing,
+    say_what_is_minimal,
+    with_values,
+    without_listing,
+)
+from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.result import with_short_names
+from shrinkfx.run.subject import Subject
+from shrinkfx.testing import chain, listing, whole
+
+WHOLE = whole(chain("x", "relu", "tanh", "cos"))
+WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
+DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
+PASSES = Ending("exit", stage="done")
+SAVED = Recipe((4, 6), "float32", Saved("example_x"))
+LISTED = listing("tanh = torch.ops.aten.tanh.default(x)\nreturn tanh", x=SAVED)
+DRAWN = Rewrite((Refill("x", Seeded("randn")),))
+
+Fails = Callable[[Listing], bool]
+
+
+class Worker:
+    """Writes candidates down as one listing, and answers of listings as told.
+
+    Attributes:
+        compiled: listings, in the order in which they were asked about.
+        refuses: the task that it has no answer to.
+    """
+
+    def __init__(self, fails: Fails, refuses: type | None = None) -> None:
+        self._fails = fails
+        self.refuses = refuses
+        self.compiled: list[Listing] = []
+        self.options: list[CheckOptions] = []
+
+    def ask(self, request: Request) -> Ending:
+        task: Any = request.task
+        if isinstance(task, self.refuses or ()):
+            return Ending("exit", answer=Invalid("no such thing here"))
+        candidate = Candidate.from_json(WHOLE.skeleton, task.candidate)
+        match task:
+            case ListCandidate():
+                Path(task.data).write_bytes(b"values")
+                return Ending("exit", answer=Listed(LISTED, DRAWN, task.data))
+            case FitRewrites():
+                return Ending("exit", answer=_fitted(candidate, task.rewrites))
+        assert isinstance(task, CheckCandidate)
+        if candidate.listing is None:
+            return DIFFERS if "tanh" in candidate.keep else PASSES
+        self.options.append(request.options)
+        self.compiled.append(candidate.listing)
+        return DIFFERS if self._fails(candidate.listing) else PASSES
+
+
+def _fitted(candidate: Candidate, rewrites: tuple[Rewrite, ...]) -> Answer:
+    fitter = FakeFitter()
+    types = fitter.types(candidate).items()
+    known = (
+        Typed(*where, told.dtype, told.shape, told.stride, told.device)
+        for where, told in types
+    )
+    return Fitted(tuple(fitter.fit(candidate, rewrites)), tuple(known))
+
+
+def reduced(
+    folder: Path, worker: Worker, journal: Journal | None = None, **options: Any
+) -> tuple[SearchResult, list[Event]]:
+    client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions())
+    events: list[Event] = []
+    asked = Options(Path("model.pt2"), **options)
+    context = RunContext(asked, folder, events.append, journal)
+    subject = Subject(WHOLE, ProgramSize(3, 5, 1, 0), client, WRONG, 1.0)
+    found = reduce_listing(context, subject, reduce(context, subject), 0.0)
+    say_what_is_minimal(context, found)
+    return found, events
+
+
+def sizes(program: Listing) -> tuple[int, ...]:
+    return program.inputs[0].recipe().shape
+
+
+def notes(events: list[Event]) -> str:
+    return "\n".join(event.text for event in events if isinstance(event, Noted))
+
+
+def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> None:
+    worker = Worker(lambda program: sizes(program)[0] >= 2)
+    found, events = reduced(tmp_path, worker)
+    best = found.reducer.best.listing
+    assert best is not None
+    assert sizes(best)[0] == 2
+    assert best.cost < LISTED.cost
+    assert len(worker.compiled) <= 12
+    data = str((tmp_path / VALUES).resolve())
+    assert {o.form for o in worker.options} == {CandidateForm.SOURCE}
+    assert {o.data for o in worker.options} == {data} == {found.data}
+    assert found.kinds["operators"] == found.kinds["sizes"] == MINIMAL
+    assert "given 96 bytes of inputs and 0 of weights; now" in notes(events)
+    steps = [e for e in events if isinstance(e, Stepped) and e.given]
+    assert steps[0].given is not None
+    assert steps[0].given[0] == 96
+
+
+def test_values_come_from_a_seed_where_that_fails_too(tmp_path: Path) -> None:
+    worker = Worker(lambda _: True)
+    reduced(tmp_path, worker, keep=("values", "sizes"))
+    assert worker.compiled[0].inputs[0].recipe().fill == Seeded("randn")
+
+    def exact(program: Listing) -> bool:
+        return program.inputs[0].recipe().fill == Saved("example_x")
+
+    worker = Worker(exact)
+    found, _ = reduced(tmp_path, worker)
+    assert worker.compiled[1] == LISTED
+    best = found.reducer.best.listing
+    assert best is not None
+    assert exact(best)
+
+
+def test_kinds_that_are_kept_are_left_as_they_are(tmp_path: Path) -> None:
+    found, _ = reduced(tmp_path, Worker(lambda _: True), keep=("sizes",))
+    best = found.reducer.best.listing
+    assert best is not None
+    assert sizes(best) == (4, 6)
+    assert found.kinds["sizes"] == "kept"
+    assert found.kinds["values"] == MINIMAL
+
+
+def test_search_of_listings_is_over_where_checks_are(tmp_path: Path) -> None:
+    spent = len(reduced(tmp_path, Worker(lambda _: False))[0].search.verdicts())
+    found, _ = reduced(tmp_path, Worker(lambda _: True), max_checks=spent + 1)
+    assert found.stopped == ""
+    assert found.minimal
+    assert found.kinds["operators"] == MINIMAL
+    assert found.kinds["sizes"] == f"not asked: {spent + 1} checks are spent"
+
+
+def test_result_stays_where_no_listing_of_it_fails(tmp_path: Path) -> None:
+    found, events = reduced(tmp_path, Worker(lambda _: False))
+    assert found.made_of is None
+    assert found.reducer.best.listing is None
+    assert found.kinds["sizes"] == "not asked: its listing does not fail"
+    assert found.kinds["operators"] == MINIMAL
+    assert "its listing does not fail" in notes(events)
+    checks = [v for each in found.all for v in each.search.verdicts()]
+    assert len(checks) == len(found.search.verdicts()) + 2
+
+
+def test_result_stays_where_it_cannot_be_listed(tmp_path: Path) -> None:
+    found, events = reduced(tmp_path, Worker(lambda _: True, refuses=ListCandidate))
+    assert found.reducer.best.listing is None
+    assert "as a listing: no such thing here" in found.kinds["values"]
+    assert "as a listing: no such thing here" in notes(events)
+
+
+def test_nothing_is_said_to_be_minimal_that_no_fake_tensor_was_asked_about(
+    tmp_path: Path,
+) -> None:
+    found, _ = reduced(tmp_path, Worker(lambda _: True, refuses=FitRewrites))
+    assert found.kinds["operators"] == MINIMAL
+    assert found.kinds["sizes"] == "not asked: no such thing here"
+
+
+def test_strategies_for_operators_alone_leave_it_as_it_is(tmp_path: Path) -> None:
+    worker = Worker(lambda _: True)
+    found, _ = reduced(tmp_path, worker, strategies=("drop_nodes",))
+    assert worker.compiled == []
+    assert found.kinds["sizes"] == "not asked: no strategy for it was chosen"
+
+
+def test_what_was_found_before_stays_at_hand(tmp_path: Path) -> None:
+    listed, _ = reduced(tmp_path, Worker(lambda _: True))
+    checks = sum(len(each.search.verdicts()) for each in listed.all)
+    found = without_listing(listed, "its repro passes")
+    assert found.reducer.best.listing is None
+    assert found.short_of == "its repro passes"
+    assert sum(len(each.search.verdicts()) for each in found.all) == checks
+
+
+def test_search_of_listings_goes_on_from_its_journal(tmp_path: Path) -> None:
+    journal = Journal()
+    first, again = (Worker(lambda p: sizes(p)[0] >= 2) for _ in range(2))
+    found, _ = reduced(tmp_path, first, journal)
+    same, _ = reduced(tmp_path, again, journal)
+    assert same.reducer.best == found.reducer.best
+    assert again.compiled == []
+
+
+def test_values_are_found_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    client = CheckClient(Worker(lambda _: True), Limits(10.0, 1 << 30))
+    assert with_values(client, tmp_path).options.data is None
+    (tmp_path / VALUES).touch()
+    asked = with_values(client, tmp_path)
+    assert asked.options.data == str((tmp_path / VALUES).resolve())
+    assert replace(asked.options, data=None) == client.options
+
+
+def test_result_is_written_with_short_names() -> None:
+    program = listing(
+        "add_7 = torch.ops.aten.tanh.default(arg0_1)\nreturn add_7", arg0_1=SAVED
+    )
+    candidate = replace(WHOLE, keep=frozenset({"tanh"}), listing=program)
+    told = with_short_names(candidate)
+    assert told.listing is not None
+    assert [line.line() for line in told.listing.main.statements] == [
+        "tanh = torch.ops.aten.tanh.default(x)",
+        "return tanh",
+    ]
+    assert told.keep == candidate.keep
+    assert with_short_names(WHOLE) is WHOLE
+
+
+def test_checks_of_a_search_that_comes_to_nothing_are_counted(tmp_path: Path) -> None:
+    spent = len(reduced(tmp_path, Worker(lambda _: False))[0].search.verdicts())
+    found, _ = reduced(tmp_path, Worker(lambda _: False), max_checks=spent + 1)
+    assert found.made_of is None
+    assert found.stopped == ""
+    assert sum(len(each.search.verdicts()) for each in found.all) == spent + 1

@@ -1,0 +1,88 @@
+"""Dims that need not be dynamic, and ranges that need not be there."""
+
+from __future__ import annotations
+
+from support.listings import given, listing
+from support.small import called, drawn, reduced, shape, view
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Declare, Fix, Refill, Resize
+from shrinkfx.program.listing.listing import Dim, Listing, Run
+from shrinkfx.program.listing.recipes import Seeded
+from shrinkfx.strategies.close_dims import CloseDims
+
+CAT = "cat = aten.cat.default([x, y], 1)\nreturn cat"
+
+
+def program(**runs: int) -> Listing:
+    """Make one of ``n`` by ``m`` and ``n`` by 8, with sizes of ``n`` in runs."""
+    sizes = {run: drawn(size, 5) for run, size in runs.items()}
+    also = {run: drawn(size, 8) for run, size in runs.items()}
+    x = called("x", sizes.pop("example"), {0: "n", 1: "m"}, **sizes)
+    y = called("y", also.pop("example"), {0: "n"}, **also)
+    return listing(CAT, x, y, dims=[Dim("n", 2, 128), Dim("m", 0, None)])
+
+
+def searched(start: Listing, fails: object) -> tuple[Listing, int]:
+    assert callable(fails)
+    return reduced(start, fails, ["close_dims"])
+
+
+def opened(listing: Listing) -> list[str]:
+    return [how for each in listing.given for _, how in each.open_dims]
+
+
+def test_a_program_is_static_after_one_question() -> None:
+    best, questions = searched(program(example=4, failing=33), lambda p: True)
+    assert (opened(best), best.dims) == ([], ())
+    assert [len(each.recipes) for each in best.inputs] == [1, 1]
+    assert (shape(best, "x"), shape(best, "y")) == ((33, 5), (33, 8))
+    assert questions == 1
+
+
+def test_all_runs_have_the_size_at_which_it_fails() -> None:
+    first, *_ = CloseDims().propose(view(program(example=4, passing=32, failing=33)))
+    assert first.changes[:3] == (
+        Fix("x", 0),
+        Resize("x", 0, 33, Run.EXAMPLE),
+        Resize("x", 0, 33, Run.PASSING),
+    )
+    assert first.changes[-1] == Refill("y", Seeded("randn"))
+
+
+def test_the_one_dim_that_matters_stays_dynamic_in_both_inputs() -> None:
+    best, questions = searched(program(example=4), lambda p: opened(p).count("n") == 2)
+    assert opened(best) == ["n", "n"]
+    assert best.dims == (Dim("n", 0, None),)
+    assert questions <= 4
+
+
+def test_a_range_that_matters_is_as_small_as_what_is_run() -> None:
+    def fails(p: Listing) -> bool:
+        held = {dim.name: dim for dim in p.dims}
+        return "n" in held and held["n"].high is not None
+
+    best, questions = searched(program(example=4, failing=33), fails)
+    assert best.dims == (Dim("n", 2, 33),)
+    assert questions <= 7
+
+
+def test_dims_that_export_names_are_closed_too() -> None:
+    auto = {0: "torch.export.Dim.AUTO(min=2)"}
+    made = listing(CAT, called("x", drawn(4), auto), given("y", drawn(4)))
+    assert next(CloseDims().propose(view(made))) == Rewrite((Fix("x", 0),))
+
+
+def test_a_static_program_is_left_alone() -> None:
+    made = listing(CAT, given("x", drawn(4)), given("y", drawn(4)))
+    assert list(CloseDims().propose(view(made))) == []
+
+
+def test_ranges_are_proposed_open_and_then_small() -> None:
+    edits = list(CloseDims().propose(view(program(example=4, failing=33))))
+    assert [edit.changes for edit in edits[-4:]] == [
+        (Declare("n", 0, None),),
+        (Declare("n", 2, 33),),
+        (Declare("n", 4, 33),),
+        (Declare("m", 0, None),),
+    ] or edits

@@ -1,0 +1,82 @@
+"""Casts of all that is of a dtype, in statements as well."""
+
+from __future__ import annotations
+
+import pytest
+from support.listings import given, listing
+from support.small import drawn, reduced, view
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Cast, Write
+from shrinkfx.program.listing.listing import MAIN, Listing
+from shrinkfx.program.listing.recipes import Constant, Fill, Recipe, Saved
+from shrinkfx.strategies.plain_dtypes import PlainDtypes
+
+ADD = "add = aten.add.Tensor(x, y)\nreturn add"
+
+
+def dtypes(program: Listing) -> list[str]:
+    return [each.recipe().dtype for each in program.given]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "usual"),
+    [
+        ("bfloat16", "float32"),
+        ("float8_e4m3fn", "float32"),
+        ("float64", "float32"),
+        ("complex64", "float32"),
+        ("int8", "int64"),
+        ("uint8", "int64"),
+    ],
+)
+def test_a_dtype_becomes_the_usual_one_of_its_kind(dtype: str, usual: str) -> None:
+    program = listing(ADD, given("x", drawn(4, dtype=dtype)), given("y", drawn(4)))
+    first = next(PlainDtypes().propose(view(program)))
+    assert first == Rewrite((Cast("x", usual),))
+    best, questions = reduced(program, lambda p: True, ["plain_dtypes"])
+    assert (dtypes(best), questions) == ([usual, "float32"], 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_usual_dtypes_stay(dtype: str) -> None:
+    program = listing(ADD, given("x", drawn(4, dtype=dtype)), given("y", drawn(4)))
+    assert list(PlainDtypes().propose(view(program))) == []
+
+
+def test_words_in_statements_follow() -> None:
+    text = """
+        to = aten._to_copy.default(x, dtype=torch.bfloat16)
+        add = aten.add.Tensor(to, y)
+        return add"""
+    half = given("y", drawn(4, dtype="bfloat16"))
+    program = listing(text, given("x", drawn(4)), half)
+    word = Write(MAIN, "to", 1, "torch.float32")
+    first, *_ = PlainDtypes().propose(view(program))
+    assert first == Rewrite((Cast("y", "float32"), word))
+
+
+def test_all_of_a_dtype_are_cast_together_where_operators_mix_none() -> None:
+    half = drawn(4, dtype="float16")
+    program = listing(ADD, given("x", half), given("y", half))
+    best, questions = reduced(
+        program, lambda p: True, ["plain_dtypes"], lambda p: len({*dtypes(p)}) == 1
+    )
+    assert (dtypes(best), questions) == (["float32", "float32"], 1)
+
+
+def test_one_dtype_that_matters_stays() -> None:
+    program = listing(
+        ADD, given("x", drawn(4, dtype="float16")), given("y", drawn(4, dtype="int8"))
+    )
+    best, questions = reduced(
+        program, lambda p: dtypes(p)[0] == "float16", ["plain_dtypes"]
+    )
+    assert (dtypes(best), questions) == (["float16", "int64"], 3)
+
+
+@pytest.mark.parametrize("fill", [Constant(1j), Saved("x")])
+def test_numbers_that_are_written_out_are_not_cast(fill: Fill) -> None:
+    made = Recipe((4,), "complex64", fill)
+    program = listing(ADD, given("x", made), given("y", drawn(4)))
+    assert list(PlainDtypes().propose(view(program))) == []

@@ -1,0 +1,41 @@
+"""Strides that do not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.listings import given, listing
+from support.small import drawn, reduced, view
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Straighten
+from shrinkfx.program.listing.recipes import Recipe, Saved
+from shrinkfx.strategies.plain_layouts import PlainLayouts
+
+ADD = "add = aten.add.Tensor(x, y)\nreturn add"
+TURNED = replace(drawn(4, 8), stride=(1, 4))
+
+
+def test_all_is_contiguous_after_one_question() -> None:
+    spread = replace(drawn(4, 8), stride=(0, 1))
+    program = listing(ADD, given("x", TURNED), given("y", spread))
+    best, questions = reduced(program, lambda p: True, ["plain_layouts"])
+    assert [g.recipe().stride for g in best.given] == [None, None]
+    assert questions == 1
+
+
+def test_a_layout_that_matters_stays() -> None:
+    program = listing(ADD, given("x", TURNED), given("y", TURNED))
+    best, questions = reduced(
+        program, lambda p: p.find("y").recipe().stride is not None, ["plain_layouts"]
+    )
+    assert [g.recipe().stride for g in best.given] == [None, (1, 4)]
+    assert questions <= 3
+
+
+def test_what_is_contiguous_or_in_a_file_is_left_alone() -> None:
+    saved = Recipe((4, 8), "float32", Saved("y"), (1, 4))
+    program = listing(ADD, given("x", drawn(4, 8)), given("y", saved))
+    assert list(PlainLayouts().propose(view(program))) == []
+    program = listing(ADD, given("x", TURNED), given("y", saved))
+    assert list(PlainLayouts().propose(view(program))) == [Rewrite((Straighten("x"),))]

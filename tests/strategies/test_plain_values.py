@@ -1,0 +1,198 @@
+"""Plain fills for all inputs, and few elements where a failure needs some."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from support.listings import given, listing
+from support.small import called, drawn, reduced, view
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.recipes import (
+    Constant,
+    Counted,
+    Fill,
+    Opaque,
+    Recipe,
+    Saved,
+    Seeded,
+    Sparse,
+)
+from shrinkfx.strategies.plain_values import PlainValues
+
+ADD = "add = aten.add.Tensor(x, y)\nreturn add"
+RELU = "relu = aten.relu.default(x)\nreturn relu"
+
+
+def filled(name: str, fill: Fill, *shape: int, dtype: str = "float32") -> Given:
+    return given(name, Recipe(shape, dtype, fill))
+
+
+def fill_of(program: Listing, name: str = "x") -> Fill:
+    return program.find(name).recipe().fill
+
+
+def searched(program: Listing, fails: Callable[[Listing], bool]) -> tuple[Listing, int]:
+    return reduced(program, fails, ["plain_values"])
+
+
+def values(fill: Fill, count: int) -> list[object]:
+    """List the elements of a fill that says them."""
+    if isinstance(fill, Constant):
+        return [fill.value] * count
+    if isinstance(fill, Sparse):
+        held = [fill.base] * count
+        for place, value in fill.elements:
+            held[place] = value
+        return [*held]
+    return [*range(count)] if isinstance(fill, Counted) else [0.5] * count
+
+
+def nans(program: Listing) -> list[int]:
+    told = values(fill_of(program), 1000)
+    return [i for i, v in enumerate(told) if isinstance(v, float) and math.isnan(v)]
+
+
+# --- formulas
+
+
+def test_all_inputs_are_plain_after_one_question() -> None:
+    program = listing(
+        ADD,
+        filled("x", Saved("x"), 4096),
+        filled("y", Seeded("randint", 0, 9), 8, dtype="int64"),
+    )
+    best, questions = searched(program, lambda p: True)
+    assert (fill_of(best), fill_of(best, "y")) == (Constant(1.0), Constant(0))
+    assert questions == 1
+
+
+def test_indices_are_plain_zeros_and_truths_are_true() -> None:
+    program = listing(
+        ADD,
+        filled("x", Seeded("randint", 0, 9), 8, dtype="int32"),
+        filled("y", Seeded("randint", 0, 2), 8, dtype="bool"),
+    )
+    first, *_ = PlainValues().propose(view(program))
+    assert first == Rewrite((Refill("x", Constant(0)), Refill("y", Constant(True))))
+
+
+def test_the_one_input_that_matters_keeps_its_values() -> None:
+    inputs = [filled(name, Saved(name), 64) for name in "xyzuvw"]
+    text = "cat = aten.cat.default([x, y, z, u, v, w])\nreturn cat"
+    program = listing(text, *inputs)
+    best, questions = searched(program, lambda p: fill_of(p, "z") == Saved("z"))
+    plain = [n for n in "xyzuvw" if fill_of(best, n) == Constant(1.0)]
+    assert plain == [*"xyuvw"]
+    assert questions <= 14
+
+
+def test_elements_that_must_differ_are_counted() -> None:
+    program = listing(RELU, filled("x", Seeded("randn"), 64))
+    best, questions = searched(program, lambda p: not isinstance(fill_of(p), Constant))
+    assert fill_of(best) == Counted()
+    assert questions <= 3
+
+
+def test_what_is_in_a_file_is_drawn_where_no_plain_value_does() -> None:
+    program = listing(RELU, filled("x", Saved("x"), 64))
+    best, questions = searched(
+        program, lambda p: isinstance(fill_of(p), (Saved, Seeded))
+    )
+    assert fill_of(best) == Seeded("randn")
+    assert questions <= 8
+
+
+@pytest.mark.parametrize(
+    "fill", [Constant(0.0), Constant(1), Constant(True), Opaque("7")]
+)
+def test_what_is_plain_is_left_alone(fill: Fill) -> None:
+    program = listing(RELU, filled("x", fill, 4))
+    assert list(PlainValues().propose(view(program))) == []
+
+
+def test_runs_are_filled_alike_or_each_for_itself() -> None:
+    saved = replace(drawn(8), fill=Saved("other"))
+    program = listing(RELU, called("x", drawn(8), {0: "n"}, failing=saved))
+
+    def fails(p: Listing) -> bool:
+        return p.find("x").recipe(Run.FAILING).fill == Saved("other")
+
+    best, questions = searched(program, fails)
+    assert best.find("x").recipe().fill == Constant(1.0)
+    assert questions <= 12
+
+
+# --- elements
+
+
+def test_of_a_thousand_values_one_nan_is_left() -> None:
+    draw = random.Random(0)
+    elements = [(place, draw.random()) for place in range(1000)]
+    elements[700] = 700, math.nan
+    program = listing(RELU, filled("x", Sparse(0.0, tuple(elements)), 1000))
+    best, questions = searched(program, lambda p: len(nans(p)) == 1)
+    assert fill_of(best) == Sparse(0.0, ((0, math.nan),))
+    assert questions <= 7
+
+
+def test_a_nan_that_is_needed_where_it_is_stays_there() -> None:
+    elements = [(place, 0.25 + place) for place in range(1000)]
+    elements[700] = 700, math.nan
+    program = listing(RELU, filled("x", Sparse(0.0, tuple(elements)), 1000))
+    best, questions = searched(program, lambda p: nans(p) == [700])
+    assert fill_of(best) == Sparse(0.0, ((700, math.nan),))
+    assert questions <= 9
+
+
+def test_nan_is_everywhere_where_that_does() -> None:
+    program = listing(RELU, filled("x", Sparse(0.5, ((3, math.nan), (5, 2.0))), 8))
+    best, questions = searched(program, lambda p: nans(p) != [])
+    assert fill_of(best) == Constant(math.nan)
+    assert questions <= 7
+
+
+def test_a_nan_in_a_file_is_guessed() -> None:
+    program = listing(RELU, filled("x", Saved("x"), 1000))
+
+    def fails(p: Listing) -> bool:
+        return fill_of(p) == Saved("x") or nans(p) == [0]
+
+    best, questions = searched(program, fails)
+    assert fill_of(best) == Sparse(1.0, ((0, math.nan),))
+    assert questions <= 6
+
+
+@pytest.mark.parametrize(("count", "questions"), [(50, 47), (1000, 69)])
+def test_two_values_of_many_are_left(count: int, questions: int) -> None:
+    program = listing(
+        RELU, filled("x", Sparse(0.0, tuple((i, 2.0 + i) for i in range(count))), count)
+    )
+
+    def fails(p: Listing) -> bool:
+        told = values(fill_of(p), count)
+        return told[7] == 9.0 and told[30] == 32.0
+
+    best, asked = searched(program, fails)
+    assert fill_of(best) == Sparse(0.0, ((7, 9.0), (30, 32.0)))
+    assert asked <= questions
+
+
+def test_the_biggest_index_is_looked_for_first() -> None:
+    draw = random.Random(1)
+    elements = tuple((place, draw.randrange(1, 50)) for place in range(64))
+    far = (*elements[:20], (20, 9000), *elements[21:])
+    program = listing(RELU, filled("x", Sparse(0, far), 64, dtype="int64"))
+
+    def fails(p: Listing) -> bool:
+        return any(isinstance(v, int) and v >= 9000 for v in values(fill_of(p), 64))
+
+    best, questions = searched(program, fails)
+    assert fill_of(best) == Constant(9000)
+    assert questions <= 8

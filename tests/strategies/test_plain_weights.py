@@ -1,0 +1,102 @@
+"""Weights that need not be any, nor hold anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from support.listings import given, listing
+from support.small import drawn, reduced, shape, view
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Convert, Refill, Write
+from shrinkfx.program.listing.listing import MAIN, Given, Listing
+from shrinkfx.program.listing.recipes import Constant, Fill, Opaque, Recipe, Saved
+from shrinkfx.strategies.plain_weights import PlainWeights
+
+MM = "mm = aten.mm.default(x, self.w)\nreturn mm"
+LINEAR = """
+    mm = aten.mm.default(x, self.w)
+    add = aten.add.Tensor(mm, self.v)
+    return add"""
+
+
+def saved(name: str, *shape: int, kind: str = "parameter") -> Given:
+    return given(name, Recipe(shape, "float32", Saved(name)), kind)
+
+
+def searched(program: Listing, fails: Callable[[Listing], bool]) -> tuple[Listing, int]:
+    return reduced(program, fails, ["plain_weights"])
+
+
+def fill_of(program: Listing, name: str) -> Fill:
+    return program.find(name).recipe().fill
+
+
+def test_sixteen_megabytes_are_gone_after_two_questions() -> None:
+    program = listing(MM, saved("w", 2048, 2048), given("x", drawn(4, 2048)))
+    best, questions = reduced(
+        program, lambda p: True, ["plain_weights", "shrink_sizes"]
+    )
+    assert best.weights == ()
+    assert best.main.statements[0].code == "torch.ops.aten.mm.default(x, w)"
+    assert (shape(best, "w"), fill_of(best, "w")) == ((1, 1), Constant(1.0))
+    assert questions == 2
+
+
+def test_what_has_to_be_a_weight_is_a_plain_one() -> None:
+    program = listing(LINEAR, saved("w", 8, 8), saved("v", 8), given("x", drawn(4, 8)))
+    best, questions = searched(program, lambda p: "w" in {g.name for g in p.weights})
+    assert [(g.name, g.kind) for g in best.given] == [
+        ("w", "parameter"),
+        ("x", "input"),
+        ("v", "input"),
+    ]
+    assert fill_of(best, "w") == fill_of(best, "v") == Constant(1.0)
+    assert questions <= 7
+
+
+def test_a_weight_keeps_the_values_that_matter() -> None:
+    program = listing(LINEAR, saved("w", 8, 8), saved("v", 8), given("x", drawn(4, 8)))
+    best, questions = searched(program, lambda p: fill_of(p, "w") == Saved("w"))
+    assert best.weights == ()
+    assert (fill_of(best, "w"), fill_of(best, "v")) == (Saved("w"), Constant(1.0))
+    assert questions <= 9
+
+
+def test_weights_of_one_type_are_one() -> None:
+    text = "add = aten.add.Tensor(self.w, self.v)\nreturn add"
+    program = listing(text, saved("w", 8), saved("v", 8))
+    best, questions = searched(
+        program, lambda p: {g.kind for g in p.given} == {"parameter"}
+    )
+    assert best.main.statements[0].code == "torch.ops.aten.add.Tensor(self.w, self.w)"
+    assert fill_of(best, "w") == Constant(1.0)
+    assert questions <= 8
+
+
+def test_a_weight_is_shared_with_the_one_before_in_the_place_of_a_leaf() -> None:
+    text = "add = aten.add.Tensor(self.w, self.v)\nreturn add"
+    edits = list(
+        PlainWeights().propose(view(listing(text, saved("w", 8), saved("v", 8))))
+    )
+    assert Rewrite((Write(MAIN, "add", 1, "self.w"),)) in edits
+    first = [c for n in "wv" for c in (Convert(n, "input"), Refill(n, Constant(1.0)))]
+    assert edits[0] == Rewrite((*first,))
+
+
+def test_script_objects_are_left_alone() -> None:
+    held = given("w", Recipe((), "", Opaque("script_object('')")), "script_object")
+    program = listing(MM, held, given("x", drawn(4, 4)))
+    assert list(PlainWeights().propose(view(program))) == []
+
+
+def test_of_many_weights_one_that_matters_stays() -> None:
+    names = [f"w{n}" for n in range(16)]
+    lines = [f"n{i} = aten.add.Tensor(x, self.{w})" for i, w in enumerate(names)]
+    text = "\n".join([*lines, f"return ({', '.join(f'n{i}' for i in range(16))},)"])
+    held = [saved(name, n + 1) for n, name in enumerate(names)]
+    program = listing(text, *held, given("x", drawn(4)))
+    best, questions = searched(program, lambda p: p.find("w11").kind == "parameter")
+    assert [w.name for w in best.weights] == ["w11"]
+    assert {fill_of(best, name) for name in names} == {Constant(1.0)}
+    assert questions <= 16

@@ -1,0 +1,108 @@
+"""Searches of listings with planted conditions, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Change, changed
+from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.recipes import Recipe, Seeded
+from shrinkfx.program.listing.types import UNTYPED, Types
+from shrinkfx.program.view import View
+from shrinkfx.search.asker import Asker
+from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.strategy import choose
+from shrinkfx.testing import FakeOracle
+from support.listings import listed
+
+Says = Callable[[Listing], bool]
+
+ALL = (
+    *("close_dims", "plain_weights", "plain_values"),
+    *("plain_dtypes", "plain_layouts", "shrink_sizes"),
+)
+"""The strategies for what a program is given, in the order of a search."""
+
+
+def always(program: Listing) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Fits:
+    """A fitter to whom all is a program of which something holds; nothing follows."""
+
+    holds: Says = always
+
+    def types(self, candidate: Candidate) -> Types:
+        return UNTYPED
+
+    def fit(
+        self, candidate: Candidate, rewrites: Sequence[Rewrite]
+    ) -> list[Rewrite | None]:
+        assert candidate.listing is not None
+        return [self._fitted(candidate.listing, rewrite) for rewrite in rewrites]
+
+    def _fitted(self, program: Listing, rewrite: Rewrite) -> Rewrite | None:
+        if self._is_program(program, rewrite.changes):
+            return replace(rewrite, partly=False)
+        if not rewrite.partly:
+            return None
+        kept: tuple[Change, ...] = ()
+        for change in rewrite.changes:
+            if self._is_program(program, (*kept, change)):
+                kept = (*kept, change)
+        return Rewrite(kept) if kept else None
+
+    def _is_program(self, program: Listing, changes: Sequence[Change]) -> bool:
+        try:
+            return self.holds(changed(program, changes))
+        except InvalidEdit:
+            return False
+
+
+def reduced(
+    program: Listing,
+    fails: Says,
+    names: Sequence[str] = ALL,
+    fits: Says = always,
+) -> tuple[Listing, int]:
+    """Search with some strategies; tell what is left, and after how many questions."""
+
+    def answer(candidate: Candidate) -> bool:
+        assert candidate.listing is not None
+        assert fits(candidate.listing), "what does not fit was asked about"
+        assert candidate.listing == candidate.listing.normalised()
+        return fails(candidate.listing)
+
+    oracle = FakeOracle(answer)
+    asker = Asker(oracle)
+    best = Reducer(listed(program), asker, choose(names), fitter=Fits(fits)).run()
+    assert best.listing is not None
+    assert best.listing == program.normalised() or fails(best.listing)
+    assert best.listing.cost <= program.normalised().cost
+    return best.listing, len(oracle.asked)
+
+
+def view(program: Listing) -> View:
+    return View(listed(program))
+
+
+def drawn(*shape: int, dtype: str = "float32") -> Recipe:
+    """A recipe from a seed."""
+    return Recipe(shape, dtype, Seeded("randn"))
+
+
+def called(name: str, recipe: Recipe, dims: dict[int, str], **runs: Recipe) -> Given:
+    """Make an input that has dynamic dims, and other values in other runs."""
+    others = ((Run(run), made) for run, made in runs.items())
+    recipes = ((Run.EXAMPLE, recipe), *others)
+    return Given(name, "input", recipes, tuple(dims.items()))
+
+
+def shape(program: Listing, name: str, run: Run = Run.EXAMPLE) -> tuple[int, ...]:
+    return program.find(name).recipe(run).shape

@@ -1,0 +1,494 @@
+"""Rewrites of listings, made to fit by fake tensors and then run for real."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from listings import block, listing, recipe, run_for_real
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import (
+    Cast,
+    Change,
+    Convert,
+    Declare,
+    Fix,
+    Refill,
+    Resize,
+    Write,
+    changed,
+)
+from shrinkfx.program.listing.listing import MAIN, Dim, Given, Listing, Run
+from shrinkfx.program.listing.recipes import Constant, Counted, Seeded
+from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.worker.listing.fit import fit_rewrites
+
+X = recipe(2, 12, 32)
+ATEN = "torch.ops.aten"
+HIGHER = "torch.ops.higher_order"
+
+
+def fitted(program: Listing, *changes: Change, partly: bool = False) -> Rewrite | None:
+    return fit_rewrites(program, [Rewrite(changes, partly)]).fits[0]
+
+
+def fitted_lines(program: Listing, *changes: Change) -> tuple[list[str], Listing]:
+    """Fit changes, run what comes of it for real, and give its code."""
+    fit = fitted(program, *changes)
+    assert fit is not None
+    assert set(changes) <= set(fit.changes)
+    assert not fit.partly
+    made = changed(program, fit.changes)
+    run_for_real(made)
+    return [s.code for s in made.main.statements[:-1]], made
+
+
+def one(code: str, **shapes: tuple[int, ...]) -> Listing:
+    """Write a listing of one operator, whose inputs have shapes."""
+    inputs = {name: recipe(*shape) for name, shape in shapes.items()}
+    return listing(inputs, f"y = {ATEN}.{code}", "return (y,)")
+
+
+CASES: dict[str, tuple[Listing, Resize, str]] = {
+    "view": (one("view.default(x, [24, 32])", x=X.shape), Resize("x", 1, 4), "[8, 32]"),
+    "view, a part": (
+        one("view.default(x, [2, 12, 4, 8])", x=X.shape),
+        Resize("x", 2, 4),
+        "[2, 12, 4, 1]",
+    ),
+    "view, what is left over": (
+        one("view.default(x, [2, 12, 4, 8])", x=X.shape),
+        Resize("x", 2, 10),
+        "[2, 12, 1, 10]",
+    ),
+    "view, worked out": (
+        one("view.default(x, [24, -1])", x=X.shape),
+        Resize("x", 1, 5),
+        "[10, -1]",
+    ),
+    "reshape": (
+        one("reshape.default(x, [2, 384])", x=X.shape),
+        Resize("x", 0, 1),
+        "[1, 384]",
+    ),
+    "expand": (
+        one("expand.default(x, [3, 12, 32])", x=(1, 12, 32)),
+        Resize("x", 1, 4),
+        "[3, 4, 32]",
+    ),
+    "slice": (
+        one("slice.Tensor(x, 1, 4, 12)", x=X.shape),
+        Resize("x", 1, 3),
+        "slice.Tensor(x, 1, 1, 12)",
+    ),
+    "split": (
+        one("split_with_sizes.default(x, [8, 24], 2)", x=X.shape),
+        Resize("x", 2, 4),
+        "[1, 3]",
+    ),
+    "split, of no such parts": (
+        one("split_with_sizes.default(x, [8, 24], 2)", x=X.shape),
+        Resize("x", 2, 2),
+        "[1, 1]",
+    ),
+    "select": (
+        one("select.int(x, 1, 11)", x=X.shape),
+        Resize("x", 1, 3),
+        "select.int(x, 1, 1)",
+    ),
+    "avg_pool2d": (
+        one("avg_pool2d.default(x, [8, 8])", x=(1, 1, 8, 8)),
+        Resize("x", 2, 2),
+        "[2, 2]",
+    ),
+    "repeat": (
+        one("repeat.default(x, [1, 2])", x=(4, 6)),
+        Resize("x", 0, 1),
+        "repeat.default(x, [1, 2])",
+    ),
+    "unfold": (
+        one("unfold.default(x, 1, 6, 3)", x=(4, 12)),
+        Resize("x", 1, 2),
+        "unfold.default(x, 1, 1, 3)",
+    ),
+    "upsample": (
+        one("upsample_nearest2d.vec(x, [16, 16], None)", x=(1, 1, 8, 8)),
+        Resize("x", 2, 2),
+        "upsample_nearest2d.vec(x, [16, 16], None)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_literal_follows_the_size_that_it_came_of(name: str) -> None:
+    program, change, expected = CASES[name]
+    lines, _ = fitted_lines(program, change)
+    assert expected in lines[0]
+
+
+def shapes(program: Listing) -> dict[str, tuple[int, ...]]:
+    return {given.name: given.recipe().shape for given in program.given}
+
+
+PARTNERS: dict[str, tuple[Listing, Resize, dict[str, tuple[int, ...]]]] = {
+    "mm": (
+        one("mm.default(x, y)", x=(4, 8), y=(8, 3)),
+        Resize("x", 1, 1),
+        {"y": (1, 3)},
+    ),
+    "bmm": (
+        one("bmm.default(x, y)", x=(2, 4, 8), y=(2, 8, 3)),
+        Resize("x", 0, 1),
+        {"y": (1, 8, 3)},
+    ),
+    "addmm": (
+        one("addmm.default(b, x, y)", b=(3,), x=(4, 8), y=(8, 3)),
+        Resize("y", 1, 2),
+        {"b": (2,), "x": (4, 8)},
+    ),
+    "cat": (
+        one("cat.default([x, y], 1)", x=(4, 8), y=(4, 3)),
+        Resize("x", 0, 1),
+        {"y": (1, 3)},
+    ),
+    "conv2d": (
+        one("conv2d.default(x, w)", x=(1, 6, 5, 5), w=(4, 6, 3, 3)),
+        Resize("x", 1, 1),
+        {"w": (4, 1, 3, 3)},
+    ),
+    "layer_norm": (
+        one("layer_norm.default(x, [32], w)", x=(2, 32), w=(32,)),
+        Resize("x", 1, 2),
+        {"w": (2,)},
+    ),
+    "sdpa": (
+        one(
+            "scaled_dot_product_attention.default(q, k, v)",
+            q=(1, 2, 12, 8),
+            k=(1, 2, 12, 8),
+            v=(1, 2, 12, 8),
+        ),
+        Resize("q", 3, 4),
+        {"k": (1, 2, 12, 4)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTNERS)
+def test_what_else_is_given_follows(name: str) -> None:
+    program, change, expected = PARTNERS[name]
+    _, made = fitted_lines(program, change)
+    assert {k: v for k, v in shapes(made).items() if k in expected} == expected
+
+
+def test_a_literal_far_before_follows() -> None:
+    program = listing(
+        {"x": recipe(12, 12)},
+        f"m = {ATEN}.full.default([12, 12], 12, dtype=torch.float32)",
+        f"t = {ATEN}.tril.default(m)",
+        f"y = {ATEN}.add.Tensor(x, t)",
+        "return (y,)",
+    )
+    lines, _ = fitted_lines(program, Resize("x", 0, 5), Resize("x", 1, 5))
+    assert "full.default([5, 5], 12, dtype" in lines[0]
+
+
+def test_positions_follow() -> None:
+    program = listing(
+        {"x": recipe(2, 12, 4)},
+        f"p = {ATEN}.arange.start_step(0, 12, 1)",
+        f"c = {ATEN}.unsqueeze.default(p, 1)",
+        f"y = {ATEN}.mul.Tensor(x, c)",
+        "return (y,)",
+    )
+    lines, _ = fitted_lines(program, Resize("x", 1, 5))
+    assert "arange.start_step(0, 5, 1)" in lines[0]
+
+
+def test_a_chain_of_views_follows() -> None:
+    program = listing(
+        {"x": X},
+        f"a = {ATEN}.view.default(x, [24, 32])",
+        f"b = {ATEN}.mm.default(a, self.w)",
+        f"c = {ATEN}.view.default(b, [2, 12, 64])",
+        f"d = {ATEN}.view.default(c, [2, 12, 4, 16])",
+        f"e = {ATEN}.permute.default(d, [0, 2, 1, 3])",
+        "return (e,)",
+        weights={"w": recipe(32, 64)},
+    )
+    lines, _ = fitted_lines(program, Resize("x", 0, 1), Resize("x", 1, 3))
+    assert [line.partition("(")[2] for line in lines[2:]] == [
+        "b, [1, 3, 64])",
+        "c, [1, 3, 4, 16])",
+        "d, [0, 2, 1, 3])",
+    ]
+    fit = fitted(program, Resize("x", 2, 4))
+    assert fit is not None
+    assert Resize("w", 0, 4) in fit.changes
+
+
+def test_repairs_are_in_normal_form() -> None:
+    program = CASES["view"][0]
+    fit = fitted(program, Resize("x", 1, 4))
+    assert fit == Rewrite((Resize("x", 1, 4), Write(MAIN, "y", 2, "8")))
+    assert fitted(changed(program, fit.changes), Resize("x", 1, 4)) is not None
+
+
+def test_what_is_written_stays_a_buffer() -> None:
+    held = Given("w", "buffer", ((Run.EXAMPLE, recipe(4)),))
+    program = listing(
+        {"x": recipe(4), "w": held},
+        f"y = {ATEN}.add.Tensor(x, self.w)",
+        "self.w.copy_(y)",
+        "return (y,)",
+    )
+    assert fitted(program, Convert("w", "parameter")) is None
+    assert fitted(program, Convert("w", "non_persistent_buffer")) is not None
+    fit = fitted(program, Resize("x", 0, 1))  # it is broadcast
+    assert fit == Rewrite((Resize("x", 0, 1),))
+    assert fitted(program, Resize("w", 0, 1)) == Rewrite(
+        (Resize("w", 0, 1), Resize("x", 0, 1))
+    )
+
+
+def test_what_cannot_be_is_none() -> None:
+    program = CASES["view"][0]
+    assert fitted(program, Resize("x", 1, 0)) is None
+    assert fitted(program, Resize("x", 7, 1)) is None
+    assert fitted(program, Write(MAIN, "y", 1, "[5, 32]")) is None
+    assert fitted(program, Cast("x", "int64"), Write(MAIN, "y", 1, "[1]")) is None
+
+
+def test_a_dtype_changes_by_a_cast_alone() -> None:
+    program = listing(
+        {"x": recipe(4, 8, dtype="bfloat16")},
+        f"a = {ATEN}._to_copy.default(x, dtype=torch.float32)",
+        f"b = {ATEN}._to_copy.default(a, dtype=torch.bfloat16)",
+        f"y = {ATEN}.mm.default(b, self.w)",
+        "return (y,)",
+        weights={"w": recipe(8, 2, dtype="bfloat16")},
+    )
+    _, made = fitted_lines(program, Cast("x", "float32"))
+    assert made.find("w").recipe().dtype == "bfloat16"  # it need not
+    lines, made = fitted_lines(program, Cast("w", "float32"))
+    assert "dtype=torch.float32" in lines[1]
+    index = recipe(3, dtype="int64", fill=Constant(0))
+    other = listing({"x": index}, f"y = {ATEN}.mul.Tensor(x, 2)", "return (y,)")
+    assert fitted(other, Write(MAIN, "y", 1, "2.5")) is None
+
+
+def test_indices_stay_inside() -> None:
+    ids = recipe(2, 5, dtype="int64", fill=Seeded("randint", 0, 100))
+    program = listing(
+        {"x": ids},
+        f"s = {ATEN}.slice.Tensor(x, 1, 0, 4)",
+        f"y = {ATEN}.embedding.default(self.w, s)",
+        "return (y,)",
+        weights={"w": recipe(100, 8)},
+    )
+    fit = fitted(program, Resize("w", 0, 3))
+    assert fit is not None
+    assert fit.changes == (Refill("x", Seeded("randint", 0, 3)), Resize("w", 0, 3))
+    run_for_real(changed(program, fit.changes))
+    assert fitted(program, Resize("w", 0, 3), Refill("x", Counted())) is None
+    assert fitted(program, Resize("w", 0, 10), Refill("x", Counted())) is not None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "index.Tensor(x, [i])",
+        "index.Tensor(x, [None, i])",
+        "index_select.default(x, 0, i)",
+        "index_add.default(x, 0, i, z)",
+        "index_put.default(x, [i], z)",
+    ],
+)
+def test_other_indices_stay_inside(code: str) -> None:
+    ids = recipe(6, dtype="int64", fill=Counted())
+    inputs = {"x": recipe(6, 6), "i": ids, "z": recipe(6, 6)}
+    program = listing(inputs, f"y = {ATEN}.{code}", "return (y,)")
+    _, made = fitted_lines(program, Resize("x", 0, 2), Resize("x", 1, 2))
+    assert made.find("i").recipe().fill in (Counted(), Seeded("randint", 0, 2))
+
+
+def test_scatter_follows() -> None:
+    ids = recipe(2, 6, dtype="int64", fill=Seeded("randint", 0, 6))
+    inputs = {"x": recipe(2, 6), "i": ids, "z": recipe(2, 6)}
+    line = f"y = {ATEN}.scatter.src(x, 1, i, z)"
+    program = listing(inputs, line, "return (y,)")
+    _, made = fitted_lines(program, Resize("x", 1, 3))
+    assert made.find("i").recipe().fill == Seeded("randint", 0, 3)
+
+
+def cond(*lines: str) -> Listing:
+    yes = block("Yes", ["a"], *lines, "return (b,)")
+    no = block("No", ["a"], f"b = {ATEN}.view.default(a, [24, 32])", "return (b,)")
+    return listing(
+        {"x": X, "p": recipe(dtype="bool", fill=Constant(True))},
+        "cond = torch.cond(p, self.yes, self.no, (x,))",
+        "y = cond[0]",
+        "return (y,)",
+        blocks={"yes": yes, "no": no},
+    )
+
+
+def test_branches_follow() -> None:
+    program = cond(
+        f"c = {ATEN}.relu.default(a)", f"b = {ATEN}.view.default(c, [24, 32])"
+    )
+    _, made = fitted_lines(program, Resize("x", 1, 1))
+    views = [made.block(name).statement("b").code for name in ("Yes", "No")]
+    assert all("[2, 32]" in code for code in views)
+
+
+def test_a_branch_that_returns_another_shape_is_none() -> None:
+    program = cond(f"b = {ATEN}.view.default(a, [24, 32])")
+    assert fitted(program, Write("Yes", "b", 1, "[12, 64]")) is None
+
+
+def test_values_of_blocks_are_typed() -> None:
+    answer = fit_rewrites(cond(f"b = {ATEN}.view.default(a, [24, 32])"), [])
+    told = {(typed.block, typed.name): typed.shape for typed in answer.values}
+    assert told[MAIN, "x"] == told["Yes", "a"] == (2, 12, 32)
+    assert told["No", "b"] == told[MAIN, "y"] == (24, 32)
+    assert (MAIN, "cond") not in told
+
+
+def loop() -> Listing:
+    goes = block("Goes", ["i", "a", "w"], f"l = {ATEN}.lt.Scalar(i, 3)", "return l")
+    body = block(
+        "Body",
+        ["i", "a", "w"],
+        f"j = {ATEN}.add.Tensor(i, 1)",
+        f"m = {ATEN}.mm.default(a, w)",
+        f"r = {ATEN}.view.default(m, [4, 8])",
+        "return (j, r)",
+    )
+    return listing(
+        {"x": recipe(4, 8), "i": recipe(dtype="int64", fill=Constant(0))},
+        f"w = {HIGHER}.while_loop(self.goes, self.body, (i, x), (self.m,))",
+        "y = w[1]",
+        "return (y,)",
+        weights={"m": recipe(8, 8)},
+        blocks={"goes": goes, "body": body},
+    )
+
+
+def test_what_a_loop_carries_comes_back_as_it_went_in() -> None:
+    _, made = fitted_lines(loop(), Resize("x", 0, 1))
+    assert "[1, 8]" in made.block("Body").statement("r").code
+    _, made = fitted_lines(loop(), Resize("x", 1, 2))
+    assert made.find("m").recipe().shape == (2, 2)
+    assert fitted(loop(), Write("Body", "r", 1, "[8, 4]")) is None
+
+
+def dynamic(*lines: str, other: str = "N", high: int | None = 64) -> Listing:
+    inputs = {
+        "x": Given("x", "input", ((Run.EXAMPLE, recipe(6, 4)),), ((0, "N"),)),
+        "z": Given("z", "input", ((Run.EXAMPLE, recipe(6, 4)),), ((0, other),)),
+    }
+    dims = [Dim("N", 2, high), Dim("M", 2, high)]
+    return listing(inputs, *lines, "return (y,)", dims=dims)
+
+
+ADD = f"y = {ATEN}.add.Tensor(x, z)"
+
+
+def test_what_shares_a_dim_is_resized_with_it() -> None:
+    fit = fitted(dynamic(ADD), Resize("x", 0, 2))
+    assert fit == Rewrite((Resize("x", 0, 2), Resize("z", 0, 2)))
+
+
+def test_a_dynamic_dim_stays_in_its_range() -> None:
+    assert fitted(dynamic(ADD), Resize("x", 0, 1)) is None
+    assert fitted(dynamic(ADD), Declare("N", 2, 5)) is None
+    assert fitted(dynamic(ADD), Declare("N", 2, 8)) is not None
+    assert fitted(dynamic(ADD), Resize("x", 0, 3), Resize("z", 0, 2)) is None
+
+
+def test_a_dim_is_made_static_for_all_that_must_be_equal() -> None:
+    assert fitted(dynamic(ADD), Fix("x", 0)) is None
+    assert fitted(dynamic(ADD), Fix("x", 0), Fix("z", 0)) is not None
+    read = dynamic(f"y = {ATEN}.view.default(x, [x.shape[0] * 4])")
+    assert fitted(read, Fix("x", 0)) is not None
+
+
+def test_the_size_of_a_dynamic_dim_is_not_written_out() -> None:
+    read = dynamic(f"y = {ATEN}.view.default(x, [x.shape[0] * 4])")
+    leaves = read.main.statements[0].leaves
+    size = next(leaf for leaf in leaves if leaf.kind is LeafKind.SIZE)
+    written = Write(MAIN, "y", size.number, "24")
+    assert fitted(read, written) is None
+    assert fitted(read, written, Fix("x", 0)) is not None
+
+
+def test_as_many_as_fit_are_kept_in_order() -> None:
+    program = CASES["expand"][0]
+    asked = Resize("x", 1, 0), Resize("x", 1, 4), Resize("x", 2, 1)
+    assert fitted(program, *asked) is None
+    fit = fitted(program, *asked, partly=True)
+    assert fit is not None
+    assert set(asked[1:]) <= set(fit.changes)
+    assert fitted(program, asked[0], partly=True) is None
+
+
+def test_a_program_for_a_gpu_needs_none() -> None:
+    program = listing(
+        {"x": recipe(2, 12, 32, device="cuda")},
+        f"a = {ATEN}.view.default(x, [24, 32])",
+        f"b = {ATEN}.mm.default(a, self.w)",
+        f"c = {ATEN}.arange.default(24, device=torch.device('cuda'))",
+        f"d = {ATEN}.unsqueeze.default(c, 1)",
+        f"y = {ATEN}.add.Tensor(b, d)",
+        "return (y,)",
+        weights={"w": recipe(32, 64, device="cuda")},
+    )
+    fit = fitted(program, Resize("x", 1, 3))
+    changes = Resize("x", 1, 3), Write(MAIN, "a", 2, "6"), Write(MAIN, "c", 0, "6")
+    assert fit == Rewrite(changes)
+
+
+def test_large_sizes_are_shrunk_alike() -> None:
+    program = listing(
+        {"x": recipe(8, 64, 128)},
+        f"a = {ATEN}.view.default(x, [512, 128])",
+        f"b = {ATEN}.mm.default(a, self.w)",
+        f"y = {ATEN}.view.default(b, [8, 64, 32, 32])",
+        "return (y,)",
+        weights={"w": recipe(128, 1024)},
+    )
+    lines, _ = fitted_lines(program, Resize("x", 1, 1), Resize("x", 0, 1))
+    assert "[1, 1, 32, 32]" in lines[2]
+    fit = fitted(program, Resize("x", 2, 2), Resize("w", 1, 4))
+    assert fit is not None
+    shapes_now = shapes(changed(program, fit.changes))
+    assert shapes_now == {"x": (8, 64, 2), "w": (2, 4)}
+
+
+def test_a_listing_that_does_not_run_on_fakes_fits_nothing() -> None:
+    program = one("mm.default(x, x)", x=(4, 3))
+    assert fitted(program, Resize("x", 0, 2)) is None
+    assert fit_rewrites(program, []).fits == ()
+
+
+def test_sizes_that_depend_on_elements_are_taken_for_all_of_them() -> None:
+    program = listing(
+        {"x": recipe(6)},
+        f"m = {ATEN}.gt.Scalar(x, 0)",
+        f"i = {ATEN}.index.Tensor(x, [m])",
+        f"y = {ATEN}.relu.default(i)",
+        "return (y,)",
+    )
+    assert fitted(program, Resize("x", 0, 2)) == Rewrite((Resize("x", 0, 2),))
+
+
+def test_hundreds_of_rewrites_take_a_second() -> None:
+    lines = [f"v0 = {ATEN}.relu.default(x)"]
+    lines += [f"v{i} = {ATEN}.add.Tensor(v{i - 1}, {i})" for i in range(1, 19)]
+    lines += [f"y = {ATEN}.view.default(v18, [24, 32])", "return (y,)"]
+    program = listing({"x": X}, *lines)
+    asked = [Rewrite((Resize("x", 2, n),)) for n in range(1, 30)]
+    answer = fit_rewrites(program, asked)
+    assert all(answer.fits)
+    assert torch.is_grad_enabled()

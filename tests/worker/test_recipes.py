@@ -1,0 +1,134 @@
+"""A recipe makes the very tensor that it was written from."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from shrinkfx.program.listing.recipe_text import write_recipe
+from shrinkfx.program.listing.recipes import (
+    Constant,
+    Counted,
+    Fill,
+    Recipe,
+    Saved,
+    Seeded,
+    Sparse,
+)
+from shrinkfx.worker.graph.symbols import CannotRebuild
+from shrinkfx.worker.listing.recipes import exact_recipe, make, seeded_fill
+from shrinkfx.worker.printing.module import same
+
+
+def few(count: int) -> Tensor:
+    made = torch.zeros(5000)
+    made[torch.arange(count) * 9] = torch.arange(1.0, count + 1)
+    return made
+
+
+ODD = torch.tensor([0.5, math.nan, -math.inf, -0.0])
+FLOATS = [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2]
+WHOLE = [torch.int8, torch.int64, torch.uint16, torch.uint64]
+VALUES: list[tuple[Tensor, type[Fill]]] = [
+    (torch.zeros(0, 3), Constant),
+    (torch.ones(70, 3), Constant),
+    (torch.full((70,), math.nan), Constant),
+    (torch.full((70,), 1 + 2j), Constant),
+    (torch.full((2,), 2**63, dtype=torch.uint64), Constant),
+    (torch.full((3,), -0.0), Constant),
+    (torch.full((70,), -0.0), Constant),
+    (torch.tensor(True), Constant),
+    (torch.arange(100).reshape(4, 25), Counted),
+    (torch.arange(100.0).reshape(25, 4).t(), Counted),
+    (torch.arange(100).to(torch.int32), Counted),
+    (ODD, Sparse),
+    (torch.tensor([1 + 2j, 3, 3]), Sparse),
+    (torch.tensor([True, False, True]), Sparse),
+    *((ODD.to(dtype), Sparse) for dtype in FLOATS),
+    *((torch.tensor([3, 1, 4], dtype=dtype), Sparse) for dtype in WHOLE),
+    (few(5), Sparse),
+    (few(64).reshape(50, 100).t(), Sparse),
+    (few(65), Saved),
+    (few(5).to(torch.complex128), Saved),
+    (few(200).bfloat16()[::3], Saved),
+    (torch.arange(6.0)[:2].expand(50, 2), Counted),
+    (torch.randn(3, 50)[:, ::5], Saved),
+    (torch.randn(40).expand(3, 40), Sparse),
+    (torch.randn(70).expand(3, 70), Saved),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), VALUES)
+def test_a_recipe_makes_the_very_values(value: Tensor, kind: type[Fill]) -> None:
+    recipe = exact_recipe(value, "key")
+    assert isinstance(recipe.fill, kind)
+    said = Recipe.from_json(json.loads(json.dumps(recipe.to_json())))
+    assert said == recipe
+    made = make(said, {"key": value})
+    assert is_like(made, value)
+    if kind is not Saved:
+        assert is_like(eval(write_recipe(recipe), {"torch": torch}), value)
+
+
+def is_like(one: Tensor, other: Tensor) -> bool:
+    """Tell whether two are the same bit for bit, or NaN where the other is."""
+    if not one.is_floating_point():
+        return same(one, other)
+    alike = (one.dtype, one.stride()) == (other.dtype, other.stride())
+    nans = [t.double().isnan() for t in (one, other)]
+    rest = [t.double().masked_fill(nans[0], 0) for t in (one, other)]
+    return alike and torch.equal(*nans) and same(*rest)
+
+
+def drawn(value: Tensor) -> Seeded | None:
+    return seeded_fill(value, exact_recipe(value, "key"))
+
+
+def test_what_is_plain_is_not_drawn() -> None:
+    plain = [torch.ones(70), torch.arange(70.0), ODD, torch.tensor(0.5), few(0)]
+    assert [drawn(value) for value in plain] == [None] * len(plain)
+
+
+def test_what_is_drawn_has_the_range_of_what_is_there() -> None:
+    assert drawn(torch.linspace(-1, 1, 70)) == Seeded("randn")
+    assert drawn(torch.linspace(0, 1, 70).bfloat16()) == Seeded("rand")
+    assert drawn(torch.randn(9, dtype=torch.complex64)) == Seeded("randn")
+    assert drawn(few(5) > 0) == Seeded("randint", 0, 2)
+    assert drawn(torch.tensor([5, 3] * 6)) == Seeded("randint", 3, 6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "float8_e5m2"])
+def test_what_is_drawn_can_be_made(dtype: str) -> None:
+    recipe = Recipe((3, 4), dtype, Seeded("randn"), (1, 3))
+    made = make(recipe, {})
+    assert (made.dtype, made.stride()) == (getattr(torch, dtype), (1, 3))
+
+
+def test_saved_values_are_cut_and_laid_out_anew() -> None:
+    value = torch.randn(10, 16)[:, ::2]
+    recipe = exact_recipe(value, "key")
+    assert recipe.fill == Saved("key")
+    smaller = recipe.resized(0, 2).resized(1, 3)
+    made = make(smaller, {"key": value})
+    assert torch.equal(made, value[:2, :3])
+    assert made.stride() == (3, 1)
+    assert made.untyped_storage().nbytes() == 4 * 2 * 3
+    assert torch.equal(make(smaller.contiguous(), {"key": value}), made)
+
+
+def test_all_saved_values_are_not_copied() -> None:
+    value = torch.randn(70, 2).t()
+    made = make(exact_recipe(value, "key"), {"key": value})
+    assert made.data_ptr() == value.data_ptr()
+    assert same(made, value)
+
+
+def test_values_that_are_not_saved_cannot_be_made() -> None:
+    recipe = Recipe((2, 70), "float32", Saved("key"))
+    for saved in ({}, *({"key": torch.randn(shape)} for shape in ((2, 60), (70,)))):
+        with pytest.raises(CannotRebuild, match="saved"):
+            make(recipe, saved)
