@@ -19,7 +19,7 @@ from shrinkfx.program.listing.changes import (
     changed,
 )
 from shrinkfx.program.listing.listing import MAIN, Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Counted, Seeded
+from shrinkfx.program.listing.recipes import Constant, Counted, Recipe, Seeded
 from shrinkfx.program.listing.statements import LeafKind
 from shrinkfx.worker.listing.fit import fit_rewrites
 
@@ -492,3 +492,41 @@ def test_hundreds_of_rewrites_take_a_second() -> None:
     answer = fit_rewrites(program, asked)
     assert all(answer.fits)
     assert torch.is_grad_enabled()
+
+
+def with_runs(name: str, example: Recipe, failing: Recipe, *dims: str) -> Given:
+    """Give an input other values in the run that fails."""
+    runs = (Run.EXAMPLE, example), (Run.FAILING, failing)
+    return Given(name, "input", runs, tuple(enumerate(dims)))
+
+
+def test_what_fails_outside_of_its_range_may_stay_outside() -> None:
+    x = with_runs("x", recipe(6, 16), recipe(20, 16), "N")
+    lines = f"y = {ATEN}.abs.default(x)", "return (y,)"
+    program = listing({"x": x}, *lines, dims=[Dim("N", 2, 16)])
+    assert fitted(program, Refill("x", Constant(0.0))) is not None
+    assert fitted(program, Resize("x", 1, 1)) is not None
+    assert fitted(program, Resize("x", 0, 17, Run.FAILING)) is not None
+    inside = listing({"x": recipe(6, 16)}, *lines)
+    assert fitted(inside, Refill("x", Constant(0.0))) is not None
+    outside = Resize("x", 0, 17, Run.EXAMPLE)  # which was inside
+    assert fitted(program, outside) is None
+
+
+def test_indices_that_point_outside_may_go_on_to() -> None:
+    ids = with_runs(
+        "ids",
+        recipe(4, 3, dtype="int64", fill=Seeded("randint", 0, 40)),
+        recipe(4, 3, dtype="int64", fill=Seeded("randint", 3, 41)),
+    )
+    program = listing(
+        {"ids": ids},
+        f"y = {ATEN}.embedding.default(self.table, ids)",
+        "return (y,)",
+        weights={"table": recipe(40, 16)},
+    )
+    found = fitted(program, Resize("table", 0, 5))
+    assert found is not None
+    made = changed(program, found.changes).find("ids")
+    assert made.recipe(Run.FAILING).fill == Seeded("randint", 3, 41)
+    assert made.recipe().fill == Seeded("randint", 0, 5)

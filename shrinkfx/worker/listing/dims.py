@@ -29,8 +29,27 @@ def recipes_in(listing: Listing, run: Run) -> Recipes:
     return {given.name: given.recipe(run) for given in listing.given}
 
 
-def require_declared(listing: Listing) -> None:
+Outside = frozenset[tuple[Run, str]]
+"""Dims that are outside of their ranges in a run: what fails may be just that."""
+
+
+def outside_of(listing: Listing) -> Outside:
+    """List the dims that are outside of what is declared of them, by run."""
+    found = set()
+    for run in runs_of(listing):
+        sizes = sizes_in(listing, run)
+        for dim in listing.dims:
+            size = sizes.get(dim.name, dim.low)
+            if size < dim.low or (dim.high is not None and size > dim.high):
+                found.add((run, dim.name))
+    return frozenset(found)
+
+
+def require_declared(listing: Listing, outside: Outside = frozenset()) -> None:
     """See that each dim is in its range in all runs, and a static one the same.
+
+    Args:
+        outside: what was outside before, and may stay so.
 
     Raises:
         Contradiction: one is not.
@@ -43,12 +62,10 @@ def require_declared(listing: Listing) -> None:
     for given, place, how, _ in _declared(listing):
         if given.recipe().shape[place] < 2:
             raise Contradiction(f"export takes the size of {how} for no dynamic one")
-    for run in runs_of(listing):
-        sizes = sizes_in(listing, run)
-        for dim in listing.dims:
-            high = dim.high if dim.high is not None else sizes.get(dim.name, 0)
-            if not dim.low <= sizes.get(dim.name, dim.low) <= high:
-                raise Contradiction(f"{dim.name} is {sizes[dim.name]} in a run")
+    if more := sorted(outside_of(listing) - outside):
+        run, name = more[0]
+        size = sizes_in(listing, run)[name]
+        raise Contradiction(f"{name} is {size} in the {run} run")
 
 
 def _require_static(given: Given) -> None:

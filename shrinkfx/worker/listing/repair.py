@@ -20,10 +20,12 @@ from shrinkfx.program.listing.recipes import Opaque
 from shrinkfx.worker.listing import upstream
 from shrinkfx.worker.listing.dims import (
     Contradiction,
+    Outside,
     Recipes,
     Way,
     elsewhere,
     followed,
+    outside_of,
     recipes_in,
     require_declared,
     runs_of,
@@ -61,6 +63,9 @@ class Fitter:
     Attributes:
         saved: values by the keys of recipes.
         base: what its values are as it is.
+        outside: dims that are in a run what they are not declared to be.
+        astray: what indices are made of that point outside in a run. Both may be why
+            it fails: they may stay so.
         roams: at which other sizes of its dynamic dims it runs as well: so must what
             is made of it. Where it does not, more is asked of those than is declared.
     """
@@ -70,6 +75,8 @@ class Fitter:
     fakes: Fakes = field(default_factory=Fakes)
     base: Trace = field(init=False)
     roams: tuple[Way, ...] = field(init=False)
+    outside: Outside = frozenset()
+    astray: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
 
     def __post_init__(self) -> None:
         self.fakes.trusting = True
@@ -78,7 +85,13 @@ class Fitter:
         self._indices = Indices(self.saved)
         self._fitted: dict[Changes, Changes | None] = {}
         try:
-            require_declared(self.listing)
+            self.outside = outside_of(self.listing)
+            require_declared(self.listing, self.outside)
+            self.astray = frozenset(
+                (each, beyond.givens)
+                for each in runs_of(self.listing)
+                for beyond in self._indices.beyond(self.listing, each, self.base)
+            )
             self.roams = tuple(way for way in Way if self._roams(self.listing, way))
         except Contradiction:
             self.roams = ()
@@ -105,7 +118,7 @@ class Fitter:
 
     def _attempt(self, changes: Changes, asked: Changes) -> Attempt:
         listing = changed(self.listing, changes)
-        require_declared(listing)
+        require_declared(listing, self.outside)
         self._require_made(listing)
         cast = any(True for _ in upstream.dtypes_moved(self.listing, asked))
         admit = admit_like(self.base.values, cast=cast)
@@ -197,6 +210,8 @@ class Fitter:
         refills: dict[Refill | None, None] = {}
         for each in runs_of(attempt.listing):
             for beyond in self._indices.beyond(attempt.listing, each, attempt.trace):
+                if (each, beyond.givens) in self.astray:
+                    continue
                 found = _bounding(attempt.listing, each, beyond.givens, beyond.size)
                 refills |= dict.fromkeys(found or [None])
         return list(refills)
