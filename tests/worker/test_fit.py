@@ -61,6 +61,11 @@ CASES: dict[str, tuple[Listing, Resize, str]] = {
         Resize("x", 2, 10),
         "[2, 12, 1, 10]",
     ),
+    "view, nothing to share out": (
+        one("view.default(x, [2, 4, 4])", x=(32,)),
+        Resize("x", 0, 17),
+        "[1, 1, 17]",
+    ),
     "view, worked out": (
         one("view.default(x, [24, -1])", x=X.shape),
         Resize("x", 1, 5),

@@ -129,9 +129,11 @@ def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]
             rest = math.prod(now[:place] + now[place + 1 :])
             if rest > 0 and total % rest == 0 and total // rest != knob.now:
                 yield (knob.turned(total // rest),)
+    ones = tuple(knob.turned(1) for knob in shape[:-1] if knob.now != 1)
     yield from _one_besides(shape, now, totals)
+    if len(shape) > 2:  # a prime number, say, of what was [2, 4, 4]
+        yield from ((*ones, shape[-1].turned(total)) for total in totals)
     for total in totals:
-        ones = tuple(knob.turned(1) for knob in shape[:-1] if knob.now != 1)
         if shape and (left := total - len(shape) + 1) > 0:
             yield (*ones, shape[-1].turned(left))
 
