@@ -186,10 +186,8 @@ class Listing:
 
     def operators(self) -> Iterator[tuple[Block, Statement]]:
         """Go through the operators of all blocks, in order."""
-        for block in self.blocks:
-            for statement in block.statements:
-                if statement.is_operator:
-                    yield block, statement
+        lines = ((block, line) for block in self.blocks for line in block.statements)
+        yield from ((block, line) for block, line in lines if line.is_operator)
 
     def normalised(self) -> Self:
         """Leave out what nothing comes of: statements, blocks, inputs, dims.
@@ -200,8 +198,7 @@ class Listing:
         main = self.main.normalised()
         reads = frozenset[str]().union(*(s.reads for s in main.statements))
         given = tuple(each for each in self.given if each.spelling in reads)
-        inputs = {each.name for each in given if each.is_input}
-        arguments = tuple(name for name in main.arguments if name in inputs)
+        arguments = tuple(name for name in main.arguments if name in reads)
         told = " ".join(how for each in given for _, how in each.open_dims)
         named = set(re.findall(r"\w+", told))
         if not any(s.is_operator for s in main.statements):
@@ -223,12 +220,10 @@ class Listing:
         """
         operators = sum(1 for _ in self.operators())
         recipes = [recipe for each in self.given for _, recipe in each.recipes]
-        lines = [s for block in self.blocks for s in block.statements]
         plainness = sum(recipe.plainness for recipe in recipes)
-        plainness += sum(line.weight for line in lines)
-        plainness += 16 * len(self.given) + 4 * len(self.weights)
-        plainness += sum(len(dim.line()) for dim in self.dims)
-        plainness += sum(4 * len(each.open_dims) for each in self.given)
+        plainness += sum(s.weight for block in self.blocks for s in block.statements)
+        plainness += sum(16 + 4 * len(each.open_dims) for each in self.given)
+        plainness += 4 * len(self.weights) + sum(len(dim.line()) for dim in self.dims)
         return operators, sum(recipe.elements for recipe in recipes), plainness
 
     def with_block(self, block: Block) -> Self:
