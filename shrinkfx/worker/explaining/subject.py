@@ -143,9 +143,10 @@ def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
 def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
     """List the conditions that the original declares of its sizes.
 
-    What is made of it by decomposing and by cutting has no guards any more.
+    What is made of it by decomposing and by cutting has no guards any more; one that
+    was exported anew has those that export has found again.
     """
-    declared = conditions(run.original) if run.original is not None else ()
+    declared = conditions(run.original or run.exported)
     return [(names_in(text), text) for text in declared]
 
 
