@@ -9,6 +9,7 @@ from functools import cached_property
 
 from shrinkfx.explain.layouts import real_layout
 from shrinkfx.explain.operators import operators_left
+from shrinkfx.explain.told import Told
 from shrinkfx.explain.whole import carried_in_whole, operators_within
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.program.candidate import Candidate
@@ -23,58 +24,6 @@ from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
 from shrinkfx.report.explanation.operators import Operator
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-
-
-@dataclass(frozen=True)
-class Told:
-    """What kernels in C++ have told as they ran.
-
-    Attributes:
-        given: each launch: its kernel, and what that was given, by parameter.
-        running: the launch that has not ended, or has thrown, by its place; None if
-            none has.
-        refused: kernel, line and values of the first index that was refused.
-        fault: the address at which it died, or ''.
-        cut: there were too many launches to tell them all.
-        at: kernel and line of the statement at work then; None where it was not told.
-    """
-
-    given: tuple[tuple[str, dict[str, str]], ...] = ()
-    running: int | None = None
-    refused: tuple[str, int, dict[str, int]] | None = None
-    fault: str = ""
-    at: tuple[str, int] | None = None
-    cut: bool = False
-
-    @classmethod
-    def read(cls, text: str) -> Told:
-        """Read the file; its last line may be cut off."""
-        given: list[tuple[str, dict[str, str]]] = []
-        running, refused, fault, at = None, None, "", None
-        lines = text.split("\n")
-        for line in lines:
-            word, *rest = line.split()[:2] or [""]
-            pairs = dict(p.split("=", 1) for p in line.split()[2:] if "=" in p)
-            if word == "launch" and rest:
-                running = len(given)
-                given.append((rest[0], pairs))
-            elif word == "done":
-                running = None
-            elif word == "fault" and rest and not fault:
-                fault = rest[0]
-                kernel, number = ([*line.split()[2:4], "", ""])[:2]
-                at = (kernel, int(number)) if number.isdigit() else None
-            elif word == "refused" and rest and refused is None:
-                place = line.split()[2:3]
-                if place and place[0].isdigit():
-                    refused = (rest[0], int(place[0]), _numbers(pairs))
-            if fault:
-                break
-        return cls(tuple(given), running, refused, fault, at, "cut" in lines)
-
-
-def _numbers(pairs: dict[str, str]) -> dict[str, int]:
-    return {n: int(v) for n, v in pairs.items() if re.fullmatch(r"-?\d+", v)}
 
 
 @dataclass(frozen=True)
@@ -154,6 +103,21 @@ class Known:
         place = places[(times - 1) % len(places)]
         return place, self.anatomy.launches[place]
 
+    def call(self) -> int:
+        """Number the call of the program that failed, from 1; 0 if that is not known.
+
+        Kernels in C++ tell their launches: each call has as many of one.
+        """
+        told = self.told
+        if told.cut or not told.given:
+            return 0
+        last = told.refused[0] if told.refused else ""
+        if not last and told.running is not None:
+            last = told.given[told.running][0]
+        each = sum(launch.kernel == last for launch in self.anatomy.launches)
+        times = sum(kernel == last for kernel, _ in told.given)
+        return (times - 1) // each + 1 if each and times else 0
+
     def passed(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
         """Say what the wrapper passes for each of a kernel's parameters."""
         return dict(zip(code.parameters(), launch.arguments, strict=False))
@@ -228,7 +192,17 @@ class Known:
             real_shape=given.real_shape,
             real_stride=given.real_stride,
             made_by=made_by,
+            state=self._state(given.name),
         )
+
+    def _state(self, name: str) -> str:
+        """Say what a buffer holds that the calls before have written."""
+        for state in self.anatomy.states:
+            if state.input == name:
+                by = ", ".join(map(str, self.operators([state.written])))
+                held = f"{state.least}..{state.most} in eager before call {state.call}"
+                return f"{held}, written by {by} in the calls before" if by else held
+        return ""
 
     def result(self, buffer: str) -> tuple[Operator, ...]:
         """Name the operator of which a buffer is the result, and no part on the way."""

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.explain.access import access_chain, assertion_chain
-from shrinkfx.explain.anatomy import Known, Told
+from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.refusal import refusal_chain
+from shrinkfx.explain.told import Told
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
@@ -68,10 +69,14 @@ def known_of(minimum: Minimum, folder: Path) -> Known | None:
     if not left.exists():
         return None
     anatomy = Anatomy.from_line(left.read_text())
-    if minimum.client.options.calls > 1:  # eager's values are those of the first
-        anatomy = replace(anatomy, eager=(), real=())
     said = telling.read_text(errors="replace") if telling.exists() else ""
-    return Known(anatomy, minimum.candidate, Told.read(said))
+    known = Known(anatomy, minimum.candidate, Told.read(said))
+    calls = minimum.client.options.calls
+    if calls > 1:  # what is out of eager's range may be made of a state that is wrong
+        anatomy = replace(anatomy, eager=())
+        if known.call() != calls:  # what is told of eager is of the last one
+            anatomy = replace(anatomy, real=(), states=())
+    return replace(known, anatomy=anatomy)
 
 
 def _followed(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.operators import computed_from
 from shrinkfx.failure.readers.generated import COPY
-from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.protocol.anatomy import GivenInput
+from shrinkfx.report.explanation.chain import Chain, Step
 from shrinkfx.report.explanation.operators import Operator
 
 
@@ -20,6 +21,8 @@ def guilty(
     """
     if chain.eager_fails:
         return checked_by, _given(chain)
+    if (state := _wrong_state(known, chain)) is not None:
+        return state
     by = checked_by[0] if len(checked_by) == 1 else None
     wrong = _first_out_of_range(known, chain, by)
     if wrong is not None:
@@ -45,6 +48,30 @@ def guilty(
     makers = [o for r in read for o in (*known.computed(r.name), *r.made_by)]
     makers += [o for step in chain.steps for o in step.operators]
     return tuple(dict.fromkeys([*makers, *checked_by])), ""
+
+
+def _wrong_state(known: Known, chain: Chain) -> tuple[tuple[Operator, ...], str] | None:
+    """Say who has written into a buffer, in a call before, what eager never does."""
+    states = {state.input: state for state in known.anatomy.states}
+    for step in chain.steps:
+        given = next((i for i in known.anatomy.inputs if _is_read(step, i)), None)
+        state = states.get(given.name) if given else None
+        if given is None or state is None or step.value is None:
+            continue
+        if float(state.least) <= step.value <= float(state.most):
+            continue
+        writers = known.operators([state.written])
+        before = [o for writer in writers for o in _left_before(known, writer)]
+        return (*before, *writers), (
+            f"In eager {given.role} {given.target} holds {state.least}..{state.most} "
+            f"before call {state.call}, and here {step.value}: what has been written "
+            "there in a call before is wrong."
+        )
+    return None
+
+
+def _is_read(step: Step, given: GivenInput) -> bool:
+    return step.reads is not None and step.reads.name == given.target
 
 
 def _left_before(known: Known, operator: Operator) -> tuple[Operator, ...]:

@@ -130,6 +130,24 @@ class EagerLayout(Reported):
 
 
 @dataclass(frozen=True)
+class EagerState(Reported):
+    """What a buffer holds in eager before the last call of a program.
+
+    Attributes:
+        input: its placeholder.
+        call: from 1.
+        written: the node whose value is written into it after each call.
+        least: its smallest element, as a number is printed; so is ``most``.
+    """
+
+    input: str
+    call: int
+    written: str
+    least: str
+    most: str
+
+
+@dataclass(frozen=True)
 class EagerRange(Reported):
     """What a node's whole numbers lie between in eager."""
 
@@ -192,7 +210,8 @@ class Anatomy(Reported):
 
     Attributes:
         launches: in the order of the program.
-        eager: of nodes that hold whole numbers.
+        eager: of nodes that hold whole numbers, in the last call.
+        states: of buffers that are written, where there is more than one call.
         real: of nodes whose operators hand memory of their own to what is compiled.
         stray: what the interpreter has found, or None.
         guards_unknown: why nobody knows the guards on its symbols, or ''.
@@ -204,6 +223,7 @@ class Anatomy(Reported):
     launches: tuple[KernelLaunch, ...] = ()
     buffers: tuple[MadeBuffer, ...] = ()
     eager: tuple[EagerRange, ...] = ()
+    states: tuple[EagerState, ...] = ()
     real: tuple[EagerLayout, ...] = ()
     untrue: tuple[Untrue, ...] = ()
     stray: StrayAccess | None = None

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from shrinkfx.explain.access import access_chain, assertion_chain
-from shrinkfx.explain.anatomy import Known, Told
+from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.guilt import guilty as guilty_of
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.lines import written_for
 from shrinkfx.explain.refusal import refusal_chain
+from shrinkfx.explain.told import Told
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -23,11 +25,12 @@ from shrinkfx.protocol.anatomy import (
     Anatomy,
     EagerLayout,
     EagerRange,
+    EagerState,
     KernelText,
     LineOrigin,
     Untrue,
 )
-from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.chain import Chain, Step
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.words import in_lines
 
@@ -208,6 +211,48 @@ def test_value_that_eager_refuses_too_is_said_to_be_given() -> None:
     assert "made of value 40 of input ids" in chain.cause[-1]
     assert guilty(chain) == ["aten.embedding.default"]
     assert at_fault(chain).startswith("tl.device_assert(")
+
+
+def counted(launches: int) -> Known:
+    """A failure of a program that has launched its kernel so often, and keeps state."""
+    known, _ = recorded("emb")
+    kernel = known.anatomy.launches[0].kernel
+    assert [x.kernel for x in known.anatomy.launches].count(kernel) == 1
+    given = ((kernel, dict[str, str]()),) * launches
+    table = next(i for i in known.anatomy.inputs if i.role != "input")
+    inputs = (
+        i if i != table else replace(i, role="registered buffer")
+        for i in known.anatomy.inputs
+    )
+    state = EagerState(table.name, 2, "cumsum", "0", "7")
+    anatomy = replace(known.anatomy, inputs=tuple(inputs), states=(state,))
+    return replace(known, anatomy=anatomy, told=Told(given, running=launches - 1))
+
+
+@pytest.mark.parametrize(("launches", "call"), [(0, 0), (1, 1), (2, 2), (3, 3)])
+def test_call_that_fails_is_told_by_the_launches(launches: int, call: int) -> None:
+    assert counted(launches).call() == call
+
+
+def test_state_that_earlier_calls_have_left_is_told() -> None:
+    known = counted(2)
+    (state,) = known.anatomy.states
+    table = next(i for i in known.anatomy.inputs if i.name == state.input)
+    said = str(known.layout_of(table))
+    assert "(0..7 in eager before call 2, written by aten.cumsum.default (" in said
+    assert said.endswith(") in the calls before)")
+
+
+@pytest.mark.parametrize(("held", "is_wrong"), [(7, False), (8, True)])
+def test_who_has_written_a_wrong_state_is_guilty(*, held: int, is_wrong: bool) -> None:
+    known = counted(2)
+    (state,) = known.anatomy.states
+    table = next(i for i in known.anatomy.inputs if i.name == state.input)
+    step = Step("tmp0 = in_ptr0[x0]", held, reads=known.layout_of(table))
+    left = known.operators(known.left)
+    by, said = guilty_of(known, Chain(steps=(step,)), left[-1:])
+    assert ("holds 0..7 before call 2, and here 8" in said) == is_wrong
+    assert ([o.operator for o in by][-1] == "aten.cumsum.default") == is_wrong
 
 
 def test_nothing_is_said_of_values_that_eager_may_have() -> None:

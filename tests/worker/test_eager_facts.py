@@ -40,6 +40,35 @@ def test_what_compiled_code_draws_as_eager_does_is_told() -> None:
     assert {"randint", "add_1"} <= ranges(SEED).keys()
 
 
+class Counts(nn.Module):
+    steps: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.tensor([1, 5]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps.add_(x)
+        return self.steps * 2
+
+
+@pytest.mark.parametrize("functional", [True, False])
+def test_values_are_those_of_the_last_call_and_states_those_before_it(
+    *, functional: bool
+) -> None:
+    inputs = Inputs((torch.tensor([10, 20]),), {})
+    exported = torch.export.export(Counts(), inputs.args)
+    exported = exported.run_decompositions({}) if functional else exported
+    run = Rebuilt(exported, inputs, inputs)
+    assert not eager_facts(run, SEED).states
+    found = eager_facts(run, SEED, calls=3)
+    told = {each.node: (each.least, each.most) for each in found.ranges}
+    assert told["mul"] == (62, 130)
+    states = [(s.input, s.call, s.least, s.most) for s in found.states]
+    assert states == ([("b_steps", 3, "21", "45")] if functional else [])
+    assert exported.buffers().__next__().tolist() == [1, 5]
+
+
 @pytest.mark.parametrize("seed", [3, 4])
 def test_no_number_is_drawn_that_a_program_would_draw(seed: int) -> None:
     torch.manual_seed(seed)

@@ -19,6 +19,7 @@ class Layout(Message):
             another part of the program made, which stands for it here.
         made_by: the operators that it is the result of; empty for an input.
         made_in: the kernel that wrote it, or ''.
+        state: what a buffer held that earlier calls have written, in words; or ''.
         real_shape: empty where it is not known; in eager, if an operator has made it.
     """
 
@@ -32,9 +33,12 @@ class Layout(Message):
     real_stride: tuple[int, ...] = ()
     made_by: tuple[Operator, ...] = ()
     made_in: str = ""
+    state: str = ""
 
     def __str__(self) -> str:
         kind = f"{self.dtype}[{', '.join(self.shape)}]"
+        if self.state:
+            return f"{self.role} {self.name} {kind} ({self.state})"
         if self.made_by:
             first, *more = self.made_by
             by = f"{first} and {len(more)} more" if more else str(first)

@@ -60,7 +60,8 @@ def gathered(
 
     def noted(stage: str) -> None:
         if stage == Stage.LOAD and options.reference:
-            known.add_eager(run, SEED if options.fallback_random else SEED + 1)
+            seed = SEED if options.fallback_random else SEED + 1
+            known.add_eager(run, seed, options.calls)
         _leave(folder, known.anatomy(build))
         note(stage)
 
@@ -99,14 +100,15 @@ class _Gathered:
         self._reused: dict[str, str] = {}
         self._inputs: tuple[str, ...] = ()
 
-    def add_eager(self, run: Rebuilt, second_seed: int) -> None:
+    def add_eager(self, run: Rebuilt, second_seed: int, calls: int) -> None:
         """Add what eager tells, as far as a run with another seed tells the same."""
-        found = eager_facts(run, second_seed)
+        found = eager_facts(run, second_seed, calls)
         handed = {b.result for b in self._buffers.values() if b.handed}
         self._subject = replace(
             self._subject,
             eager=found.ranges,
             untrue=found.untrue,
+            states=found.states,
             real=tuple(real for name, real in found.layouts.items() if name in handed),
         )
 

@@ -33,5 +33,7 @@ def missized(value: torch.Tensor, planned: Sequence[Any], ran: Ran) -> str:
             continue
         right = size.xreplace({symbol: numbers[str(symbol)] for symbol in symbols})
         if right.is_number and int(right) != real:
-            return f"{size} is {int(right)} at these inputs, and {real} in compiled code"
+            return (
+                f"{size} is {int(right)} at these inputs, and {real} in compiled code"
+            )
     return ""

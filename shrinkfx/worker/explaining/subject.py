@@ -19,6 +19,7 @@ from shrinkfx.protocol.anatomy import (
     Carrier,
     EagerLayout,
     EagerRange,
+    EagerState,
     GivenInput,
     Symbol,
     Untrue,
@@ -27,6 +28,7 @@ from shrinkfx.worker.eager import uninitialised
 from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
 from shrinkfx.worker.eager.intermediates import SEED
 from shrinkfx.worker.explaining.recompute import identical
+from shrinkfx.worker.explaining.states import before_call, states
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
@@ -141,9 +143,10 @@ def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
 def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
     """List the conditions that the original declares of its sizes.
 
-    What is made of it by decomposing and by cutting has no guards any more.
+    What is made of it by decomposing and by cutting has no guards any more; one that
+    was exported anew has those that export has found again.
     """
-    declared = conditions(run.original) if run.original is not None else ()
+    declared = conditions(run.original or run.exported)
     return [(names_in(text), text) for text in declared]
 
 
@@ -155,15 +158,17 @@ class EagerFacts:
         ranges: what whole numbers are.
         untrue: who lies.
         layouts: of all tensors, by their nodes.
+        states: of buffers that are written, where there is more than one call.
     """
 
     ranges: tuple[EagerRange, ...]
     untrue: tuple[Untrue, ...]
     layouts: Mapping[str, EagerLayout]
+    states: tuple[EagerState, ...] = ()
 
 
-def eager_facts(run: Rebuilt, second_seed: int) -> EagerFacts:
-    """Run it in eager, value by value.
+def eager_facts(run: Rebuilt, second_seed: int, calls: int = 1) -> EagerFacts:
+    """Run it in eager, value by value: in the last of some calls.
 
     Args:
         second_seed: of another run. No range is told of a value that is another one
@@ -177,6 +182,9 @@ def eager_facts(run: Rebuilt, second_seed: int) -> EagerFacts:
     first, second = _Whole(module, sizes), _Whole(again, sizes)
     copied = mutates(run.exported)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
+        if calls > 1:
+            given = before_call(run.exported, given, calls)
+        held = tuple(states(run.exported, given, calls)) if calls > 1 else ()
         torch.manual_seed(SEED)
         first.run(*(_copies(given) if copied else given))
         torch.manual_seed(second_seed)
@@ -189,7 +197,7 @@ def eager_facts(run: Rebuilt, second_seed: int) -> EagerFacts:
     )
     pairs = zip(first.mismatches.mismatched, first.mismatches.found, strict=True)
     untrue = tuple(Untrue(*pair) for pair in pairs)
-    return EagerFacts(ranges, untrue, first.layouts)
+    return EagerFacts(ranges, untrue, first.layouts, held)
 
 
 class _Whole(Watcher):

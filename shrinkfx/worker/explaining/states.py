@@ -1,0 +1,61 @@
+"""What buffers hold before a call, as eager leaves them after those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from shrinkfx.protocol.anatomy import EagerState
+from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.model import MUTATIONS
+
+
+def before_call(
+    exported: ExportedProgram, given: Sequence[Any], call: int
+) -> list[Any]:
+    """Copy what a program takes in a call, from 1: inputs anew, buffers as left."""
+    specs = exported.graph_signature.input_specs
+    names = [spec.target for spec in specs]
+    values = [copy_of(value) for value in given]
+    for _ in range(call - 1):
+        torch.manual_seed(SEED)
+        with torch.no_grad():
+            outputs = fx.Interpreter(exported.graph_module).run(*values)
+        for place, spec in enumerate(specs):
+            if spec.kind is InputKind.USER_INPUT:
+                values[place] = copy_of(given[place])
+        for (target, _), value in zip(_written(exported), outputs, strict=False):
+            if target in names:
+                values[names.index(target)] = value
+    return values
+
+
+def states(
+    exported: ExportedProgram, values: Sequence[Any], call: int
+) -> Iterator[EagerState]:
+    """Say what the buffers hold that the program writes, where that is numbers."""
+    makers = dict(_written(exported))
+    placeholders = exported.graph.find_nodes(op="placeholder")
+    specs = exported.graph_signature.input_specs
+    for node, spec, value in zip(placeholders, specs, values, strict=True):
+        if spec.target not in makers or not isinstance(value, torch.Tensor):
+            continue
+        if not value.numel() or value.is_complex() or value.dtype is torch.bool:
+            continue
+        ends = value.min().item(), value.max().item()
+        yield EagerState(node.name, call, makers[spec.target], *map(str, ends))
+
+
+def _written(exported: ExportedProgram) -> list[tuple[str, str]]:
+    """Pair what is written into after a call with the node whose value that gets."""
+    specs = exported.graph_signature.output_specs
+    return [
+        (spec.target, spec.arg.name)
+        for spec in specs
+        if spec.kind in MUTATIONS and spec.target and hasattr(spec.arg, "name")
+    ]
