@@ -11,8 +11,21 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.random_listings import listings
 
 from shrinkfx.program.beside import Beside, Loading
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Refill, Resize, Write
+from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.recipes import (
+    Constant,
+    Counted,
+    Fill,
+    Opaque,
+    Saved,
+    Seeded,
+    Sparse,
+)
 from shrinkfx.program.sizes import Place, Space, Symbol
 from shrinkfx.protocol import files  # noqa: F401 - its records are messages, too
 from shrinkfx.protocol.answers import (
@@ -133,6 +146,34 @@ OF_OTHER_ROOMS: dict[object, st.SearchStrategy[object]] = {
         st.lists(st.tuples(st.text(), st.integers())).map(tuple),
     ),
 }
+NUMBERS = st.integers() | st.floats(allow_nan=False)
+OF_OTHER_ROOMS |= {
+    Fill: st.one_of(
+        st.builds(Constant, NUMBERS),
+        st.builds(Counted),
+        st.builds(Seeded, st.text(), st.integers(), st.integers()),
+        st.builds(
+            Sparse,
+            NUMBERS,
+            st.lists(st.tuples(st.integers(0), NUMBERS), max_size=3).map(tuple),
+        ),
+        st.builds(Saved, st.text()),
+        st.builds(Opaque, st.text()),
+    ),
+    Listing: listings(),
+}
+OF_OTHER_ROOMS[Rewrite] = st.builds(
+    Rewrite,
+    st.lists(
+        st.builds(
+            Refill, st.text(), OF_OTHER_ROOMS[Fill], st.none() | st.just(Run.FAILING)
+        )
+        | st.builds(Resize, st.text(), st.integers(0), st.integers(0))
+        | st.builds(Write, st.text(), st.text(), st.integers(0), st.text()),
+        max_size=3,
+    ).map(tuple),
+    st.booleans(),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

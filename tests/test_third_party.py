@@ -16,7 +16,13 @@ from shrinkfx.cli.main import main
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.strategy import DEFAULT_ORDER, Strategy, available, choose
+from shrinkfx.search.strategy import (
+    DEFAULT_ORDER,
+    ORDER_FOR_LISTINGS,
+    Strategy,
+    available,
+    choose,
+)
 from shrinkfx.testing import FakeOracle, candidates, chain, check_strategy, whole
 
 FOLDER = Path(__file__).with_name("third_party")
@@ -47,7 +53,7 @@ def test_installed_strategy_is_listed_after_the_built_in_ones(
 ) -> None:
     assert "drop_doubles" not in available()
     monkeypatch.syspath_prepend(installed)
-    assert [*available()] == [*DEFAULT_ORDER, "drop_doubles"]
+    assert [*available()] == [*DEFAULT_ORDER, *ORDER_FOR_LISTINGS, "drop_doubles"]
     assert main(["--list-strategies"]) == 0
     assert "drop_doubles         Propose to bypass" in capsys.readouterr().out
 

@@ -108,15 +108,15 @@ def test_what_is_drawn_can_be_made(dtype: str) -> None:
     assert (made.dtype, made.stride()) == (getattr(torch, dtype), (1, 3))
 
 
-def test_saved_values_are_cut_and_laid_out_anew() -> None:
+def test_saved_values_are_cut_in_the_steps_that_they_had() -> None:
     value = torch.randn(10, 16)[:, ::2]
     recipe = exact_recipe(value, "key")
     assert recipe.fill == Saved("key")
     smaller = recipe.resized(0, 2).resized(1, 3)
     made = make(smaller, {"key": value})
     assert torch.equal(made, value[:2, :3])
-    assert made.stride() == (3, 1)
-    assert made.untyped_storage().nbytes() == 4 * 2 * 3
+    assert made.stride() == smaller.stride == (16, 2)
+    assert made.untyped_storage().nbytes() == 4 * (1 + 16 + 2 * 2)
     assert torch.equal(make(smaller.contiguous(), {"key": value}), made)
 
 
