@@ -82,6 +82,7 @@ class Candidate:
         """
         listing = listing.normalised()
         names = {statement.name for _, statement in listing.operators()}
+        # A listing may call what is no operator of its own: a script object's method.
         keep = (self.keep & names) or self.keep
         return dataclasses.replace(self, keep=keep, listing=listing)
 

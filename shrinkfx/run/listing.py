@@ -247,6 +247,8 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
     for kind in Kind:
         if kind in context.options.keep:
             said[kind] = "kept"
+        elif kind is Kind.OPERANDS and context.options.strategies and known.get(kind):
+            said[kind] = _NOT_BYPASSED
         elif known.get(kind) and not refused:
             said[kind] = MINIMAL
         elif found.made_of is not None and known and kind not in known:
@@ -257,3 +259,8 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
 
 
 MINIMAL = "1-minimal"
+
+_NOT_BYPASSED = (
+    "not asked: what the strategies for operators ask about, of which some were chosen"
+)
+"""``redirect_operands`` leaves out what drops, bypasses and merges were answered."""

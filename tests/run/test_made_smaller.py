@@ -207,6 +207,18 @@ def test_strategies_for_operators_alone_leave_it_as_it_is(tmp_path: Path) -> Non
     assert found.kinds["sizes"] == "not asked: no strategy for it was chosen"
 
 
+def test_operands_are_not_minimal_where_operators_were_asked_about_in_part(
+    tmp_path: Path,
+) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+    asked = ("drop_nodes", "redirect_operands")
+    part, _ = reduced(tmp_path / "a", Worker(lambda _: True), strategies=asked)
+    assert "of which some were chosen" in part.kinds["operands"]
+    every, _ = reduced(tmp_path / "b", Worker(lambda _: True))
+    assert every.kinds["operands"] == MINIMAL
+
+
 def test_what_was_found_before_stays_at_hand(tmp_path: Path) -> None:
     listed, _ = reduced(tmp_path, Worker(lambda _: True))
     checks = sum(len(each.search.verdicts()) for each in listed.all)
