@@ -61,7 +61,8 @@ def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
     assert summary["operators"]["after"] < summary["operators"]["before"]
     assert summary["verified"] == {"runs": 3, "failed": 3}
     assert not summary["minimal"]
-    assert sum(summary["cpu_seconds"].values()) == pytest.approx(used, rel=0.02)
+    # What is used once the summary is written, the parts being rounded, is in no meter.
+    assert -0.5 < used - sum(summary["cpu_seconds"].values()) < 2
     fetch_a_candidate(model, tmp_path / "out")
     explain(tmp_path / "out")
 
