@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, TypeVar
 
 from shrinkfx.check.preflight import require_script
-from shrinkfx.errors import UsageError
-from shrinkfx.events import Begun, Listener, ignore
+from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.events import Begun, Doing, Listener, Noted, ignore
 from shrinkfx.failure.signature import Kind
-from shrinkfx.flags import require_values
+from shrinkfx.flags import options_in, require_values
+from shrinkfx.intake.capture import door
+from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
+from shrinkfx.intake.in_memory import Given, written_down
+from shrinkfx.intake.notebook import shown
+from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.options.values import kinds_to_keep
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.run.explaining import Explained, explain_folder
-from shrinkfx.run.folder import begun, over, resumed
+from shrinkfx.run.folder import JOURNAL, begun, over, resumed
 from shrinkfx.run.pipeline import run
+from shrinkfx.run.reporting import report_explained, report_folder
 from shrinkfx.run.retrieve import Retrieved
 from shrinkfx.run.retrieve import retrieve as retrieve_from
+from shrinkfx.run.runs import Run, list_runs
 from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
 from shrinkfx.run.verify import Confirmed, confirm
 from shrinkfx.validation import (
     require_files,
+    require_files_beside,
     require_sense,
     require_sense_of_sweep,
     require_surroundings,
@@ -36,15 +46,22 @@ __all__ = [
     "Options",
     "Reduction",
     "Retrieved",
+    "Run",
     "Sweeping",
     "Swept",
+    "capture",
     "explain",
+    "is_capture",
     "minify",
+    "recaptured",
     "reduce",
     "reduce_found",
+    "report",
     "resume",
     "retrieve",
+    "runs",
     "sweep",
+    "taken_in",
     "verify",
 ]
 
@@ -55,13 +72,17 @@ _SHOWN_BY: Mapping[str | None, Mapping[str, str]] = {
 
 
 def minify(
-    path: str | Path,
+    path: str | Path | object,
     *,
+    args: tuple[Any, ...] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: object = None,
     until: str | None = None,
     match: str = "",
     check: str | None = None,
     inputs: str | Path | None = None,
     preload: Sequence[str | Path] = (),
+    run_code: bool = False,
     device: str | None = None,
     backend: str = Backend.AUTO,
     arch: str = ARCHS[0],
@@ -85,19 +106,27 @@ def minify(
     keep: Sequence[str] = (),
     explain: bool = False,
     no_explain: bool = False,
+    title: str | None = None,
+    anonymous: bool = False,
     command: str = "",
-    listener: Listener = ignore,
+    listener: Listener | None = None,
 ) -> Reduction:
-    """Reduce the program in ``path`` to the smallest that fails in the same way.
+    """Reduce a program to the smallest that fails in the same way.
 
     Args:
-        path: a ``.pt2`` as ``torch.export.save`` writes it.
+        path: a ``.pt2`` as ``torch.export.save`` writes it; or a dump: of PyTorch's
+            AOTI minifier, or a graph that torch.compile has left as code; or an
+            ``ExportedProgram``, or an ``nn.Module``, which is exported as it is.
+        args: what a module is exported with; the failing inputs of a program.
+        kwargs: the same, by name.
+        dynamic_shapes: of a module, as ``torch.export.export`` takes them.
         until: a kind of failure, ``any``, or None for whatever the program shows.
         match: a regular expression that the failure's text must hold.
         check: a command that exits with 0 where the ``.pt2`` at ``{}`` still fails,
             and with 125 where it can't tell; it takes the place of ``until``.
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
+        run_code: run the code of such a graph, to export it.
         device: where to move the program: ``cpu`` or ``cuda``.
         backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
             ``auto``, the interpreter for a CUDA program where there is no GPU.
@@ -135,8 +164,11 @@ def minify(
         explain: ask the result for more of its failure's cause: the compiler's
             decisions, and what each flag of the debugging guide says.
         no_explain: ask it nothing about that.
+        title: of ``ISSUE.md``; None makes one.
+        anonymous: leave names of the model out of ``repro.py`` and ``ISSUE.md``.
         command: how the run was started, for the repro's header.
-        listener: told of every check and step (``shrinkfx.events``).
+        listener: told of every check and step (``shrinkfx.events``); without one, a
+            notebook shows a bar.
 
     Raises:
         UsageError: an option makes no sense.
@@ -147,15 +179,17 @@ def minify(
         StorageError: the disk is full; ``resume`` goes on from there.
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
+    given = Given(path, args, kwargs, dynamic_shapes)
     names = [preload] if isinstance(preload, (str, Path)) else preload
     chosen = [strategies] if isinstance(strategies, str) else strategies
     options = Options(
-        model=Path(path),
+        model=given.path() if given.is_path else Path(),
         until=until,
         match=match,
         check=check,
         inputs=Path(inputs) if inputs else None,
         preload=tuple(str(name) for name in names),
+        run_code=run_code,
         device=device,
         backend=backend,
         arch=arch,
@@ -179,9 +213,22 @@ def minify(
         keep=kinds_to_keep(keep),
         explain=explain,
         no_explain=no_explain,
+        title=title,
+        anonymous=anonymous,
         command=command,
     )
-    return reduce(options, listener)
+    with shown(listener) as told:
+        return reduce(options, told) if given.is_path else _reduce(given, options, told)
+
+
+def _reduce(given: Given, options: Options, listener: Listener) -> Reduction:
+    """Reduce an object, which a run takes for a file in its own folder."""
+    require_surroundings()
+    require_sense(options)
+    with written_down(given, options) as (asked, found):
+        for text in found.said:
+            listener(Noted(text))
+        return reduce(asked, listener)
 
 
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
@@ -190,9 +237,77 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     require_sense(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
+    options = _taken_in(options, listener)
     require_files(options)
     options = _with_what_shows_it(options)
-    return _in_its_folder("reduce", run, options, listener)
+    return _in_its_folder("reduce", _run, options, listener)
+
+
+def capture(
+    options: Options,
+    command: Sequence[str],
+    listener: Listener = ignore,
+    *,
+    program: int | None = None,
+    stdout: IO[str] | None = None,
+) -> Options:
+    """Run a failing script, and find the program that fails in it.
+
+    The script runs as it is; each program that it hands to AOTInductor is on disk, in
+    ``capture/`` of the run's folder, before it is compiled, loaded or called.
+
+    Args:
+        options: those of the run that is to follow; their ``model`` is none.
+        command: what is run, word by word.
+        program: the number of the program to reduce; None means the one that failed.
+        stdout: where the command's output goes, if not where it would have gone.
+
+    Returns:
+        What ``reduce`` takes.
+
+    Raises:
+        UsageError: there is no such command, or no such program.
+        NothingToReduce: the command does not fail, or not in what can be captured.
+    """
+    require_surroundings()
+    words = tuple(command)
+    options = replace(options, model=door.name_of(words))
+    # Whether a script fails may take long to find out, and inputs come of it.
+    require_sense(replace(options, inputs=options.inputs or options.model))
+    if options.sweeping:
+        require_sense_of_sweep(options)
+    with begun(options) as folder:
+        listener(Begun("capture", str(options.model), str(folder)))
+        options = replace(options, out=folder)
+        teller = _teller(listener)
+        return door.capture(options, words, program, folder, teller, stdout)
+
+
+def recaptured(
+    options: Options, listener: Listener = ignore, *, program: int | None = None
+) -> Options:
+    """Find a program that an earlier ``capture`` has left in a folder.
+
+    Args:
+        options: ``model`` is that folder.
+
+    Raises:
+        UsageError: the folder holds none, or none of that number.
+        NothingToReduce: the script did not fail, and none is named.
+    """
+    return door.recaptured(options, options.model, program, _teller(listener))
+
+
+def is_capture(path: str | Path) -> bool:
+    """Tell whether ``recaptured`` takes a folder."""
+    return door.place_of(Path(path)) is not None
+
+
+def _teller(listener: Listener) -> door.Teller:
+    return door.Teller(
+        say=lambda text: listener(Noted(text)),
+        doing=lambda text: listener(Doing(text)),
+    )
 
 
 def sweep(options: Options, listener: Listener = ignore) -> Swept:
@@ -213,9 +328,48 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
     require_surroundings()
     require_sense(options)
     require_sense_of_sweep(options)
+    options = _taken_in(options, listener)
     require_files(options)
     options = _with_what_shows_it(options)
     return _in_its_folder("sweep", run_sweep, options, listener)
+
+
+def taken_in(options: Options, listener: Listener = ignore) -> Options:
+    """Ask for the program that a dump holds; for one of a ``.pt2``, what was asked.
+
+    ``reduce`` and ``sweep`` do so themselves: this is for who sweeps a dump and has
+    ``reduce_found`` reduce it.
+
+    Raises:
+        UsageError: an option makes no sense, or code has no word to be run.
+        LoadError: it cannot be read, run or exported.
+    """
+    require_surroundings()
+    require_sense(options)
+    if options.sweeping:
+        require_sense_of_sweep(options)
+    return _taken_in(options, listener)
+
+
+def _taken_in(options: Options, listener: Listener) -> Options:
+    """Make a program of a dump, once all else that may be missing is there."""
+    beside = partial(require_files_beside, options)
+    return take_in(options, lambda sentence: listener(Noted(sentence)), beside)
+
+
+def _run(options: Options, folder: Path, listener: Listener) -> Reduction:
+    """Run; of a graph of torch.compile's that does not fail, say whether it does there.
+
+    Raises:
+        NotReproducible: the program does not fail as asked.
+    """
+    try:
+        return run(options, folder, listener)
+    except NotReproducible as error:
+        said = with_torch_compile(error, options)
+        if said is error:
+            raise
+        raise said from error
 
 
 Came = TypeVar("Came", Reduction, Swept)
@@ -300,17 +454,39 @@ def resume(
         jobs=jobs,
     )
     require_values(given)
-    options = resumed(Path(folder), given)
+    options = _captured(Path(folder), given) or resumed(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"
     listener(Begun(task, str(options.model), str(folder)))
     if not options.sweeping:
-        return run(options, Path(folder), listener)
+        return _run(options, Path(folder), listener)
     over = run_sweep(options, Path(folder), listener)
     if not over.goes_on:
         return over
     if swept:
         swept(over)
     return reduce_found(options, over, listener)
+
+
+def _captured(folder: Path, given: Options) -> Options | None:
+    """Ask for what was captured in a folder where its reduction has not begun."""
+    has_begun = os.path.isfile(folder / JOURNAL)
+    asked = None if has_begun else door.resumable(folder)
+    if asked is None:
+        return None
+    budget = {option.name for option in options_in(BudgetOptions)}
+    anew = {n: v for n, v in vars(given).items() if n in budget and v is not None}
+    return _with_what_shows_it(replace(asked, **anew))
+
+
+def runs(folder: str | Path) -> list[Run]:
+    """List the runs in a folder, or the one that it is of, the last one last.
+
+    Nothing is changed there, and no run that is at work is disturbed.
+
+    Raises:
+        UsageError: there is no such folder, or it cannot be read.
+    """
+    return list_runs(Path(folder))
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:
@@ -334,12 +510,15 @@ def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retr
         raise UsageError("--candidate runs AOTInductor: leave --check out")
     if options.out is None:
         raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
+    folder, options = options.out, taken_before(options)
     require_files(options)
-    listener(Begun("candidate", str(options.model), str(options.out)))
-    return retrieve_from(options, digest, options.out, listener)
+    listener(Begun("candidate", str(options.model), str(folder)))
+    return retrieve_from(options, digest, folder, listener)
 
 
-def explain(folder: str | Path, listener: Listener = ignore) -> Explained:
+def explain(
+    folder: str | Path, listener: Listener = ignore, *, title: str | None = None
+) -> Explained:
     """Find out what the failure comes from that a run has reduced.
 
     Asks the result which decisions of the compiler its failure needs, and what each
@@ -348,6 +527,7 @@ def explain(folder: str | Path, listener: Listener = ignore) -> Explained:
 
     Args:
         folder: of a run that is over.
+        title: of ``ISSUE.md``, instead of what the run was told.
 
     Raises:
         UsageError: no result is there, or something has changed since.
@@ -356,8 +536,32 @@ def explain(folder: str | Path, listener: Listener = ignore) -> Explained:
     """
     require_surroundings()
     options = over(Path(folder))
+    options = replace(options, title=title or options.title)
     listener(Begun("explain", str(options.model), str(folder)))
-    return explain_folder(options, Path(folder), listener)
+    explained = explain_folder(options, Path(folder), listener)
+    report_explained(Path(folder), listener)
+    return explained
+
+
+def report(folder: str | Path, listener: Listener = ignore) -> Path:
+    """Write ``report.html`` of a run anew: the run, as a page for a browser.
+
+    Each run writes it at its end. Where an earlier version of shrinkfx has made the
+    run, the program is read anew for its graph, if it is still there.
+
+    Args:
+        folder: what the run was told as ``out``.
+
+    Returns:
+        The page.
+
+    Raises:
+        UsageError: no run is there, or another process is at work there.
+        StorageError: the page cannot be written.
+    """
+    require_surroundings()
+    listener(Begun("report", "", str(folder)))
+    return report_folder(Path(folder), listener)
 
 
 def verify(

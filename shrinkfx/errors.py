@@ -60,6 +60,7 @@ class NotReproducible(ShrinkfxError):
         self.wanted = wanted
         self.runs = runs
         self.seen = seen
+        self.advice = advice
         self.seconds = seconds
         asked = "" if wanted == "any" else f" with '{wanted}'"
         texts = "\n".join(f"  {text}" for text in seen)
@@ -68,6 +69,12 @@ class NotReproducible(ShrinkfxError):
         if seconds is not None:
             did = f"what {made} in {seconds:.0f} s did"
         super().__init__(f"the program does not fail{asked}; {did}:\n{texts}\n{advice}")
+
+
+class NothingToReduce(ShrinkfxError):
+    """A script that was captured does not fail, or not in what can be reduced."""
+
+    exit_code = 3
 
 
 class NotCuttable(NotReproducible):
@@ -145,6 +152,10 @@ class StorageError(ShrinkfxError):
 
 class JournalError(StorageError):
     """The journal of a run is damaged, or another version's: nothing goes on there."""
+
+
+class ForeignJournal(JournalError):
+    """The journal of a run is another version's."""
 
 
 class Finished(ShrinkfxError):

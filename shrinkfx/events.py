@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from shrinkfx.failure.verdict import Outcome
@@ -23,12 +24,43 @@ class Doing:
     text: str
 
 
+class Phase(StrEnum):
+    """What a run goes through, in its order; a sweep comes before."""
+
+    SWEEP = "sweep"
+    BASELINE = "baseline"
+    SEARCH = "search"
+    PLAINER = "making it plain"
+    VERIFICATION = "verifying"
+    EXPLANATION = "explaining"
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A phase of a run begins."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A question is put to which no answer is known.
+
+    Attributes:
+        operators: of the candidate.
+    """
+
+    strategy: str
+    operators: int
+
+
 @dataclass(frozen=True)
 class Begun:
     """A run begins; nothing is loaded yet.
 
     Attributes:
-        task: ``reduce``, ``sweep``, ``candidate``, ``verify`` or ``explain``.
+        task: ``reduce``, ``sweep``, ``candidate``, ``verify``, ``explain`` or
+            ``report``; or ``capture``, before one of the first two.
         folder: where results go, or '' where there are none.
     """
 
@@ -172,6 +204,8 @@ class Ended:
 Event = (
     Noted
     | Doing
+    | Entered
+    | Asking
     | Begun
     | Seen
     | Spanned

@@ -25,16 +25,19 @@ class Option:
     """An option, and the field that holds it.
 
     Attributes:
-        help: a phrase in Markdown, of which ``--help`` shows the text.
+        help: a phrase in Markdown, of which ``--help-all`` shows the text.
         more: sentences that the reference adds, in Markdown.
         metavar: what ``--help`` calls the value; '' for a switch, or with choices.
         choices: the words that it may be.
-        const: what the option sets where it takes no value.
+        const: what the option sets where it takes no value; with a metavar, where none
+            is given.
         flags: as users type it, the long one last; made of the field's name if empty.
         repeated: it may be said several times.
         apart: options of one group that have the same word here exclude each other.
         never_empty: an empty text for it is refused on the command line.
         beside_resume: it may be said anew to a run that goes on.
+        common: ``--help`` has it, too; ``--help-all`` has them all.
+        brief: a shorter phrase for ``--help``, where it is common.
         read: makes the field's value of the word typed, or of all if it is repeated.
         check: refuses values that make no sense, whatever the other options are.
         name: of the field.
@@ -52,6 +55,8 @@ class Option:
     apart: str = ""
     never_empty: bool = False
     beside_resume: bool = False
+    common: bool = False
+    brief: str = ""
     read: Callable[[Any], Any] | None = None
     check: Check | None = None
     name: str = ""

@@ -89,6 +89,12 @@ def sample(pids: Iterable[int]) -> Sample:
     return Sample(ticks / _TICKS_PER_S, states.count(b"R"), states.count(b"D"))
 
 
+def state_of(pid: int) -> str:
+    """Read the state of a process's first thread: ``S`` say; '' if it is gone."""
+    stat = _stat(f"/proc/{pid}/stat")
+    return stat[_STATE].decode() if stat else ""
+
+
 def _states_of_threads(pid: int) -> Iterator[bytes]:
     threads: list[str] = []
     with contextlib.suppress(OSError):

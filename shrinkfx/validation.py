@@ -79,6 +79,15 @@ def require_files(options: Options) -> None:
         LoadError: which is missing or wrong, a C++ compiler included.
     """
     require_program(options.model)
+    require_files_beside(options)
+
+
+def require_files_beside(options: Options) -> None:
+    """Refuse so whatever is not the program itself.
+
+    Raises:
+        LoadError: which is missing or wrong, a C++ compiler included.
+    """
     if options.inputs:
         require_inputs(options.inputs)
     require_preloads(options.preload)

@@ -8,18 +8,26 @@ A static program has the size at which the dynamic one fails, and one input.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Change, Declare, Fix, Refill, Resize
-from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
+from shrinkfx.program.listing.changes import Declare
+from shrinkfx.program.listing.ranges import (
+    as_it_fails,
+    closed,
+    in_use,
+    just_outside,
+    names_in,
+)
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 
 class CloseDims:
-    """Propose a static program, then each dim static, then ranges: none, or small."""
+    """Propose a static program, then each dim static, then ranges: none, or small.
+
+    What fails outside of its range stays outside, just so.
+    """
 
     name = "close_dims"
     kind = Kind.SIZES
@@ -31,55 +39,14 @@ class CloseDims:
         opened = [given for given in listing.inputs if given.open_dims]
         if not opened:
             return
-        fills = [f for given in listing.inputs for f in _as_it_fails(given)]
-        yield Rewrite((*_closed(opened, ""), *fills))
-        for name in _names(opened):
-            yield Rewrite((*_closed(opened, name),))
+        fills = [f for given in listing.inputs for f in as_it_fails(given)]
+        yield Rewrite((*closed(opened, ""), *fills))
+        for name in names_in(opened):
+            yield Rewrite((*closed(opened, name),))
         plain = [Declare(dim.name, 0, None) for dim in listing.dims]
         if any(dim.low or dim.high is not None for dim in listing.dims):
             yield Rewrite((*plain,))
         for dim, change in zip(listing.dims, plain, strict=True):
             yield Rewrite((change,))
-            if ends := _ends(listing, dim):
-                yield Rewrite((Declare(dim.name, dim.low, ends[1]),))
-                yield Rewrite((Declare(dim.name, *ends),))
-
-
-def _names(opened: Iterable[Given]) -> list[str]:
-    """List what dims are declared by."""
-    told = (how for given in opened for _, how in given.open_dims)
-    return [*dict.fromkeys(word for how in told for word in _words(how))]
-
-
-def _words(how: str) -> list[str]:
-    return re.findall(r"[A-Za-z_][\w.]*", how.partition("(")[0])
-
-
-def _closed(opened: Iterable[Given], name: str) -> Iterator[Change]:
-    """Yield what makes dims that are declared by a name static, or all for ''."""
-    for given in opened:
-        fails = given.recipe(Run.FAILING).shape
-        for dim, how in given.open_dims:
-            if not name or name in _words(how):
-                yield Fix(given.name, dim)
-                for run, recipe in given.recipes:
-                    if recipe.shape[dim] != fails[dim]:
-                        yield Resize(given.name, dim, fails[dim], run)
-
-
-def _as_it_fails(given: Given) -> Iterator[Change]:
-    """Yield what gives an input the values that it fails with in all runs."""
-    if len(given.recipes) > 1:
-        yield Refill(given.name, given.recipe(Run.FAILING).fill)
-
-
-def _ends(listing: Listing, dim: Dim) -> tuple[int, int] | None:
-    """Find the smallest and the greatest size in use."""
-    used = [
-        recipe.shape[place]
-        for given in listing.inputs
-        for place, how in given.open_dims
-        if how == dim.name
-        for _, recipe in given.recipes
-    ]
-    return (min(used), max(used)) if used else None
+            yield from just_outside(listing, dim)
+            yield from in_use(listing, dim)

@@ -1,6 +1,8 @@
 """Lay inputs and weights out contiguously.
 
 torch.ones(32).as_strided((4, 4), (8, 1))     becomes     torch.ones((4, 4))
+torch.ones(32).as_strided((4, 4), (1, 8))     else
+torch.ones(16).as_strided((4, 4), (1, 4))
 """
 
 from __future__ import annotations
@@ -26,3 +28,6 @@ class PlainLayouts:
             strided = [r for _, r in given.recipes if r.stride is not None]
             if strided and not any(isinstance(r.fill, Saved) for r in strided):
                 yield Rewrite((Straighten(given.name),))
+                packed = {r.contiguous(in_order=True).stride for r in strided}
+                if None not in packed and packed != {r.stride for r in strided}:
+                    yield Rewrite((Straighten(given.name, in_order=True),))

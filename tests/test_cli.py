@@ -311,11 +311,11 @@ def test_preload_that_raises_is_told(
     assert "no licence" in said
 
 
-def test_help_shows_six_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_seven_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["--help"])
+        main(["--help-all"])
     shown = capsys.readouterr().out
-    assert shown.count("\n  shrinkfx ") == 6
+    assert shown.count("\n  shrinkfx ") == 7
     assert "exit codes:" in shown
 
 
@@ -353,7 +353,7 @@ def test_long_by_catch_is_cut(
     came = reduction(tmp_path)
     came = replace(came, summary={**came.summary, "by_catch": caught})
     monkeypatch.setattr(api, "run", lambda *_: came)
-    main([str(model), "--out", str(tmp_path / "out"), "-q"])
+    main([str(model), "--out", str(tmp_path / "out"), "-v"])
     shown = [s for s in capsys.readouterr().out.splitlines() if "by-catch" in s]
     assert [line.split()[4] for line in shown] == ["x" * 77 + "...", "y" * 80]
 

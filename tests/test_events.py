@@ -15,11 +15,13 @@ from shrinkfx import api
 from shrinkfx.cli.main import main
 from shrinkfx.cli.progress import NAMES, Json
 from shrinkfx.events import (
+    Asking,
     Begun,
     Caught,
     Checked,
     Doing,
     Ended,
+    Entered,
     Event,
     Failed,
     Noted,
@@ -80,7 +82,8 @@ def test_what_is_for_people_is_no_line() -> None:
     for event in (Noted("baseline: it fails"), Started(65, None)):
         Json(stream)(event)
     assert stream.getvalue() == ""
-    assert {Noted, Doing, Started} == set(get_args(Event)) - NAMES.keys()
+    for_people = {Noted, Doing, Entered, Asking, Started}
+    assert for_people == set(get_args(Event)) - NAMES.keys()
 
 
 def test_by_catch_is_told_as_the_summary_has_it() -> None:

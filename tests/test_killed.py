@@ -115,9 +115,12 @@ def _torchless(tmp_path_factory: pytest.TempPathFactory) -> Run:
     tool = [sys.executable, str(script), str(folder)]
     subprocess.run(tool, check=True)
     judge = f"{sys.executable} -S {folder / 'judge.py'} {{}}"
-    return in_one_go(
+    run = in_one_go(
         tool, [str(folder / "model.pt2"), "--check", judge], folder / "whole"
     )
+    summary = outcome(run.whole)  # of a listing, whose search may be killed as well
+    assert summary["minimal_by_kind"]["sizes"] == "1-minimal"
+    return run
 
 
 @pytest.fixture(name="either", params=["--jobs=1", "--jobs=3"])
@@ -182,10 +185,18 @@ def text_of_repro(out: Path) -> str:
 
 
 def kill_and_resume(
-    run: Run, out: Path, after_s: float, marked: Callable[[], list[int]]
+    run: Run,
+    out: Path,
+    moment: float | Callable[[], bool],
+    marked: Callable[[], list[int]],
 ) -> str:
+    """Kill a run after some seconds, or as soon as something holds."""
     started = run.start(out)
-    time.sleep(after_s)
+    if callable(moment):
+        while not moment() and started.poll() is None:
+            time.sleep(0.02)
+    else:
+        time.sleep(moment)
     ended = started.poll() is not None
     if not ended:
         os.killpg(started.pid, signal.SIGKILL)
@@ -248,6 +259,19 @@ def test_killed_run_ends_as_if_it_had_not_been(
     either: Run, tmp_path: Path, marked: Callable[[], list[int]], times: int
 ) -> None:
     kill_at_random(either, times, tmp_path, marked)
+
+
+def test_run_killed_among_its_listings_ends_as_if_it_had_not_been(
+    torchless: Run, tmp_path: Path, marked: Callable[[], list[int]]
+) -> None:
+    forms = [form for _, form, _ in answers(torchless.whole)]
+    first, many = forms.index("source"), forms.count("source")
+    assert many > 4
+    out = tmp_path / "among-listings"
+    found = kill_and_resume(
+        *(torchless, out, lambda: len(answers(out)) > first + many // 2, marked)
+    )
+    assert found != ENDED
 
 
 def test_run_that_asks_ahead_asks_and_finds_the_same(
@@ -336,12 +360,12 @@ def test_spent_budget_is_told_with_the_way_on_and_in_the_repro(
     stopped = [*torchless.options, "--out", str(out), "--max-checks", "3"]
     done = torchless.call(*stopped)
     assert done.returncode == 4, done.stderr
-    way_on = f"to go on: shrinkfx --resume {out} --max-checks N"
+    way_on = f"next:     shrinkfx --resume {out} --max-checks N"
     assert done.stdout.splitlines()[-1] == way_on
     assert early in (out / "repro.py").read_text()
     resumed = torchless.call("--resume", str(out), "--max-checks", "9999")
     assert resumed.returncode == 0, resumed.stderr
-    assert "to go on" not in resumed.stdout
+    assert "--resume" not in resumed.stdout
     assert early not in (out / "repro.py").read_text()
 
 
@@ -356,7 +380,7 @@ def test_interrupt_while_verifying_sums_up_and_ends(
     assert process.returncode == 4
     assert "--resume" in said
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["operators"]["after"] == 3
+    assert summary["operators"]["after"] == 1  # of the listing
     assert (out / "minimal.pt2").is_file()
     assert ("written, and not verified" in said) == (out / "repro.py").exists()
     check_resumed(torchless, out)

@@ -81,6 +81,7 @@ def test_wheel_is_of_the_version_that_the_package_says(unpacked: Path) -> None:
     ("option", "answer"),
     [
         ("--list-strategies", "drop_nodes"),
+        ("--help", "--until KIND"),
         ("--version", f"shrinkfx {shrinkfx.__version__}\n"),
     ],
 )

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import json
 import os
+import pty
+import re
+import struct
+import termios
 import threading
 import time
 
 import pytest
 
-from shrinkfx.cli import pulse
+from shrinkfx.cli import progress, pulse
 from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.cli.pulse import Pulse
 from shrinkfx.errors import UsageError
 from shrinkfx.events import (
+    Asking,
     Begun,
     Checked,
     Doing,
     Ended,
+    Entered,
     Event,
     Noted,
+    Phase,
     Started,
     Stepped,
     Tried,
@@ -60,27 +68,52 @@ def test_verbose_shows_every_check() -> None:
     assert len(lines) == 4
 
 
-def test_bar_shows_operators_checks_rate_and_time_left() -> None:
+@pytest.fixture(name="_at_once")
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show each event, however soon after another."""
+    monkeypatch.setattr(progress, "_SHOWN_S", 0.0)
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_live_line_scrolls_steps_and_is_gone_at_the_end() -> None:
     text = shown(Progress, EVENTS)
-    last = text.rsplit("\r", 1)[-1]
-    assert "65 operators, 2 checks" in text
-    assert "/s" in text
-    assert "7 min left" in text
-    assert "65 -> 49 operators" in text
-    assert "::" not in last
+    assert "0:00; 65 operators" in text
+    assert "baseline: it fails\n" in text
+    assert "65 -> 49 operators  drop_nodes  check 2  4 s\n" in text
+    assert re.search(r"\r +\r$", text)
 
 
-def test_bar_knows_how_many_checks_are_allowed() -> None:
-    events: list[Event] = [Started(9, 50), Checked(1, Outcome.PASSED, 9, 1.0, None)]
-    assert "9 operators, 1 of 50 checks" in shown(Progress, events)
+@pytest.mark.usefixtures("_at_once")
+def test_live_line_goes_on_below_what_is_printed_between() -> None:
+    """As the sum of a sweep is, which a reduction follows."""
+    stream = io.StringIO()
+    with contextlib.closing(Progress(stream)) as shower:
+        shower(Tried("n = 3", "passes", ""))
+        shower.close()
+        stream.write("2 sizes run\n")
+        shower(Noted("searching"))
+        below = stream.getvalue().partition("2 sizes run\n")[2]
+    assert "searching\n" in below
+    assert "1 example: n = 3" in below
 
 
-def test_bar_of_a_sweep_ends_where_that_of_the_search_begins() -> None:
-    events: list[Event] = [Tried("n = 3", "passes", ""), Started(9, None)]
-    examples, search = shown(Progress, events).split("\n", 1)
-    assert "n = 3, 1 examples" in examples.rsplit("\r", 1)[-1]
-    assert "9 operators, 0 checks" in search
-    assert "examples" not in search
+@pytest.mark.usefixtures("_at_once")
+def test_live_line_fits_into_80_columns_where_nothing_says_how_many() -> None:
+    asking = Asking("a_strategy_of_somebody" * 4, 3)
+    text = shown(Progress, [Started(972, 5000), asking, Doing("x" * 200)])
+    assert max(map(len, re.split(r"[\r\n]", text))) == 79
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_time_goes_by_on_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_TICK_S", 0.02)
+    stream = io.StringIO()
+    with contextlib.closing(Progress(stream)) as shower:
+        shower(Doing("running it"))
+        deadline = time.monotonic() + 120
+        while stream.getvalue().count("0:00: running it") < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
@@ -123,9 +156,9 @@ def test_pulse_is_silent_as_long_as_others_speak() -> None:
     assert said == []
 
 
-@pytest.mark.parametrize("listener", [Plain, Verbose, Progress])
+@pytest.mark.parametrize("listener", [Plain, Verbose])
 def test_minute_of_silence_is_broken(
-    listener: type[Plain] | type[Progress], monkeypatch: pytest.MonkeyPatch
+    listener: type[Plain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulse, "EVERY_S", 0.05)
     stream = io.StringIO()
@@ -135,6 +168,25 @@ def test_minute_of_silence_is_broken(
         while "0 min: running it\n" not in stream.getvalue():
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("_at_once")
+@pytest.mark.parametrize(
+    ("rows", "columns", "widest"), [(24, 40, 39), (24, 200, 73), (0, 0, 73)]
+)
+def test_live_line_fits_into_a_terminal_and_shows_where_it_says_no_size(
+    rows: int, columns: int, widest: int
+) -> None:
+    ours, terminal = pty.openpty()
+    size = struct.pack("HHHH", rows, columns, 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+    with open(terminal, "w") as stream, contextlib.closing(Progress(stream)) as shower:
+        shower(Entered(Phase.BASELINE))
+        shower(Doing("compiling or running the program as it is, again and again"))
+    with open(ours, "rb", buffering=0) as shown_there:
+        lines = re.split(r"[\r\n]", shown_there.read(4096).decode())
+    assert max(map(len, lines)) == widest
+    assert any(text.startswith("baseline 0:00: compiling") for text in lines)
 
 
 @pytest.mark.parametrize("event", EVENTS)

@@ -36,13 +36,14 @@ class FakeTensors:
 
     Attributes:
         refused: why there was no answer to some question, or ''.
+        unseen: why fake tensors do not run some listing, or ''.
     """
 
     def __init__(self, client: CheckClient) -> None:
         self._client = client
         self._types: dict[str, Types] = {}
         self._fits: dict[tuple[str, Rewrite], Rewrite | None] = {}
-        self.refused = ""
+        self.refused = self.unseen = ""
 
     def types(self, candidate: Candidate) -> Types:
         """Tell what the values of a listing are."""
@@ -66,6 +67,7 @@ class FakeTensors:
         fits: Sequence[Rewrite | None] = [None] * len(rewrites)
         if isinstance(answer, Fitted):
             fits = answer.fits
+            self.unseen = self.unseen or first_line(answer.misfit)
             known = {(t.block, t.name): _type(t) for t in answer.values}
             self._types[candidate.digest] = known
         else:

@@ -40,6 +40,7 @@ class ScriptRunner:
         guard: with these guard pages, which that server must have.
         note: takes what a person should know.
         times: seconds of each run so far.
+        logs: what each has printed that failed as it should.
     """
 
     server: Asks
@@ -49,6 +50,7 @@ class ScriptRunner:
     guard: Guard = Guard.OFF
     note: Callable[[str], None] = lambda _: None
     times: list[float] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
 
     def run(
         self, files: Sequence[Path], *, fresh: bool, target: Signature | None = None
@@ -71,7 +73,10 @@ class ScriptRunner:
                 partial(_is_in_doubt, read, target),
             )
             self.times.append(ending.seconds)
-            return read(self.meter.add(ending))
+            seen = read(self.meter.add(ending))
+            if target is not None and target.admits(seen.signature):
+                self.logs.append(ending.log)
+            return seen
 
     def _request(self, script: Path, *, fresh: bool) -> Request:
         return Request(

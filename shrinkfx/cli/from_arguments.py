@@ -47,12 +47,27 @@ def refuse_beside_explain(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: it is.
     """
-    usable = {"explain", *(option.name for option in options_in(PrintOptions))}
+    _refuse_beside("explain", arguments, "asks as the run was told", "title")
+
+
+def refuse_beside_report(arguments: argparse.Namespace) -> None:
+    """See that nothing is asked for but what a run has left.
+
+    Raises:
+        UsageError: something is.
+    """
+    if arguments.model is not None:
+        raise UsageError("--report DIR reads the run's folder: leave MODEL.pt2 out")
+    _refuse_beside("report", arguments, "shows what the run has left")
+
+
+def _refuse_beside(
+    task: str, arguments: argparse.Namespace, does: str, *others: str
+) -> None:
+    usable = {task, *others, *(option.name for option in options_in(PrintOptions))}
     for option in _said(arguments):
         if option.name not in usable:
-            raise UsageError(
-                f"--explain asks as the run was told: leave {option.flag} out"
-            )
+            raise UsageError(f"--{task} {does}: leave {option.flag} out")
 
 
 def _said(arguments: argparse.Namespace) -> list[Option]:
@@ -69,7 +84,7 @@ def options_of(arguments: argparse.Namespace, command: str) -> Options:
     return read(
         Options,
         arguments,
-        model=Path(arguments.model),
+        model=Path(arguments.model or ""),
         command=command,
         sweeping=_sweeping(arguments),
     )

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from shrinkfx.cli.command import apart, as_shown
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import ShrinkfxError
@@ -31,15 +32,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(given: list[str], stdout: TextIO) -> int | None:
     """Do what is asked for; None if that was to print something, and it was done."""
     parser = make_parser()
-    options = parser.parse_args(given)
+    ours, theirs = apart(given)
+    options = parser.parse_args(ours)
+    options.command = theirs
     if options.list_strategies:
         return _list_strategies()
-    if options.model is None and options.resume is None:
+    if options.print_completion:
+        return _print_completion(options.print_completion)
+    tasks = options.model, options.resume, options.report, options.list_runs
+    if not options.capture and all(task is None for task in tasks):
         parser.error("which program? give the path of a .pt2 (or --help)")
     # All that a run needs takes half a second to import: not before --help is answered.
     from shrinkfx.cli import task
 
-    command = "shrinkfx " + shlex.join(_without_folders(given))
+    shown = _without_folders([*ours, *as_shown(theirs)])
+    command = "shrinkfx " + shlex.join(shown)
     return task.do(options, command, stdout)
 
 
@@ -53,6 +60,17 @@ def _list_strategies() -> int | None:
         return error.exit_code
     for name, strategy in known.items():
         print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
+    return None
+
+
+def _print_completion(shell: str) -> int | None:
+    from shrinkfx.cli.completion import script
+
+    try:
+        print(script(shell))
+    except ShrinkfxError as error:
+        print(f"shrinkfx: {error}", file=sys.stderr)
+        return error.exit_code
     return None
 
 

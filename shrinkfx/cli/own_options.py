@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.flags import option
+from shrinkfx.flags import above_zero, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,30 @@ class SweepOptions:
         help="run the program, compiled once, at many sizes of its dynamic dims; tell "
         "at which it fails, and where it passes next to these; with `--until`, reduce "
         "that failure there",
+        common=True,
+        brief="find the sizes at which the program fails",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """Whether to find the program in a script that fails."""
+
+    capture: bool = option(
+        False,
+        help="what follows `--` is a command that fails, run as it is: the program "
+        "that fails in it is found, and reduced",
+        more="[What is captured](rooms/intake.md#a-failing-script)",
+        common=True,
+        brief="run the command after `--`, and reduce the program that fails in it",
+    )
+    program: int | None = option(
+        None,
+        metavar="N",
+        help="of several captured programs this one, failed or not (default: the one "
+        "that failed); also with the folder of an earlier `--capture` in the place of "
+        "`MODEL.pt2`",
+        check=above_zero,
     )
 
 
@@ -40,6 +64,8 @@ class TaskOptions:
         more="[In full](#going-on)",
         never_empty=True,
         beside_resume=True,
+        common=True,
+        brief="go on with a run that was killed or stopped",
     )
     candidate: str | None = option(
         None,
@@ -49,11 +75,23 @@ class TaskOptions:
         "sweep `--inputs` is its `failing-1.pt`",
         never_empty=True,
     )
+    report: str | None = option(
+        None,
+        metavar="DIR",
+        help="write `report.html` of the run in that folder anew: the failure, the "
+        "program before and after, the search, each check",
+        more="[In full](#the-report)",
+        never_empty=True,
+        common=True,
+        brief="write `report.html` of a run anew",
+    )
     verify: bool = option(
         False,
         help="`MODEL.pt2` is a `repro.py` instead: run it in an empty folder and say "
         "how it fails; exit 0 if as its header states, else 3",
         more="It runs [as a stranger would run it](#verification)",
+        common=True,
+        brief="run a `repro.py` in an empty folder: does it fail?",
     )
     across: tuple[str, ...] = option(
         (),
@@ -85,6 +123,7 @@ class PrintOptions:
         more="With an error, where it comes from",
         apart="loudness",
         beside_resume=True,
+        common=True,
     )
     quiet: bool = option(
         False,
@@ -92,10 +131,35 @@ class PrintOptions:
         help="only the result",
         apart="loudness",
         beside_resume=True,
+        common=True,
     )
     no_progress: bool = option(
         False,
-        help="plain lines instead of a bar",
+        help="plain lines instead of a live line",
         more="Where nothing is said for a minute, a line with what is being done",
         beside_resume=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellOptions:
+    """What to tell instead of a run."""
+
+    list_runs: str | None = option(
+        None,
+        flags=("--list",),
+        metavar="FOLDER",
+        const="shrinkfx-out",
+        help="tabulate the runs in a folder (default: `shrinkfx-out`) and leave: their "
+        "failures, what they came to, and which of them may go on",
+        more="[What is told](#runs-in-a-folder)",
+        never_empty=True,
+        common=True,
+        brief="tabulate the runs there (default: `shrinkfx-out`)",
+    )
+    print_completion: str | None = option(
+        None,
+        choices=("bash", "zsh"),
+        help="print a script that has this shell complete options, and leave",
+        more="[How to use it](#completion)",
     )

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NoReturn
 
 from shrinkfx.cli.own_options import (
+    CaptureOptions,
     ListOptions,
     PrintOptions,
     SweepOptions,
     TaskOptions,
+    TellOptions,
 )
-from shrinkfx.failure.signature import ANY, MEANING
+from shrinkfx.failure.signature import ANY, MEANING, UNTIL
 from shrinkfx.flags import Option, options_in, without_markup
 from shrinkfx.options.groups import (
     BudgetOptions,
@@ -32,12 +36,12 @@ from shrinkfx.version import __version__
 
 GROUPS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("which failure", (FailureOptions, ComparisonOptions, TimeoutOptions)),
-    ("the failing program", (ProgramOptions,)),
+    ("the failing program", (CaptureOptions, ProgramOptions)),
     ("the search", (BudgetOptions, SearchOptions, ListOptions)),
     ("dynamic shapes", (SweepOptions, Sweeping)),
-    ("output", (OutputOptions, ExplainOptions, TaskOptions, PrintOptions)),
+    ("output", (OutputOptions, ExplainOptions, TaskOptions, PrintOptions, TellOptions)),
 )
-"""Titles in ``--help`` and the reference, and whose options stand below them."""
+"""Titles in the help and the reference, and whose options stand below them."""
 
 EXIT_CODES = {
     0: "reduced and verified",
@@ -58,9 +62,11 @@ examples:
       reduce an assertion that only these inputs trigger, with custom operators
   shrinkfx model.pt2 --until mismatch --inductor-config max_autotune=True \\
       --max-minutes 30 --out report
-      reduce a wrong result under the failing run's own settings, for half an hour
+      reduce a wrong result under the run's own settings, for half an hour
   shrinkfx model.pt2 --dynamic-sweep
       find the sizes of dynamic dims at which the program fails
+  shrinkfx --capture -- python serve.py --batch 4
+      run a script that fails, and reduce the program that fails in it
   shrinkfx --resume report
       go on with a run that was killed or stopped
   shrinkfx --explain report
@@ -68,66 +74,135 @@ examples:
 """
 
 
+_COMMON_EXAMPLES = """\
+examples:
+  shrinkfx model.pt2 --until assert --inputs failing.pt --preload my_ops.py
+  shrinkfx model.pt2 --max-minutes 30 --out report
+  shrinkfx --capture -- python serve.py --batch 4
+  shrinkfx report/repro.py --verify
+"""
+
+_REST = "all options, examples, kinds of failure, exit codes: shrinkfx --help-all\n"
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves as many columns to options as most of them take."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Leave the names of files and options whole."""
+        return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+class _Help(argparse.Action):
+    """Prints the common options, or all where ``const`` is ``everything``."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        make_parser(everything=self.const == "everything").print_help()
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what may have been meant by an option that there is not."""
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized"):
+            if "--capture" in sys.argv:
+                message += "\na command of yours goes behind --: "
+                message += "shrinkfx --capture -- python serve.py"
             known = list(self._option_string_actions)
             for word in re.findall(r"(?<= )--[\w-]+", message):
                 for near in difflib.get_close_matches(word, known, n=1):
                     message += f"\ndid you mean {near}?"
-        super().error(f"{message}\nall options: shrinkfx --help")
+        helps = "common options: shrinkfx --help\nall options: shrinkfx --help-all"
+        super().error(f"{message}\n{helps}")
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
+    """Make the parser of all options.
+
+    Args:
+        everything: its help has each of them, not the common ones alone.
+    """
     parser = _Parser(
         prog="shrinkfx",
         allow_abbrev=False,
-        usage="shrinkfx MODEL.pt2 [options]\n       shrinkfx --resume DIR\n"
-        "       shrinkfx --explain DIR",
+        add_help=False,
+        usage="shrinkfx MODEL.pt2 [options]\n"
+        "       shrinkfx --capture [options] -- COMMAND ...\n"
+        "       shrinkfx --resume DIR\n"
+        "       shrinkfx --explain DIR\n"
+        "       shrinkfx --report DIR\n"
+        "       shrinkfx --list",
         description="Reduce an exported program that fails under AOTInductor to the "
-        "smallest program that fails in the same way, as one repro.py.",
-        epilog=_EXAMPLES + "\n" + _tables(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "smallest\nprogram that fails in the same way, as one repro.py.",
+        epilog=_EXAMPLES + "\n" + _tables() if everything else _common_epilog(),
+        formatter_class=_Formatter,
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL.pt2", help="the program")
-    version = f"shrinkfx {__version__}"
-    parser.add_argument("--version", action="version", version=version)
     for title, records in GROUPS:
-        _add_group(parser, title, records)
+        group = parser.add_argument_group(title)
+        if ProgramOptions in records:
+            group.add_argument("model", nargs="?", metavar="MODEL.pt2", help=_MODEL)
+        _add_options(group, records, everything=everything)
+    add = partial(group.add_argument, nargs=0, default=argparse.SUPPRESS)
+    add("-h", "--help", action=_Help, help="say what is common")
+    add("--help-all", action=_Help, const="everything", help="say all there is")
+    version = f"shrinkfx {__version__}"
+    group.add_argument("--version", action="version", version=version, help=_VERSION)
     return parser
 
 
+_MODEL = "what torch.export.save has written, or a dump of PyTorch's"
+_VERSION = "say which version this is"
+
+
 def options() -> Iterator[Option]:
-    """Yield all options but ``--help`` and ``--version``."""
+    """Yield all options but the parser's own: for help, and ``--version``."""
     for _, records in GROUPS:
         for record in records:
             yield from options_in(record)
 
 
-def _add_group(
-    parser: argparse.ArgumentParser, title: str, records: Sequence[type]
+def _add_options(
+    group: argparse._ArgumentGroup, records: Sequence[type], *, everything: bool
 ) -> None:
-    group = parser.add_argument_group(title)
     apart: dict[str, argparse._ArgumentGroup] = {"": group}
     for record in records:
         for option in options_in(record):
             if option.apart not in apart:
                 apart[option.apart] = group.add_mutually_exclusive_group()
-            _add(apart[option.apart], option)
+            _add(apart[option.apart], option, _help_of(option, everything=everything))
 
 
-def _add(group: argparse._ArgumentGroup, option: Option) -> None:
+def _help_of(option: Option, *, everything: bool) -> str:
+    """Say what an option does, in short where not everything is told."""
+    if everything:
+        return without_markup(option.help)
+    if not option.common:
+        return argparse.SUPPRESS
+    return without_markup(option.brief or option.help)
+
+
+def _add(group: argparse._ArgumentGroup, option: Option, said: str) -> None:
     add = partial(
         group.add_argument,
         *option.flags,
         dest=option.name,
         default=option.default,
-        help=without_markup(option.help),
+        help=said,
     )
     if option.takes is bool:
         add(action="store_true")
+    elif option.const is not None and option.metavar:
+        add(nargs="?", const=option.const, metavar=option.metavar)
     elif option.const is not None:
         add(action="store_const", const=option.const)
     elif option.choices:
@@ -138,6 +213,12 @@ def _add(group: argparse._ArgumentGroup, option: Option) -> None:
         add(type=option.takes, metavar=option.metavar)
 
 
+def _common_epilog() -> str:
+    kinds = f"kinds of failure: {', '.join(UNTIL)}"
+    filled = textwrap.fill(kinds, 78, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join((_COMMON_EXAMPLES, filled, "", _REST))
+
+
 def _tables() -> str:
     kinds = {
         **{kind.value: text for kind, text in MEANING.items()},
@@ -146,5 +227,6 @@ def _tables() -> str:
     lines = ["kinds of failure:"]
     lines += [f"  {kind:14} {text}" for kind, text in kinds.items()]
     lines += ["", "exit codes:"]
-    lines += [f"  {code}  {text}" for code, text in EXIT_CODES.items()]
+    for code, text in EXIT_CODES.items():
+        lines.append(textwrap.fill(f"  {code}  {text}", 78, subsequent_indent="     "))
     return "\n".join(lines)

@@ -1,8 +1,10 @@
-"""What a user sees while a run goes on: a bar, plain lines, or nothing."""
+"""What a user sees while a run goes on: a live line, plain lines, or nothing."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
 import time
 from dataclasses import asdict
@@ -10,6 +12,7 @@ from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
+from shrinkfx.cli.live import Live
 from shrinkfx.cli.pulse import Pulse
 from shrinkfx.cli.streams import silence
 from shrinkfx.errors import UsageError
@@ -43,11 +46,6 @@ NAMES: dict[type[Event], str] = {
     Ended: "end",
 }
 """What ``--json`` calls an event; others are for people only."""
-
-_BAR = "{desc}, {n_fmt} checks [{elapsed}, {rate_fmt}{postfix}]"
-_BAR_WITH_TOTAL = (
-    "{desc}, {n_fmt} of {total_fmt} checks [{elapsed}, {rate_fmt}{postfix}]"
-)
 
 
 class Quiet:
@@ -117,84 +115,64 @@ class Verbose(Plain):
     shown = (Noted, Stepped, Checked, Tried)
 
 
+_TICK_S = 1.0
+"""How often the live line shows that time goes by."""
+
+_SHOWN_S = 0.1
+"""How often it is shown at most, while an earlier session is recalled say."""
+
+_ROWS = 20
+_COLUMNS = 80
+"""Of a terminal that does not say how large it is."""
+
+
 class Progress(Quiet):
-    """A bar of checks; notes and accepted steps scroll above it."""
+    """A live line; notes and accepted steps scroll above it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: tqdm[NoReturn] | None = None
-        self._pulse = Pulse(self._go_on)
+        self._live = Live()
+        self._shown = -math.inf
+        self._pulse = Pulse(self._show, every_s=_TICK_S)
 
     def __call__(self, event: Event) -> None:
-        self._pulse.take(event)
-        match event:
-            case Started(operators, max_checks):
-                self._begin(max_checks, "checks")
-                self._describe(f"{operators} operators")
-            case Checked():
-                self._advance(event)
-            case Tried(sizes):
-                if self._bar is None:
-                    self._begin(None, "examples")
-                self._describe(sizes)
-                self._step()
-            case Noted() | Stepped():
-                tqdm.write(line(event), file=self._stream)
-                self._pulse.spoke()
-
-    def _go_on(self, text: str) -> None:
-        """Show that time goes by."""
+        self._live.take(event)
         if self._bar is None:
-            tqdm.write(text, file=self._stream)
-        else:
-            self._bar.refresh()
+            self._bar = _bar(self._stream)
+        self._show()
+        if isinstance(event, (Noted, Stepped)):
+            tqdm.write(line(event), file=self._stream)
+        self._pulse.take(event)
 
-    def _begin(self, total: int | None, unit: str) -> None:
-        self._close_bar()
-        form = _BAR if total is None else _BAR_WITH_TOTAL
-        self._bar = tqdm(
-            total=total,
-            unit=f" {unit}",
-            file=self._stream,
-            bar_format=form.replace("checks", unit),
-            dynamic_ncols=True,
-        )
-
-    def _describe(self, text: str) -> None:
-        if self._bar is not None:
-            self._bar.set_description_str(text, refresh=False)
-
-    def _step(self) -> None:
-        if self._bar is not None:
-            self._bar.update()
-
-    def _advance(self, event: Checked) -> None:
-        self._describe(f"{event.operators} operators")
-        if self._bar is not None:
-            self._bar.set_postfix_str(_time_left(event), refresh=False)
-        self._step()
-
-    def _close_bar(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    def _show(self, _: str = "") -> None:
+        if self._bar is None:
+            return
+        now = time.monotonic()
+        is_due = now - self._shown >= _SHOWN_S
+        if is_due:
+            self._shown = now
+        # A line of all columns would be broken by some terminals.
+        text = self._live.text(_columns(self._stream) - 1)
+        self._bar.set_description_str(text, refresh=is_due)
 
     def close(self) -> None:
         self._pulse.close()
-        self._close_bar()
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None
 
 
-def _time_left(event: Checked) -> str:
-    """Say what the search will still take, and that of the budget if it is less."""
-    expected, allowed = event.expected_s, event.seconds_left
-    if expected is not None and (allowed is None or expected < allowed):
-        return f"about {_in_words(expected)} left"
-    return "" if allowed is None else f"{_in_words(allowed)} left"
+def _bar(stream: TextIO) -> tqdm[NoReturn]:
+    """Make what shows a line, also where a terminal does not say how high it is."""
+    return tqdm(file=stream, bar_format="{desc}", leave=False, nrows=_ROWS)
 
 
-def _in_words(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds / 10)) * 10} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
 
 
 def line(event: Event) -> str:

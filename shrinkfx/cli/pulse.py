@@ -32,6 +32,8 @@ class Pulse:
     def take(self, event: Event) -> None:
         """Learn from an event what goes on now."""
         match event:
+            case Begun("report"):
+                self._doing = "reading what the run has left"
             case Begun(_, model):
                 self._doing = f"starting PyTorch for {model}"
             case Doing(text):

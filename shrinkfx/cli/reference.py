@@ -19,7 +19,8 @@ _TABLE = re.compile(
 _ARGPARSE = {
     "output": (
         ("`--version`", "say which version this is"),
-        ("`-h`, `--help`", "say all this"),
+        ("`-h`, `--help`", "say what is common"),
+        ("`--help-all`", "say all this"),
     )
 }
 """Options that the parser has by itself."""
@@ -47,6 +48,8 @@ def _row(cells: tuple[str, str]) -> str:
 
 def _usage(option: Option) -> str:
     value = "|".join(option.choices) or option.metavar
+    if option.const is not None and value:
+        value = f"[{value}]"
     *short, long = option.flags
     return ", ".join(f"`{flag}`" for flag in (*short, f"{long} {value}".rstrip()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import signal
 import sys
 import threading
@@ -14,23 +15,21 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from shrinkfx import api
+from shrinkfx.cli import ending, runs
+from shrinkfx.cli.captured import captured, is_capture, refuse_beside_capture
 from shrinkfx.cli.from_arguments import (
     options_of,
     read,
     refuse_beside_explain,
+    refuse_beside_report,
     refuse_beside_resume,
     refuse_empty,
 )
 from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
 from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
+from shrinkfx.intake.recognise import is_dump
 from shrinkfx.options.groups import BudgetOptions
-
-_SHOWN = 3
-"""By-catch that is printed; ``summary.json`` has all."""
-
-_WIDTH = 80
-"""Characters of its text."""
 
 
 def do(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
@@ -116,11 +115,18 @@ def _do(
         sum_up: prints a sweep that a reduction follows.
     """
     refuse_empty(arguments)
+    refuse_beside_capture(arguments)
+    if arguments.list_runs:
+        return partial(_print_runs, Path(arguments.list_runs))
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
-    if arguments.explain and Path(arguments.model).is_dir():
+    if arguments.report:
+        refuse_beside_report(arguments)
+        return partial(_print_report, api.report(arguments.report, listener))
+    named = Path(arguments.model or "-")
+    if arguments.explain and named.is_dir() and not is_dump(named):
         refuse_beside_explain(arguments)
-        explained = api.explain(arguments.model, listener)
+        explained = api.explain(arguments.model, listener, title=arguments.title)
         return partial(_print_explained, explained)
     options = options_of(arguments, command)
     if arguments.verify:
@@ -131,13 +137,19 @@ def _do(
     if arguments.candidate:
         retrieved = api.retrieve(options, arguments.candidate, listener)
         return partial(_print_candidate, retrieved)
+    if is_capture(arguments):
+        options = captured(arguments, options, listener)
     if options.sweeping:
+        options = api.taken_in(options, listener)
         swept = api.sweep(options, listener)
         if not swept.goes_on:
             return partial(_print_swept, swept)
         sum_up(swept)
-        return partial(_print_result, api.reduce_found(options, swept, listener))
-    return partial(_print_result, api.reduce(options, listener))
+        reduction = api.reduce_found(options, swept, listener)
+    else:
+        reduction = api.reduce(options, listener)
+    everything = arguments.verbose or arguments.explain
+    return partial(_print_result, reduction, everything=everything)
 
 
 def _resume(
@@ -155,7 +167,15 @@ def _resume(
     )
     if isinstance(came, api.Swept):
         return partial(_print_swept, came)
-    return partial(_print_result, came)
+    return partial(_print_result, came, everything=arguments.verbose)
+
+
+def _print_runs(folder: Path) -> Ended:
+    found = api.runs(folder)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in runs.lines(found, folder, width):
+        print(line)
+    return Ended("listed", 0, result={"runs": [*map(runs.run_to_json, found)]})
 
 
 def _print_candidate(retrieved: api.Retrieved) -> Ended:
@@ -177,6 +197,11 @@ def _print_candidate(retrieved: api.Retrieved) -> Ended:
     if verified.always_fails:
         return Ended("verified", 0, result=result)
     return Ended("unverified", 5, result=result)
+
+
+def _print_report(path: Path) -> Ended:
+    print(f"report:   {path}")
+    return Ended("reported", 0, result={"report": str(path)})
 
 
 def _print_explained(explained: api.Explained) -> Ended:
@@ -232,28 +257,11 @@ def _print_swept(swept: api.Swept) -> Ended:
     return Ended(swept.status, swept.exit_code, result=result)
 
 
-def _print_result(reduction: api.Reduction) -> Ended:
+def _print_result(reduction: api.Reduction, *, everything: bool) -> Ended:
+    for line in ending.lines(reduction, everything=everything):
+        print(line)
     runs, failed = reduction.verified
     before, after = reduction.operators
-    minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
-    print(f"{reduction.status}: {before} -> {after} operators, {minimal}")
-    print(f"failure:  {reduction.seen}")
-    rate = reduction.summary["rate"]
-    if min(rate.values()) < 1.0:
-        print(f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now")
-    print(f"verified: {failed} of {runs} runs of the repro fail in the same way")
-    print(f"spent:    {reduction.checks} checks, {reduction.seconds:.0f} s")
-    for caught in reduction.summary["by_catch"][:_SHOWN]:
-        text = caught["text"].partition("\n")[0]
-        print(
-            f"by-catch: {caught['kind']} in {caught['stage']}: {_cut(text)} "
-            f"({caught['operators']} operators, --candidate {caught['candidate']})"
-        )
-    for line in reduction.cause:
-        print(line)
-    print(f"repro:    {reduction.repro}")
-    if reduction.to_go_on:
-        print(f"to go on: {reduction.to_go_on}")
     result = {
         "operators": [before, after],
         "minimal": reduction.minimal,
@@ -262,13 +270,11 @@ def _print_result(reduction: api.Reduction) -> Ended:
         "checks": reduction.checks,
         "seconds": round(reduction.seconds, 1),
         "repro": str(reduction.repro),
+        "report": str(reduction.report) if reduction.report else None,
         "cause": reduction.summary["cause"],
+        "issue": str(reduction.issue or ""),
     }
     return Ended(reduction.status, reduction.exit_code, result=result)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def _listener(options: argparse.Namespace) -> Quiet:

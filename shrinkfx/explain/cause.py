@@ -47,7 +47,7 @@ class Shown:
         minimal: no single operator of it can be left out.
         memory: what AddressSanitizer has said of it, or None.
         lies: operators whose results are not what their fake kernels say, with what
-            is otherwise, by the names of their nodes.
+            is otherwise in the original, by the names of their nodes.
     """
 
     fails: bool = True
@@ -161,7 +161,8 @@ def _of_a_liar(found: Explanation, minimum: Minimum, shown: Shown) -> Explanatio
     read = computed_from(minimum.candidate, hit)
     for liar in found.operators:
         if liar.name in shown.lies and liar.name in read and found.guilty != (liar,):
-            said = f"{liar} lies about its result: {shown.lies[liar.name]}."
+            lie = f"in the original it {shown.lies[liar.name]}"  # sizes may be less now
+            said = f"{liar} lies about its result: {lie}."
             shown_by = _READ.format(", ".join(map(str, found.guilty)))
             others = (shown_by,) if found.values else found.cause[: SENTENCES - 1]
             return replace(found, cause=(said, *others), guilty=(liar,))

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.errors import JournalError, StorageError
+from shrinkfx.errors import ForeignJournal, JournalError, StorageError
 
 _VERSION = 2
 """Of the tables; a journal with others is not read."""
@@ -78,25 +78,36 @@ Row = Sequence[Any]
 class Database:
     """One file in WAL mode: each statement is on disk when it returns, or is not there.
 
+    Args:
+        only_read: leave it, and what lies beside it, as they are: it is somebody's who
+            may be at work.
+
     Raises:
         StorageError: from every method, whatever SQLite has met.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, only_read: bool = False) -> None:
         self._path = str(path)
+        name = _to_read(Path(path)) if only_read else path
         try:
-            self._db = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level=None)
-            self._begin()
+            self._db = sqlite3.connect(
+                name, _BUSY_TIMEOUT_S, isolation_level=None, uri=only_read
+            )
+            self._begin(only_read=only_read)
         except sqlite3.Error as error:
             raise self._told(error) from error
 
-    def _begin(self) -> None:
+    def _begin(self, *, only_read: bool) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (count,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if count and version != _VERSION:
             reason = f"its tables are of version {version}, not {_VERSION}"
             advice = "another version of shrinkfx wrote it: use that, or another --out"
-            raise JournalError(self._path, reason, advice)
+            raise ForeignJournal(self._path, reason, advice)
+        if only_read:
+            if not count:
+                raise JournalError(self._path, "it is empty", _DAMAGED)
+            return
         self._db.execute("PRAGMA journal_mode=WAL")
         if not count:
             tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
@@ -139,6 +150,15 @@ class Database:
         advice = _ADVICE.get(_cause(error), _OTHER)
         kind = JournalError if advice is _DAMAGED else StorageError
         return kind(self._path, str(error), advice)
+
+
+def _to_read(path: Path) -> str:
+    """Name a file so that SQLite makes no others beside it.
+
+    Where nothing was written ahead, nobody is at work on it, and it is whole.
+    """
+    is_still = not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.resolve().as_uri()}?{'immutable=1' if is_still else 'mode=ro'}"
 
 
 def _cause(error: sqlite3.Error) -> str:

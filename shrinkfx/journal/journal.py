@@ -48,6 +48,7 @@ class Journal:
 
     Args:
         counts_time: whoever works on the run here does so in its minutes.
+        only_read: whoever looks at it here does not work on the run.
 
     Attributes:
         db: the file.
@@ -55,9 +56,13 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path | str = ":memory:", *, counts_time: bool = True
+        self,
+        path: Path | str = ":memory:",
+        *,
+        counts_time: bool = True,
+        only_read: bool = False,
     ) -> None:
-        self.db = Database(path)
+        self.db = Database(path, only_read=only_read)
         self._counts_time = counts_time
         self._boot = boot_id()
         self._session = 0

@@ -1,7 +1,9 @@
-"""Options, group by group as ``--help`` has them: where a new one goes.
+"""Options, group by group as the help has them: where a new one goes.
 
-What is said as ``help`` is Markdown: ``--help`` shows it without the markup, and the
-reference with it, before what is said as ``more``. ``flags.Option`` explains the rest.
+What is said as ``help`` is Markdown: ``--help-all`` shows it without the markup, and
+the reference with it, before what is said as ``more``. ``--help`` shows those that are
+marked ``common``, and of these ``brief`` if there is one. ``flags.Option`` explains the
+rest.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class FailureOptions:
         help="the kind of failure ([below](#kinds-of-failure)); default: what the "
         "baseline shows",
         check=kind_of_failure,
+        common=True,
+        brief="the kind of failure; default: what the program shows",
     )
     match: str = option(
         "",
@@ -55,6 +59,8 @@ class FailureOptions:
         "`{inputs}` is replaced by the path of the failing inputs, a `torch.save`d "
         "tuple",
         more="The program takes that as `program(*inputs)`",
+        common=True,
+        brief="a command that exits with 0 if the `.pt2` at `{}` fails",
     )
     baseline_runs: int | None = option(
         None,
@@ -89,6 +95,8 @@ class TimeoutOptions:
         "the first limit. Of a sweep: 1 minute; of `--verify`: 10. "
         "[What counts](#time-limits)",
         check=above_zero,
+        common=True,
+        brief="seconds per check, for a failure that hangs",
     )
 
 
@@ -105,6 +113,8 @@ class ProgramOptions:
         "`.py` with a function `inputs(**sizes)`",
         never_empty=True,
         read=Path,
+        common=True,
+        brief="failing inputs, if not those in the `.pt2`",
     )
     preload: tuple[str, ...] = option(
         (),
@@ -113,6 +123,14 @@ class ProgramOptions:
         repeated=True,
         never_empty=True,
         read=tuple,
+        common=True,
+        brief="what registers custom operators; may be repeated",
+    )
+    run_code: bool = option(
+        False,
+        help="run the code of a graph that torch.compile has left, to export it",
+        more="In a process of its own, under the limits of a check. "
+        "[What is run](trust.md)",
     )
     device: str | None = option(
         None,
@@ -121,6 +139,8 @@ class ProgramOptions:
         more="Which GPU that is, `CUDA_VISIBLE_DEVICES` says",
         never_empty=True,
         check=known_device,
+        common=True,
+        brief="move the program there (`cuda`: also without a GPU)",
     )
     backend: str = option(
         Backend.AUTO,
@@ -152,6 +172,8 @@ class ProgramOptions:
         help="an Inductor option of the failing run; may be repeated",
         repeated=True,
         read=inductor_settings,
+        common=True,
+        brief="an Inductor option of that run; may be repeated",
     )
     environment: Mapping[str, str] = option(
         dict,
@@ -161,6 +183,8 @@ class ProgramOptions:
         more="The repro sets it if it does not fail without",
         repeated=True,
         read=variables,
+        common=True,
+        brief="a variable of the failing run; may be repeated",
     )
 
 
@@ -184,6 +208,8 @@ class BudgetOptions:
         "repro is kept",
         beside_resume=True,
         check=above_zero,
+        common=True,
+        brief="end after M minutes, with a verified repro",
     )
     max_disk: float | None = option(
         None,
@@ -205,6 +231,8 @@ class BudgetOptions:
         "[In full](#several-at-once)",
         beside_resume=True,
         check=above_zero,
+        common=True,
+        brief="ask about N candidates at once",
     )
 
 
@@ -248,6 +276,8 @@ class ExplainOptions:
         "`shrinkfx --explain DIR` asks that of a run that is over",
         more="[What is told](explain.md)",
         apart="explain",
+        common=True,
+        brief="tell more of the cause (DIR: of a run that is over)",
     )
     no_explain: bool = option(
         False,
@@ -267,6 +297,22 @@ class OutputOptions:
         more="A folder that holds another run is refused",
         never_empty=True,
         read=Path,
+        common=True,
+        brief="where results go (default: below `shrinkfx-out`)",
+    )
+    title: str | None = option(
+        None,
+        metavar="TEXT",
+        help="the title of `ISSUE.md`; default: made of the operators and the failure",
+        more="With `--explain DIR` it gets another one",
+        never_empty=True,
+    )
+    anonymous: bool = option(
+        False,
+        help="leave names of the model out of `repro.py` and `ISSUE.md`: inputs, "
+        "weights and sizes have others, and no comment says where an operator stands",
+        more="The repro is verified with these names. Custom operators, preloads and "
+        "values [stay](rooms/report.md#what-is-left-of-a-model)",
     )
 
 

@@ -1,7 +1,7 @@
 """What a run is asked for, and what comes of it.
 
 A new option is a field of the record in ``options/groups.py`` that is its group in
-``--help``, or of ``ComparisonOptions`` in ``protocol/comparison.py`` if a worker's
+``--help-all``, or of ``ComparisonOptions`` in ``protocol/comparison.py`` if a worker's
 check is to see it; the parser, the check of its value, the journal and the reference
 are made from that field. It gets a keyword of the same name in ``minify()`` of
 ``api.py``, and is read as ``options.NAME`` where it counts. ``make reference`` writes
@@ -11,6 +11,7 @@ its row into ``docs/reference.md``, and ``tests/test_options.py`` says what is m
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -104,6 +105,10 @@ class Options(
         return cls(**{name: read_value(hints[name], data[name]) for name in data})
 
 
+_SHOWN = 20_000
+"""Characters of a repro that a notebook shows."""
+
+
 @dataclass(frozen=True)
 class Reduction:
     """What came of a run.
@@ -117,8 +122,12 @@ class Reduction:
         verified: how often the repro was run, and how often it failed.
         repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
         cause: what is known of the failure's cause, in lines; ``explain.json`` has all.
+        issue: ``ISSUE.md``, or None where a command of the user's judges.
+        left_of_model: names and values of the user's model in the repro, in a line.
+        shows_alone: the repro needs neither guard pages nor the interpreter to fail.
         summary: what ``summary.json`` holds.
         to_go_on: the command that goes on where the search was stopped, or ''.
+        report: the page that shows all of it; None where it could not be written.
     """
 
     status: str
@@ -134,6 +143,25 @@ class Reduction:
     summary: Mapping[str, Any] = field(repr=False)
     to_go_on: str = ""
     cause: tuple[str, ...] = ()
+    report: Path | None = None
+    issue: Path | None = None
+    left_of_model: str = ""
+    shows_alone: bool = True
+
+    def _repr_markdown_(self) -> str:
+        """Show the repro in a notebook, as code."""
+        runs, failed = self.verified
+        before, after = self.operators
+        script = self.repro.read_text() if self.repro.is_file() else ""
+        if len(script) > _SHOWN:
+            script = f"{script[:_SHOWN]}\n# ... all of it: {self.repro}\n"
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))
+        said = " ".join(str(self.seen).split()).replace("`", "'")
+        return (
+            f"**{self.status}**: {before} → {after} operators; {failed} of {runs} runs "
+            f"of the repro fail so: `{said}`\n\n"
+            f"{fence}python\n{script}{fence}\n\n`{self.repro}`"
+        )
 
     @property
     def exit_code(self) -> int:

@@ -110,6 +110,24 @@ class Examined(Answer):
 
 
 @dataclass(frozen=True)
+class Exported(Answer):
+    """A graph of torch.compile's, now an exported program.
+
+    Attributes:
+        inputs: tensors that it takes.
+        made_up: those of them whose values are not the failing run's.
+        fixed: numbers that it was given and that are no tensor's size, as expressions:
+            they are as they were.
+        left_out: results that are no tensors.
+    """
+
+    inputs: int
+    made_up: int
+    fixed: tuple[str, ...]
+    left_out: int
+
+
+@dataclass(frozen=True)
 class Difference(Message):
     """A result that is not eager's.
 
@@ -219,6 +237,18 @@ class Settings(Answer):
 
 
 @dataclass(frozen=True)
+class Collected(Answer):
+    """What ``torch.utils.collect_env`` has found.
+
+    Attributes:
+        hosts: names of this machine, which may be among that.
+    """
+
+    text: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Listed(Answer):
     """A candidate as statements.
 
@@ -258,10 +288,13 @@ class Fitted(Answer):
         fits: for each rewrite that was asked about all changes that it takes, those
             included that follow from it; None where it makes no valid program.
         values: what the values of the listing are as it is.
+        misfit: why fake tensors do not run it as it is, or ''. Then what changes no
+            type fits, and nothing else.
     """
 
     fits: tuple[Rewrite | None, ...]
     values: tuple[Typed, ...]
+    misfit: str = ""
 
 
 INSTEAD = (Raised, Invalid, Unresolved, Stopped, NotSanitized)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from shrinkfx.program.words import printable
 
@@ -75,6 +75,34 @@ def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any va
         return Path(value)
     read = getattr(hint, "from_json", None)  # of a message, or of another room's record
     return read(value) if read else value
+
+
+Read = TypeVar("Read", bound=Message)
+
+
+def read_older(kind: type[Read], data: Mapping[str, Any]) -> Read:
+    """Read a record from a file that another version may have written.
+
+    What that did not have is as it is without, and what there is no more is left out.
+
+    Raises:
+        TypeError: what has no such value is missing.
+        ValueError: a value is none of its enum's.
+    """
+    hints = _HINTS.get(kind) or _HINTS.setdefault(kind, get_type_hints(kind))
+    known = {name: value for name, value in data.items() if name in hints}
+    return kind(**{name: _older(hints[name], value) for name, value in known.items()})
+
+
+def _older(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(h for h in get_args(hint) if h is not NoneType)
+        return None if value is None else _older(hint, value)
+    if get_origin(hint) is tuple:
+        return tuple(_older(get_args(hint)[0], item) for item in value)
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return read_older(hint, value)
+    return read_value(hint, value)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from shrinkfx.protocol.answers import (
     INSTEAD,
     Answer,
     Checked,
+    Collected,
     Description,
     Done,
     Examined,
+    Exported,
     Fitted,
     Listed,
     OpenSizes,
@@ -118,6 +120,7 @@ class WriteCandidate(Task):
     Attributes:
         path: of the ``.pt2``.
         data: a file for values that are too long for Python.
+        anonymous: print it without the names of the user's model.
     """
 
     doing = "writing the result"
@@ -126,6 +129,7 @@ class WriteCandidate(Task):
     candidate: Mapping[str, Any]
     path: str
     data: str
+    anonymous: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,14 @@ class ReadSettings(Task):
 
 
 @dataclass(frozen=True)
+class CollectVersions(Task):
+    """Say what ``torch.utils.collect_env`` says of this machine."""
+
+    doing = "collecting versions"
+    answer = Collected
+
+
+@dataclass(frozen=True)
 class RunPreload(Task):
     """Run what registers operators, and a program that needs them, in eager.
 
@@ -236,6 +248,34 @@ class RunPreload(Task):
     path: str
     model: str
     operators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExportRunnable(Task):
+    """Run code that torch.compile has left of a graph, and export what it makes.
+
+    Attributes:
+        path: of that code.
+        save_dir: the folder of its arguments' values, or ''.
+        program: where to save it.
+    """
+
+    doing = "running the code of a graph, and exporting that"
+    answer = Exported
+
+    path: str
+    save_dir: str
+    program: str
+
+
+@dataclass(frozen=True)
+class RunRunnable(Task):
+    """Run such code as its own main would: compiled by torch.compile's Inductor."""
+
+    doing = "running a graph as torch.compile does"
+
+    path: str
+    save_dir: str
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from itertools import takewhile
 
 from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -75,6 +76,9 @@ def _stopped(record: RunRecord) -> list[str]:
     return textwrap.wrap(_without_folders(said), 84)
 
 
+_SCREEN = 24
+"""Lines that are seen at once."""
+
 _GUARDED = " | guard pages "
 _CAUSE = "Cause:   "
 _TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
@@ -83,15 +87,22 @@ _TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILIN
 def with_cause(script: str, cause: Sequence[str]) -> str:
     """Say the cause of the failure in a repro's header, in the place of what is there.
 
-    Nothing but that comment changes.
+    Nothing but that comment changes. The first sentence is always said, others as long
+    as the header fits on a screen.
     """
     script = _TOLD.sub("", script, count=1)
     indent = " " * len(_CAUSE)
     rows: list[str] = []
+    said = takewhile(lambda row: row.startswith("#"), script.splitlines())
+    room = _SCREEN - len(list(said)) - 1  # one to say that there is more
     for sentence in cause:
         text = _without_folders(sentence)
         first = indent if rows else _CAUSE
-        rows += textwrap.wrap(text, 84, initial_indent=first, subsequent_indent=indent)
+        more = textwrap.wrap(text, 84, initial_indent=first, subsequent_indent=indent)
+        if rows and len(rows) + len(more) > room:
+            rows.append(f"{indent}More is in explain.json.")
+            break
+        rows += more
     told = "".join(f"# {row}\n" for row in rows)
     return re.sub(r"^# Seen on:", lambda m: told + m[0], script, count=1, flags=re.M)
 
@@ -159,8 +170,10 @@ def _careful(record: RunRecord) -> list[str]:
     eager = (
         ("eager launches this kernel, too: the fault may be its own",) if own else ()
     )
-    for warning in (*record.warnings, *eager):
-        text = _without_folders(f"Careful: {warning}")
+    # What is made smaller has other sizes than these tell of.
+    warnings = [f"Careful, of the original: {text}" for text in record.warnings]
+    for warning in (*warnings, *(f"Careful: {text}" for text in eager)):
+        text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
     return [*lines, ""] if lines else []
 
@@ -199,7 +212,7 @@ def _plainly(record: RunRecord) -> list[str]:
 
 def _without_folders(text: str) -> str:
     """Keep the names of files only: a repro names no path of its maker's machine."""
-    return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", text)
+    return re.sub(r"(?:(?<![\w.])|(?<=-[IL]))/(?:[\w.+-]+/)+", "", text)
 
 
 def _expectation(record: RunRecord) -> list[str]:

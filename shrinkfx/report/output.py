@@ -20,6 +20,9 @@ from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 from shrinkfx.report.written import EMBEDDED, Written
 
+INTAKE = "intake"
+"""In the output folder: the program, where a run was given no file."""
+
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
 """Of a model's name in that of its folder; no file system takes more than 255."""
@@ -76,6 +79,7 @@ def write_smallest_repro(
     choices: Sequence[Carried],
     runner: ReproRunner,
     optional: Sequence[str] = (),
+    embedded: Sequence[Carried] | None = None,
 ) -> Written:
     """Write the simplest script that fails in the same way.
 
@@ -87,11 +91,14 @@ def write_smallest_repro(
         printed: the worker's answer to ``WriteCandidate``, run in ``folder``.
         choices: ways to carry the preloads, the smallest first; at least one.
         optional: variables without which it may fail alike.
+        embedded: those of the choices that the program itself is tried with, if source
+            does not fail; None for all.
     """
     written = None
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
-        for attempt in _attempts(path, folder, printed, record, choices):
+        last = choices if embedded is None else embedded
+        for attempt in _attempts(path, folder, printed, record, choices, last):
             fails = runner.fails(attempt.files, record.signature)
             written = replace(attempt, fails=fails)
             if fails:
@@ -113,6 +120,7 @@ def _attempts(
     printed: Printed,
     record: RunRecord,
     choices: Sequence[Carried],
+    embedded: Sequence[Carried],
 ) -> Iterator[Written]:
     seen, settings = set(), record.conditions.environment
     for parts, data in itertools.product(choices, Data):
@@ -133,7 +141,7 @@ def _attempts(
         values = [folder / DATA] if script.needs_data else []
         beside = [*values, *_copies(parts, folder)]
         yield Written((path, *beside), f"source, {data}", False, parts, settings)
-    for parts in choices:
+    for parts in embedded:
         program = folder / "minimal.pt2"
         small = program.stat().st_size <= _EMBED_BYTES
         carried = program.read_bytes() if small else program.name
@@ -193,7 +201,8 @@ class _Form:
 
     def _again(self, record: RunRecord) -> Written:
         carried = [self.written.carried]
-        attempts = _attempts(self.path, self.folder, self.printed, record, carried)
+        program = self.path, self.folder, self.printed
+        attempts = _attempts(*program, record, carried, carried)
         return next(each for each in attempts if each.how == self.written.how)
 
 

@@ -11,6 +11,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.interpreter import what_need_not_show
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.protocol.choices import Guard, InductorOptions
+from shrinkfx.report.issue.from_model import FromModel
 from shrinkfx.report.written import Verified
 
 
@@ -251,6 +252,7 @@ class RunRecord:
         versions: of what the failure was seen with.
         suspects: operators that it may come from, the surest first.
         cause: what is known of the result's, in sentences.
+        left: what of the user's model is left in the repro.
     """
 
     failure: Failure
@@ -266,6 +268,7 @@ class RunRecord:
     spent: Spent = field(default_factory=Spent)
     verified: Verified = field(default_factory=Verified)
     cause: Sequence[str] = ()
+    left: FromModel = field(default_factory=FromModel)
 
     @property
     def signature(self) -> Signature:

@@ -85,6 +85,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         "warnings": list(record.other_causes.all()),
         "suspects": ranked(record.suspects),
         "cause": list(record.cause),
+        "left_of_model": asdict(record.left),
         **_of_repro(record.verified),
         "versions": {"shrinkfx": __version__, **record.versions},
     }

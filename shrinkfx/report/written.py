@@ -42,11 +42,13 @@ class Verified:
 
     Attributes:
         runs: those that had an answer; the others count neither way.
+        log: what it printed when it failed.
     """
 
     written: Written = Written((), "none: it was not verified")
     runs: int = 0
     failed: int = 0
+    log: str = field(default="", repr=False)
 
     @property
     def always_fails(self) -> bool:

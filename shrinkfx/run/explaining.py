@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.events import Listener
+from shrinkfx.events import Entered, Listener, Phase
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.readers.asan import MemoryReport
@@ -23,9 +24,11 @@ from shrinkfx.report.atomic_files import draft_of, publish, write_json
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.header import with_cause
+from shrinkfx.report.issue.plain import without_origins
 from shrinkfx.report.summary import tell_cause
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import RESULT, at_work
+from shrinkfx.run.issue import write_issue_anew
 from shrinkfx.run.kept import Kept
 from shrinkfx.run.listing import with_values
 from shrinkfx.run.memory_error import wants_guard_pages
@@ -71,7 +74,9 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
         if context.options.no_explain:
             return nothing
         found = _found(context, kept.subject, kept.result, shown)
-        return _written(context.out, found, kept.record.failure.seen)
+        anonymous = context.options.anonymous
+        failure = kept.record.failure.seen
+        return _written(context.out, found, failure, anonymous=anonymous)
     except KeyboardInterrupt:
         context.note("interrupted before its cause could be told")
     except Exception as error:
@@ -84,9 +89,17 @@ def _shown(
     subject: Subject, minimal: bool, fails: bool, memory: MemoryReport | None
 ) -> Shown:
     """State what the run has shown of a result."""
-    told = [text.partition(" (") for text in subject.other_causes.mismatches]
-    lies = {name: said.partition(") ")[2] for name, _, said in told}
+    told = map(_LIE.fullmatch, subject.other_causes.mismatches)
+    lies = {lie["name"]: _lie(lie["place"], lie["said"]) for lie in told if lie}
     return Shown(fails, minimal, memory, lies)
+
+
+_LIE = re.compile(r"(?P<name>\S+) \(\S+\)(?P<place>\S*) (?P<said>.*)", re.DOTALL)
+"""An operator, which of its results is meant, and what is otherwise in that."""
+
+
+def _lie(place: str, said: str) -> str:
+    return f"{said} (result {place})" if place else said
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
@@ -101,13 +114,17 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
     with at_work(asked, out, listener, "--explain") as context:
         known = context.journal.fact(RESULT)
         assert known is not None  # else its options could not be read
+        listener(Entered(Phase.EXPLANATION))
         with context.server(worker) as server:
             subject = recall_subject(context, server)
             subject = subject.with_options(calls=known["calls"])
             subject = replace(subject, client=with_values(subject.client, out))
             result = _from_json(subject, known)
             found = _found(context, subject, result, _shown_from_json(subject, known))
-            return _written(out, found, result.seen or subject.target)
+            failure = result.seen or subject.target
+            explained = _written(out, found, failure, anonymous=asked.anonymous)
+            write_issue_anew(context, subject.client, found)
+            return explained
 
 
 def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
@@ -165,13 +182,18 @@ def _found(
 _OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
 
 
-def _written(out: Path, found: Explanation, failure: Signature) -> Explained:
+def _written(
+    out: Path, found: Explanation, failure: Signature, *, anonymous: bool
+) -> Explained:
     """Leave ``explain.json``, and the cause at the top of the repro and in the summary.
 
     A run writes its summary again after this.
     """
     write_json(out / EXPLAIN, json.loads(found.to_line()))
-    _tell_in(out / "repro.py", found.cause)
+    cause = found.cause
+    if anonymous:
+        cause = tuple(without_origins(sentence, found) for sentence in cause)
+    _tell_in(out / "repro.py", cause)
     tell_cause(out, found.cause)
     return Explained(found, in_lines(found, failure), out)
 

@@ -33,7 +33,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.groups import BudgetOptions, ExplainOptions
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
-from shrinkfx.report.output import output_folder, remove_if_empty
+from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder_lock import taken
 from shrinkfx.run.settings import inherited
@@ -148,7 +148,7 @@ def resumed(out: Path, given: Options) -> Options:
         if finished := journal.fact("finished"):
             raise Finished(str(out), finished["said"], finished["exit_code"])
         with journal.db.trusted():
-            before = Options.from_json(run["options"])
+            before = _moved_along(Options.from_json(run["options"]), out)
         anew = {name: getattr(given, name) or getattr(before, name) for name in _BUDGET}
         options = replace(before, out=out, **anew)
         if given.model != Path():
@@ -165,11 +165,12 @@ def resumed(out: Path, given: Options) -> Options:
 RESULT = "result"
 """The journal's fact of the verified result, and what it was reduced with."""
 
+PROGRAM = "program"
+"""The journal's fact of the graph that candidates are cut from."""
+
 
 def over(out: Path) -> Options:
     """Read what a run was asked for that has come to its end.
-
-    A sweep has made the inputs that it reduced with, and dropped its own options.
 
     Raises:
         UsageError: there is none, it has no result yet, or its files have changed.
@@ -187,12 +188,56 @@ def over(out: Path) -> Options:
         if result is None:
             why = "no result was noted there (a sweep, or an earlier version)"
             raise UsageError(f"--explain {out}: {why}: run anew with another --out")
-        with journal.db.trusted():
-            options = replace(Options.from_json(run["options"]), out=out)
-        _check_unchanged(f"--explain {out}", run, options)
-        inputs = Path(result["inputs"]) if result["inputs"] else None
-        with_result = {"inputs": inputs, "environment": result["environment"]}
-        return replace(options, sweeping=None, **with_result)
+        return unchanged(out, journal, "--explain")
+
+
+@contextlib.contextmanager
+def looked_back_at(out: Path) -> Iterator[Journal]:
+    """Open the journal of a run to see what came of it; no part of it goes on.
+
+    Raises:
+        UsageError: there is none, or another process is at work there.
+    """
+    _require_journal(out, "--report")
+    with (
+        _told(out, "--report"),
+        taken(out),
+        closing(Journal(out / JOURNAL, counts_time=False)) as journal,
+    ):
+        if journal.fact("run") is None:
+            raise UsageError(f"--report {out}: it was killed before it began")
+        yield journal
+
+
+def unchanged(out: Path, journal: Journal, asked: str = "--report") -> Options:
+    """Read what a run was asked for, whose files are as they were.
+
+    Raises:
+        UsageError: one has changed.
+        LoadError: one is gone.
+    """
+    run, result = journal.fact("run"), journal.fact(RESULT)
+    with journal.db.trusted():
+        options = _moved_along(Options.from_json(run["options"]), out)
+        options = replace(options, out=out)
+    _check_unchanged(f"{asked} {out}", run, options)
+    if result is None:
+        return options
+    # A sweep has made the inputs that it reduced with, and dropped its own options.
+    inputs = Path(result["inputs"]) if result["inputs"] else None
+    with_result = {"inputs": inputs, "environment": result["environment"]}
+    return _moved_along(replace(options, sweeping=None, **with_result), out)
+
+
+def _moved_along(options: Options, out: Path) -> Options:
+    """Find program and inputs that lie in the folder of their run, which has moved."""
+    there = out.resolve() / INTAKE
+    model, inputs = options.model, options.inputs
+    if not model.is_file() and (there / model.name).is_file():
+        model = there / model.name
+    if inputs and not inputs.is_file() and (there / inputs.name).is_file():
+        inputs = there / inputs.name
+    return replace(options, model=model, inputs=inputs)
 
 
 def _require_journal(out: Path, option: str) -> None:
@@ -262,7 +307,7 @@ def _described(options: Options) -> dict[str, Any]:
 
 def _identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = (*_BUDGET, *_EXPLAIN, "command", "cwd")
+    free = (*_BUDGET, *_EXPLAIN, "title", "command", "cwd")
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 

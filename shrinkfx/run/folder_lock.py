@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import IO
 from shrinkfx.errors import UsageError
 
 LOCK = ".lock"
+
+_TRIES = 5
+_MOMENT_S = 0.02
+"""Who only looks whether somebody is at work holds the lock for less."""
 
 _held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
 """Folders that whoever calls has taken; a thread of its own holds none of them."""
@@ -42,6 +47,18 @@ def taken(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def is_taken(folder: Path) -> bool:
+    """Tell whether a process is at work in a folder."""
+    try:
+        with (folder / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is none, or it may not be read
+        return False
+    return False
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of the file that has the name, not of one that had it before.
@@ -52,7 +69,7 @@ def _locked(path: Path) -> Iterator[None]:
     while True:
         with _opened(path) as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(file)
             except BlockingIOError:
                 raise UsageError(
                     f"another shrinkfx is at work in {path.parent}: wait for its end, "
@@ -61,6 +78,15 @@ def _locked(path: Path) -> Iterator[None]:
             if _is_named(file, path):
                 yield
                 return
+
+
+def _lock(file: IO[str]) -> None:
+    for _ in range(_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_MOMENT_S)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _opened(path: Path) -> IO[str]:

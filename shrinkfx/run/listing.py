@@ -67,7 +67,7 @@ def reduce_listing(
     found.short_of = _why_not(context, found, strategies)
     if found.short_of:
         return found
-    context.budget.reserve_s = reserve_s
+    context.budget.reserve_s, context.budget.overtime_s = reserve_s, 0.0
     listed = found
     with stopping(context, found):
         try:
@@ -121,7 +121,8 @@ def _searched(
     subject = subject.with_options(data=told.data or None)
     starts = _starts(found.reducer.best, told)
     listed = _begun(context, subject, found, starts, strategies)
-    found.beside = [listed]  # what it asks was asked, whatever becomes of it
+    # What it asks was asked, whatever becomes of it.
+    found.beside = [*found.beside, listed]
     if not _begins_where_it_fails(listed.reducer, starts):
         found.short_of = "its listing does not fail"
         context.note(f"{found.short_of}: its repro keeps sizes and values")
@@ -155,9 +156,9 @@ def _begun(
     reducer = Reducer(starts[0], asker, strategies, listener=listener, fitter=fitter)
     return replace(
         found,
-        search=Unstaged(reducer),
+        search=Unstaged(reducer, starts[-1:]),
         made_of=found,
-        beside=[],
+        beside=list(found.beside),
         known={},
         data=subject.client.options.data,
         fitter=fitter,
@@ -234,7 +235,7 @@ def _given(listing: Listing) -> str:
 def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
     """Say of each kind of thing whether the result is 1-minimal in it."""
     known: dict[Kind, bool] = {}
-    refused = ""
+    refused = unseen = ""
     if found.made_of is not None:
         try:
             known = found.reducer.minimal_kinds
@@ -242,11 +243,14 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
             refused = first_line(str(reason))
     if found.fitter is not None:
         refused = refused or found.fitter.refused
+        unseen = found.fitter.unseen
     why = found.short_of or found.stopped or refused or "some had no answer"
     said = {"operators": MINIMAL if found.minimal else f"not asked: {why}"}
     for kind in Kind:
         if kind in context.options.keep:
             said[kind] = "kept"
+        elif unseen and kind is not Kind.VALUES and known.get(kind):
+            said[kind] = f"not asked: fake tensors do not run it: {unseen}"
         elif kind is Kind.OPERANDS and context.options.strategies and known.get(kind):
             said[kind] = _NOT_BYPASSED
         elif known.get(kind) and not refused:

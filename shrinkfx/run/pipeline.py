@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.events import Caught, Listener, Seen
+from shrinkfx.events import Caught, Entered, Listener, Phase, Seen
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.report.summary import summarise, write_summary
@@ -20,6 +20,12 @@ from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
 from shrinkfx.run.explaining import explain_result
 from shrinkfx.run.folder import at_work, finish, how_to_go_on
+from shrinkfx.run.issue import (
+    collect_versions,
+    drop_issue,
+    with_explanation,
+    write_issue,
+)
 from shrinkfx.run.kept import Kept, result_of
 from shrinkfx.run.listing import (
     reduce_listing,
@@ -30,6 +36,7 @@ from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.record import conclude, with_baseline, with_end, with_result
 from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.reporting import report_run
 from shrinkfx.run.resume import recall_subject
 from shrinkfx.run.subject import Subject
 
@@ -49,33 +56,42 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with at_work(options, out, listener) as context:
+        listener(Entered(Phase.BASELINE))
         with context.server(worker) as server:
             subject = recall_subject(context, server)
             target, reserve_s = subject.target, context.budget.reserve_s
             asked = target.kind, target.stage, target.text or target.detail
             operators = subject.before.operators, subject.whole.cost[0]
             listener(Seen(*asked, subject.rate, *operators))
+            listener(Entered(Phase.SEARCH))
             found = reduce(context, subject)
+            listener(Entered(Phase.PLAINER))
             found = reduce_listing(context, subject, found, reserve_s)
+            listener(Entered(Phase.VERIFICATION))
             try:
-                found, kept = _verified(context, server, subject, found, reserve_s)
+                found, kept = verified(context, server, subject, found, reserve_s)
                 say_what_is_minimal(context, found)
                 record = with_end(kept.record, context, found, subject.client.builds)
                 reduction = conclude(context, record, found.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
                 _sum_up_unverified(context, server, subject, found, reason)
                 raise
+            listener(Entered(Phase.EXPLANATION))
             explained = explain_result(context, kept, found.minimal)
+            versions = collect_versions(context, subject.client, target)
         # To end a process that holds torch takes its time, too.
-        record = replace(record, cause=explained.explanation.cause)
+        record = with_explanation(context.out, record, explained.explanation)
         record = with_end(record, context, found, subject.client.builds)
         with contextlib.suppress(OSError):  # the one without the cause is there
             reduction = conclude(context, record, found.reducer.best)
+        issue = write_issue(context, record, explained.explanation, versions)
         before, after = reduction.operators
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"
         finish(context, status, said, reduction.exit_code)
-        reduction = replace(reduction, cause=explained.lines)
+        page = report_run(context)
+        cause = explained.lines
+        reduction = replace(reduction, cause=cause, issue=issue, report=page)
         if found.stopped:
             reduction = replace(reduction, to_go_on=how_to_go_on(context))
     for caught in record.search.by_catch:
@@ -83,7 +99,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     return reduction
 
 
-def _verified(
+def verified(
     context: RunContext,
     server: Server,
     subject: Subject,
@@ -92,12 +108,31 @@ def _verified(
 ) -> tuple[SearchResult, Kept]:
     """Write the smallest program and its repro, and see that fail.
 
-    As what it was made of, where it does not as a listing.
+    Where that has led to other operators than were listed, these are listed in turn,
+    once.
     """
     if found.stopped:
         context.note(
             f"{found.stopped}: writing and verifying the smallest program so far"
         )
+    operators = (found.made_of or found).reducer.best
+    asked = context, server, subject, reserve_s
+    found, kept = _listed_or_not(*asked, found)
+    is_listed = found.made_of is not None
+    if is_listed or found.reducer.best is operators or not kept.verified.always_fails:
+        return found, kept
+    listed = reduce_listing(context, subject, found, reserve_s)
+    return (found, kept) if listed is found else _listed_or_not(*asked, listed)
+
+
+def _listed_or_not(
+    context: RunContext,
+    server: Server,
+    subject: Subject,
+    reserve_s: float,
+    found: SearchResult,
+) -> tuple[SearchResult, Kept]:
+    """Verify a result, as what it was made of where it does not fail as a listing."""
     asked = subject.with_options(data=found.data)
     kept = Verification(context, server, asked, found, reserve_s).run()
     if found.made_of is None or kept.verified.always_fails:
@@ -122,6 +157,7 @@ def _sum_up_unverified(
 ) -> None:
     """Leave a summary of the smallest program, although its repro was not verified."""
     found.stopped = found.stopped or str(reason) or INTERRUPTED
+    drop_issue(context.out)
     if (repro := context.out / "repro.py").exists():
         reason.add_note(f"written, and not verified: {repro}")
     subject = subject.with_options(calls=found.calls)

@@ -8,10 +8,11 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.fast_builds import Builds
 from shrinkfx.check.oracle import runs_to_be_sure
 from shrinkfx.failure.signature import ANY, Signature
-from shrinkfx.options.options import Reduction
+from shrinkfx.options.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.report.issue.from_model import NOBODYS
 from shrinkfx.report.record import (
     BuildCounts,
     Conditions,
@@ -62,7 +63,7 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
     return RunRecord(
         Failure(target, target, until, rate, rate, subject.calls),
         Programs(subject.before, subject.before, cut=subject.whole.cost[0]),
-        command=options.command or f"shrinkfx.minify({options.model.name!r})",
+        command=_command(options),
         versions=server.ready.versions,
         conditions=Conditions(
             environment={
@@ -79,6 +80,13 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
         suspects=subject.suspects,
         guard_pages=GuardPages(guarding.name, guarding.plain),
     )
+
+
+def _command(options: Options) -> str:
+    """Say how the run was started, without names where none are to be said."""
+    if options.anonymous:
+        return f"shrinkfx {NOBODYS} --anonymous"
+    return options.command or f"shrinkfx.minify({options.model.name!r})"
 
 
 def with_result(record: RunRecord, result: Result) -> RunRecord:
@@ -169,4 +177,6 @@ def conclude(context: RunContext, record: RunRecord, best: Candidate) -> Reducti
         verified=(verified.runs, verified.failed),
         repro=verified.written.files[0],
         summary=summary,
+        left_of_model=record.left.in_words(),
+        shows_alone=not (record.guarded or record.conditions.interpreted_for),
     )

@@ -41,9 +41,11 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
         client.limits, context.meters["verify"]
     )
     program, data = (context.out / name for name in ("minimal.pt2", DATA))
-    drafts = (str(draft_of(path).resolve()) for path in (program, data))
+    saved, values = (str(draft_of(path).resolve()) for path in (program, data))
     told = with_short_names(result.candidate)
-    ending = client.ask(WriteCandidate(told.to_json(), *drafts))
+    anonymous = context.options.anonymous
+    task = WriteCandidate(told.to_json(), saved, values, anonymous=anonymous)
+    ending = client.ask(task)
     printed = ending.answer
     if not isinstance(printed, Printed):
         raise NotWritten("the result could not be written", ending.log[-2000:])
@@ -121,12 +123,15 @@ def verify_as_is(
         asked = to_ask_about(context.options.environment)
         if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
             asked = []
+        # Of a listing that does not fail as source there is an earlier one.
+        listed = result.candidate.listing is not None and not printed.unprintable
         written = write_smallest_repro(
-            context.out, printed, record, ways, runner, asked
+            *(context.out, printed, record, ways, runner, asked),
+            embedded=() if listed else None,
         )
         again = runner.again(written.files, record.signature, context.budget)
-    verified = Verified(written, *counted(context, [written.fails, *again]))
-    return replace(record, verified=verified)
+    counts, log = counted(context, [written.fails, *again]), runner.logs[-1:]
+    return replace(record, verified=Verified(written, *counts, *log))
 
 
 def counted(

@@ -20,6 +20,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import describe_program
+from shrinkfx.run.folder import PROGRAM
 from shrinkfx.run.observe import find_subject
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import SCHEMA, require_same_versions
@@ -42,11 +43,14 @@ def recall_subject(context: RunContext, server: Server) -> Subject:
         subject = find_subject(context, server)
         if not subject.unasked:  # else a session with more minutes asks
             context.journal.note(_FACT, _to_json(context, server, subject))
-        return _with_adaptive_limit(context, subject)
-    require_same_versions(context, server, known)
-    context.note(f"baseline: {known['target']['text']} (as the journal says)")
-    context.budget.keep(known["check_s"])
-    return _with_adaptive_limit(context, _from_json(context, server, known))
+    else:
+        require_same_versions(context, server, known)
+        context.note(f"baseline: {known['target']['text']} (as the journal says)")
+        context.budget.keep(known["check_s"])
+        subject = _from_json(context, server, known)
+    # The last form that was found is cut, where a session could not ask about all.
+    context.journal.note(PROGRAM, subject.whole.skeleton.to_json())
+    return _with_adaptive_limit(context, subject)
 
 
 def _with_adaptive_limit(context: RunContext, subject: Subject) -> Subject:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.events import Checked, Listener, Stepped, ignore
+from shrinkfx.events import Asking, Checked, Listener, Stepped, ignore
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -99,6 +99,8 @@ class Reducer:
             BudgetExhausted: it is not known and may not be asked.
         """
         before = self.asker.asked_about
+        if self.asker.known(candidate) is None:
+            self._listener(Asking(strategy, candidate.cost[0]))
         verdict = self.asker.ask(strategy, candidate, judged=judged)
         if self.asker.asked_about > before:
             self._tell(strategy, candidate, verdict)

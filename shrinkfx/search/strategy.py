@@ -49,7 +49,7 @@ ORDER_FOR_LISTINGS = (
     *("cut_insides", "redirect_operands", "close_dims", "plain_weights"),
     *("plain_values", "plain_dtypes", "plain_layouts", "plain_arguments"),
     # The most questions, where a size matters: once, when all else is as it will be.
-    "shrink_sizes",
+    *("shrink_sizes", "drop_dims"),
 )
 
 

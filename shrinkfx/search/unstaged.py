@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.asker import Confirmation
 from shrinkfx.search.reducer import Reducer
@@ -9,12 +11,16 @@ from shrinkfx.search.staged import Search, StagedSearch
 
 
 class Unstaged(StagedSearch):
-    """A search that only judges confirm."""
+    """A search that only judges confirm.
 
-    def __init__(self, reducer: Reducer) -> None:
+    Args:
+        before: what it has begun with less than: judges may go back to that, too.
+    """
+
+    def __init__(self, reducer: Reducer, before: Sequence[Candidate] = ()) -> None:
         self.search: Search = reducer
         self._first: Search = reducer
-        self._only = reducer
+        self._only, self._before = reducer, before
         self.is_open = False
         self._judges: list[Confirmation] = []
         self._earlier: list[Candidate] | None = None
@@ -29,6 +35,14 @@ class Unstaged(StagedSearch):
     @property
     def reducers(self) -> list[Reducer]:
         return [self._only]
+
+    @property
+    def history(self) -> list[Candidate]:
+        if self._earlier is not None:
+            return super().history
+        began = self._only.history[0]
+        larger = [c for c in self._before if c.cost > began.cost]
+        return [*larger, *self._only.history]
 
     @property
     def unconfirmed(self) -> set[str]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import runpy
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch.utils import collect_env
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.protocol.answers import (
     Answer,
+    Collected,
     Description,
     Done,
     Examined,
@@ -32,14 +36,17 @@ from shrinkfx.protocol.tasks import (
     CheckAtSizes,
     CheckCandidate,
     CheckOriginal,
+    CollectVersions,
     CompileOriginal,
     Describe,
     Examine,
+    ExportRunnable,
     FindSpace,
     FitRewrites,
     ListCandidate,
     ReadSettings,
     RunPreload,
+    RunRunnable,
     RunScript,
     SaveCandidate,
     SaveInputs,
@@ -49,6 +56,11 @@ from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.checking.check import check
+from shrinkfx.worker.checking.printed import (
+    printed,
+    text_of_graph,
+    text_of_listing,
+)
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.checking.with_aoti import check_outside
 from shrinkfx.worker.cpu_memory import guard_pages
@@ -60,28 +72,20 @@ from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
     content_digest,
     count_inputs,
-    count_operators,
     describe,
-    draws_random_numbers,
     dynamic_dims,
     keeps_state,
-    mutates,
 )
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
+from shrinkfx.worker.intake.runnable import export_runnable, run_runnable
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.listing.source import source_of, values_in_file
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine
 from shrinkfx.worker.preloads.alone import register
-from shrinkfx.worker.printing.module import (
-    Unprintable,
-    arguments_of,
-    long_values,
-    print_if_possible,
-)
+from shrinkfx.worker.printing.module import Unprintable
 from shrinkfx.worker.sizes.read_space import find_space
 
 
@@ -126,8 +130,14 @@ class Worker(Held):
             case ReadSettings() as task:
                 note(Stage.DONE)
                 return read_settings(self.setup, task.wanted)
+            case CollectVersions():
+                return self._versions(note)
             case RunPreload() as task:
                 return self._register(task, note, folder)
+            case ExportRunnable() as task:
+                return export_runnable(task, note, folder)
+            case RunRunnable() as task:
+                return run_runnable(task, note, folder)
             case RunScript() as task:
                 return self._script(task, options, note, folder)
         raise TypeError(f"no worker does {request.task}")
@@ -203,40 +213,20 @@ class Worker(Held):
     ) -> Printed:
         note(Stage.REBUILD)
         built = self.built(task, options)
-        exported, graph = built.exported, built.exported.graph_module
-        self.write_program(exported, Path(task.path))
-        on_interpreter = self.setup.backend == Backend.INTERPRETER
-        device = "cuda" if on_interpreter else ""
+        self.write_program(built.exported, Path(task.path))
+        device = "cuda" if self.setup.backend == Backend.INTERPRETER else ""
         listing = self.candidate(task, options).listing
         if listing is None:
-            source, unprintable = print_if_possible(built, device)
-            values, operators = long_values(built), count_operators(graph)
             two_sets = self.loaded().failing is not self.loaded().example
+            text = text_of_graph(built, device, two_sets=two_sets)
         else:
-            saved = self.saved(options)
-            source, unprintable = source_of(listing, saved, device), ""
-            # With no values there it is of use to the program itself alone.
-            values = values_in_file(listing, saved) or arguments_of(built)
-            operators = sum(1 for _ in listing.operators())
-            two_sets = any(given.failing is not None for given in source.inputs)
-        torch.save(values, task.data)
+            text = text_of_listing(built, listing, self.saved(options), device)
+        if task.anonymous:
+            text = text.without_names()
+        torch.save(text.values, task.data)
         self.prepare_eager()
         note(Stage.DONE)
-        calls = (n for n in exported.graph.nodes if n.op == "call_function")
-        return Printed(
-            source=source,
-            unprintable=unprintable,
-            two_sets=two_sets,
-            passes=built.passing is not None,
-            limits=tuple(Reference(built, options).limits()),
-            operators=operators,
-            nodes=len(exported.graph.nodes),
-            inputs=count_inputs(exported),
-            dynamic_dims=dynamic_dims(exported),
-            random=draws_random_numbers(exported),
-            mutates=mutates(exported),
-            targets=tuple(sorted({str(n.target) for n in calls})),
-        )
+        return printed(built, text, options)
 
     def _list(self, task: ListCandidate, options: CheckOptions, note: Note) -> Answer:
         note(Stage.REBUILD)
@@ -284,6 +274,11 @@ class Worker(Held):
         torch.save({**saved, **passing}, task.path)
         note(Stage.DONE)
         return Done()
+
+    def _versions(self, note: Note) -> Collected:
+        note(Stage.DONE)
+        text = collect_env.get_pretty_env_info()
+        return Collected(text, (socket.gethostname(), platform.node()))
 
     def _register(self, task: RunPreload, note: Note, folder: Path) -> Registered:
         note(Stage.RUN)

@@ -89,6 +89,7 @@ def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
     told = explain(minimum, Shown(lies={"shift": "is torch.int32, says torch.int64"}))
     assert told.guilty == (shift,)
     assert told.cause == (
-        "aten.shift.default lies about its result: is torch.int32, says torch.int64.",
+        "aten.shift.default lies about its result: in the original it is torch.int32, "
+        "says torch.int64.",
         *said[:2],
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.report.explanation.chain import Chain
@@ -38,6 +40,16 @@ def test_cause_stands_in_the_header_and_is_told_once() -> None:
     assert "roll" not in again
     assert "Index" not in again
     assert with_cause(again, []) == SCRIPT
+
+
+def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
+    told = with_cause(SCRIPT, [f"Sentence {n} of some length, " * 5 for n in range(12)])
+    header = [*takewhile(lambda row: row.startswith("#"), told.splitlines())]
+    assert len(header) <= 24
+    assert "Sentence 5" in told
+    assert header[-3] == "#          More is in explain.json."
+    long = "# a row\n" * 30 + SCRIPT
+    assert "# Cause:   A roll.\n#          More" in with_cause(long, ["A roll.", "B."])
 
 
 def test_cause_names_no_folder() -> None:

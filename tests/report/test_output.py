@@ -53,6 +53,7 @@ def write(
     folder: Path,
     fails: Callable[[str], bool],
     preloads: Sequence[Preload] = (),
+    embedded: Sequence[Carried] | None = None,
     **changes: Any,
 ) -> tuple[Written, FakeRunner]:
     """Write a repro as the worker's answer would have it."""
@@ -62,7 +63,8 @@ def write(
     answer = replace(ANSWER, targets=("mylib.mix.default",), **changes)
     cuts = Cut(), Cut(whole=True)
     ways = [carry(preloads, Beside(), ["mylib::mix"], cut) for cut in cuts]
-    return write_smallest_repro(folder, answer, about(), ways, runner), runner
+    asked = folder, answer, about(), ways, runner
+    return write_smallest_repro(*asked, embedded=embedded), runner
 
 
 def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
@@ -85,6 +87,13 @@ def test_program_itself_is_embedded_where_no_source_fails(tmp_path: Path) -> Non
     written, _ = write(tmp_path, lambda text: "PROGRAM" in text)
     assert written.how == "the program itself"
     assert "PROGRAM" in (tmp_path / "repro.py").read_text()
+
+
+def test_program_is_not_embedded_where_there_are_other_programs(tmp_path: Path) -> None:
+    written, runner = write(tmp_path, lambda text: "PROGRAM" in text, embedded=())
+    assert written.is_source
+    assert not written.fails
+    assert not any("PROGRAM" in text for text in runner.texts)
 
 
 def test_last_one_is_kept_unproven_where_none_fails(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.report.issue.from_model import FromModel
 from shrinkfx.report.record import (
     BuildCounts,
     ByCatch,
@@ -65,6 +66,7 @@ RECORD = RunRecord(
     ),
     verified=Verified(REPRO, 3, 3),
     cause=("my.mix.default, a.py:1: it fails alone.",),
+    left=FromModel(operators=("my.mix",)),
 )
 
 WRITTEN: Mapping[str, Any] = {
@@ -140,6 +142,15 @@ WRITTEN: Mapping[str, Any] = {
             "source": "a.py:1",
         }
     ],
+    "left_of_model": {
+        "names": [],
+        "operators": ["my.mix"],
+        "constants": [],
+        "values": [],
+        "sources": [],
+        "places": [],
+        "header": [],
+    },
     "cause": ["my.mix.default, a.py:1: it fails alone."],
     "verified": {"runs": 3, "failed": 3},
     "repro": "repro.py",

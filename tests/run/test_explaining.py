@@ -21,7 +21,14 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.record import Failure, Memory, Programs, ProgramSize, RunRecord
+from shrinkfx.report.record import (
+    Failure,
+    Memory,
+    OtherCauses,
+    Programs,
+    ProgramSize,
+    RunRecord,
+)
 from shrinkfx.report.written import Verified, Written
 from shrinkfx.run import explaining
 from shrinkfx.run.context import RunContext
@@ -190,3 +197,16 @@ def test_summary_that_is_there_has_the_cause_as_well(out: Path) -> None:
     told = json.loads((out / "summary.json").read_text())
     assert told == {"schema": 1, "cause": list(explained.explanation.cause)}
     assert told["cause"]
+
+
+def test_lie_is_told_of_each_operator_and_of_which_result() -> None:
+    kept = kept_of(whole(chain("x", "relu")))
+    mismatches = (
+        "mix (my.mix.default) has strides [1], its metadata says [2]",
+        "pair (my.pair.default)[1] is torch.int32[2] on cpu, its metadata says another",
+    )
+    subject = replace(kept.subject, other_causes=OtherCauses(mismatches))
+    assert explaining._shown(subject, False, True, None).lies == {
+        "mix": "has strides [1], its metadata says [2]",
+        "pair": "is torch.int32[2] on cpu, its metadata says another (result [1])",
+    }

@@ -114,6 +114,21 @@ def test_names_of_files_are_good_in_any_folder(
     assert again.cwd == tmp_path
 
 
+def test_program_in_the_folder_of_its_run_moves_along(
+    options: Options, out: Path, tmp_path: Path
+) -> None:
+    """As that of ``minify(module, args=...)``, which is in no other file."""
+    (out / "intake").mkdir()
+    model = [out / "intake" / name for name in ("program.pt2", "inputs.pt")]
+    for file in model:
+        file.write_bytes(b"program")
+    begin(replace(options, model=model[0], inputs=model[1]))
+    there = out.rename(tmp_path / "elsewhere")
+    again = resumed(there, NOTHING_NEW)
+    assert again.model == there / "intake" / "program.pt2"
+    assert again.inputs == there / "intake" / "inputs.pt"
+
+
 def test_program_may_have_moved_but_not_changed(
     options: Options, out: Path, tmp_path: Path
 ) -> None:

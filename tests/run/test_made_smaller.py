@@ -20,7 +20,6 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
 from shrinkfx.protocol.answers import (
-    Answer,
     Checked,
     Difference,
     Ending,
@@ -66,8 +65,10 @@ class Worker:
         refuses: the task that it has no answer to.
     """
 
-    def __init__(self, fails: Fails, refuses: type | None = None) -> None:
-        self._fails = fails
+    def __init__(
+        self, fails: Fails, refuses: type | None = None, misfit: str = ""
+    ) -> None:
+        self._fails, self._misfit = fails, misfit
         self.refuses = refuses
         self.compiled: list[Listing] = []
         self.options: list[CheckOptions] = []
@@ -82,7 +83,8 @@ class Worker:
                 Path(task.data).write_bytes(b"values")
                 return Ending("exit", answer=Listed(LISTED, DRAWN, task.data))
             case FitRewrites():
-                return Ending("exit", answer=_fitted(candidate, task.rewrites))
+                fitted = _fitted(candidate, task.rewrites)
+                return Ending("exit", answer=replace(fitted, misfit=self._misfit))
         assert isinstance(task, CheckCandidate)
         if candidate.listing is None:
             return DIFFERS if "tanh" in candidate.keep else PASSES
@@ -91,7 +93,7 @@ class Worker:
         return DIFFERS if self._fails(candidate.listing) else PASSES
 
 
-def _fitted(candidate: Candidate, rewrites: tuple[Rewrite, ...]) -> Answer:
+def _fitted(candidate: Candidate, rewrites: tuple[Rewrite, ...]) -> Fitted:
     fitter = FakeFitter()
     types = fitter.types(candidate).items()
     known = (
@@ -198,6 +200,18 @@ def test_nothing_is_said_to_be_minimal_that_no_fake_tensor_was_asked_about(
     found, _ = reduced(tmp_path, Worker(lambda _: True, refuses=FitRewrites))
     assert found.kinds["operators"] == MINIMAL
     assert found.kinds["sizes"] == "not asked: no such thing here"
+
+
+def test_what_fake_tensors_do_not_run_is_minimal_in_values_at_most(
+    tmp_path: Path,
+) -> None:
+    worker = Worker(lambda _: True, misfit="no fake class\nof a queue")
+    found, _ = reduced(tmp_path, worker)
+    assert found.kinds["operators"] == found.kinds["values"] == MINIMAL
+    for kind in ("sizes", "weights", "arguments", "operands", "insides"):
+        assert found.kinds[kind] == (
+            "not asked: fake tensors do not run it: no fake class"
+        )
 
 
 def test_strategies_for_operators_alone_leave_it_as_it_is(tmp_path: Path) -> None:

@@ -330,7 +330,7 @@ def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
     assert told[:2] == [f"lying operator: {lie}", eager]
     reduction = world.resumed(60.0)
     assert reduction.summary["warnings"] == told
-    assert f"Careful: {eager}" in reduction.repro.read_text()
+    assert f"Careful, of the original: {eager}" in reduction.repro.read_text()
 
 
 def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:

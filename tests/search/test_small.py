@@ -66,7 +66,7 @@ def programs(draw: st.DrawFn) -> Listing:
     return listing(TEXT, *held, dims=[Dim("n", 1, 64)])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*ALL, "drop_dims"])
 @drawn_from(program=programs())
 def test_laws_are_kept_with_whatever_is_given(name: str, program: Listing) -> None:
     (strategy,) = choose([name])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterator
+
 import pytest
 from hypothesis import assume
 from hypothesis import given as drawn
@@ -11,7 +13,9 @@ from support.listings import block, codes, floats, given, listed, listing
 from support.random_listings import listings
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.calls import all_calls, projections, returned
+from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.redirects import ancestors
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
@@ -26,7 +30,17 @@ def search(start: Listing, *bugs: str) -> tuple[Listing, int]:
     Args:
         bugs: texts of statements that are needed, ``inside: relu`` or ``main: relu``.
     """
-    oracle = FakeOracle(lambda candidate: shows(candidate, bugs))
+    return search_for(start, lambda made: shows(listed(made), bugs))
+
+
+def search_for(start: Listing, says: Callable[[Listing], bool]) -> tuple[Listing, int]:
+    """Find the smallest listing of which something holds, and count the questions."""
+
+    def answer(candidate: Candidate) -> bool:
+        assert candidate.listing is not None
+        return says(candidate.listing)
+
+    oracle = FakeOracle(answer)
     reducer = Reducer(listed(start), Asker(oracle), choose(OURS), fitter=FakeFitter())
     best = reducer.run().listing
     assert best is not None
@@ -42,6 +56,37 @@ def _shows(made: Listing, bug: str) -> bool:
     where, _, text = bug.partition(": ")
     blocks = made.blocks[:-1] if where == "inside" else [made.main]
     return any(text in line.code for each in blocks for line in each.statements)
+
+
+def flows(made: Listing, before: str, inside: str, after: str) -> bool:
+    """Tell whether one operator feeds one inside of a block, and that one after it.
+
+    Args:
+        before: outside of the block, as ``after``; '' for whatever there is.
+    """
+    main = made.main
+    above = {line.name: ancestors(main, frozenset({line.name})) for line in main.alive}
+    for call, body in (
+        (c, made.block(n)) for c in all_calls(made) for n in c.returning
+    ):
+        for place, taken in projections(main, call.statement.name).items():
+            result = returned(body)[place].text
+            for name in _called(body, inside, ancestors(body, frozenset({result}))):
+                read = ancestors(body, frozenset({name}))
+                handed = zip(body.arguments, call.operands, strict=True)
+                fed = frozenset(leaf.text for own, leaf in handed if own in read)
+                feeds = [*_called(main, before, ancestors(main, fed))]
+                users = {name for name, names in above.items() if taken.name in names}
+                if (feeds or not before) and any(_called(main, after, users)):
+                    return True
+    return False
+
+
+def _called(block: Block, operator: str, names: Container[str]) -> Iterator[str]:
+    """Find the calls of an operator among some values."""
+    for line in block.statements:
+        if operator in line.callee and line.name in names:
+            yield line.name
 
 
 def all_codes(made: Listing) -> list[list[str]]:
@@ -275,6 +320,137 @@ SCAN = listing(
 )
 def test_a_scan(bugs: list[str], left: list[list[str]], most: int) -> None:
     best, asked = search(SCAN, *bugs)
+    assert all_codes(best) == left
+    assert asked <= most
+
+
+@pytest.mark.parametrize(
+    ("start", "flow", "left", "most"),
+    [
+        (
+            COND,
+            ("sum", "relu", "mm"),
+            [
+                ["relu = aten.relu.default(a)", "return (relu,)"],
+                [
+                    "sum_1 = aten.sum.dim_IntList(x)",
+                    "expand = aten.expand.default(sum_1, [1, 2])",
+                    "cond = torch.cond(p, self.t, self.t, (expand,))",
+                    "one = cond[0]",
+                    "mm = aten.mm.default(one, x)",
+                    "return (mm,)",
+                ],
+            ],
+            19,
+        ),
+        (
+            LOOP,
+            ("relu", "mm", ""),
+            [
+                ["lt = aten.lt.Scalar(i, 1)", "return lt"],
+                [
+                    "add = aten.add.Tensor(i, 1)",
+                    "mm = aten.mm.default(a, a)",
+                    "return (add, mm)",
+                ],
+                [
+                    "relu = aten.relu.default(x)",
+                    f"loop = {WHILE}(self.c, self.b, (i, relu), ())",
+                    "one = loop[1]",
+                    "return (one,)",
+                ],
+            ],
+            11,
+        ),
+        (
+            LOOP,
+            ("relu", "mm", "add"),
+            [
+                ["lt = aten.lt.Scalar(i, 1)", "return lt"],
+                [
+                    "add = aten.add.Tensor(i, 1)",
+                    "mm = aten.mm.default(a, a)",
+                    "return (add, mm)",
+                ],
+                [
+                    "relu = aten.relu.default(x)",
+                    f"loop = {WHILE}(self.c, self.b, (i, relu), ())",
+                    "one = loop[1]",
+                    "add = aten.add.Tensor(one, relu)",
+                    "return (add,)",
+                ],
+            ],
+            23,
+        ),
+        (
+            LOOP,
+            ("", "cos", "transpose"),
+            [
+                ["lt = aten.lt.Scalar(i, 1)", "return lt"],
+                [
+                    "add = aten.add.Tensor(i, 1)",
+                    "cos = aten.cos.default(b)",
+                    "return (add, cos)",
+                ],
+                [
+                    f"loop = {WHILE}(self.c, self.b, (i, x), ())",
+                    "two = loop[1]",
+                    "transpose = aten.transpose.int(two, 0, 1)",
+                    "return (transpose,)",
+                ],
+            ],
+            16,
+        ),
+        (
+            SCAN,
+            ("exp", "tanh", "cos"),
+            [
+                ["tanh = aten.tanh.default(row)", "return [carry, tanh]"],
+                [
+                    "exp = aten.exp.default(x)",
+                    "scan = torch.ops.higher_order.scan(self.s, [v], [exp], [])",
+                    "rows = scan[1]",
+                    "cos = aten.cos.default(rows)",
+                    "return (cos,)",
+                ],
+            ],
+            14,
+        ),
+        (
+            SCAN,
+            ("", "relu", "cos"),
+            [
+                ["relu = aten.relu.default(row)", "return [carry, relu]"],
+                [
+                    "scan = torch.ops.higher_order.scan(self.s, [v], [x], [])",
+                    "rows = scan[1]",
+                    "cos = aten.cos.default(rows)",
+                    "return (cos,)",
+                ],
+            ],
+            13,
+        ),
+        (
+            SCAN,
+            ("exp", "mul", "add"),
+            [
+                ["mul = aten.mul.Tensor(row, carry)", "return [carry, mul]"],
+                [
+                    "exp = aten.exp.default(x)",
+                    "scan = torch.ops.higher_order.scan(self.s, [v], [exp], [])",
+                    "rows = scan[1]",
+                    "add = aten.add.Tensor(rows, v)",
+                    "return (add,)",
+                ],
+            ],
+            12,
+        ),
+    ],
+)
+def test_what_flows_in_and_out_of_a_block_stays_with_it(
+    start: Listing, flow: tuple[str, str, str], left: list[list[str]], most: int
+) -> None:
+    best, asked = search_for(start, lambda made: flows(made, *flow))
     assert all_codes(best) == left
     assert asked <= most
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from support.listings import given, listing
 from support.small import called, drawn, reduced, shape, view
 
@@ -86,3 +88,50 @@ def test_ranges_are_proposed_open_and_then_small() -> None:
         (Declare("n", 4, 33),),
         (Declare("m", 0, None),),
     ] or edits
+
+
+# --- what fails because it lies outside of its range
+
+
+def is_outside(p: Listing) -> bool:
+    held = {dim.name: dim for dim in p.dims}
+    fails = shape(p, "x", Run.FAILING)[0]
+    return "n" in held and not held["n"].holds(fails) and fails > held["n"].low
+
+
+def test_a_size_outside_of_its_range_falls_with_the_range() -> None:
+    best, questions = searched(program(example=40, failing=200), is_outside)
+    assert best.dims[0] == Dim("n", 0, 3)
+    assert [shape(best, each, run)[0] for each in "xy" for run in Run] == [2, 2, 4] * 2
+    assert questions <= 9
+
+
+def test_where_the_range_is_needed_the_size_falls_to_its_end() -> None:
+    def fails(p: Listing) -> bool:
+        return is_outside(p) and p.dims[0].high == 128
+
+    start = program(example=40, failing=200)
+    best, questions = reduced(start, fails, ["shrink_sizes", "close_dims"])
+    assert best.dims[0].high == 128
+    assert shape(best, "x", Run.FAILING)[0] == 129
+    assert shape(best, "x")[0] == 2
+    assert questions <= 36
+
+
+def test_a_size_below_its_range_stays_below() -> None:
+    def fails(p: Listing) -> bool:
+        sizes = {run: shape(p, "x", run)[0] for run in Run}
+        return [d.low for d in p.dims if d.name == "n"] > [sizes[Run.FAILING]]
+
+    start = program(example=40, failing=5)
+    start = replace(start, dims=(Dim("n", 16, None), start.dims[1]))
+    best, _ = searched(start, fails)
+    assert best.dims[0] == Dim("n", 3, None)
+    assert [shape(best, "x", run)[0] for run in (Run.EXAMPLE, Run.FAILING)] == [3, 2]
+
+
+def test_no_range_is_proposed_that_export_refuses() -> None:
+    """A dim of one size is none."""
+    edits = CloseDims().propose(view(program(example=2)))
+    ranges = [c for edit in edits for c in edit.changes if isinstance(c, Declare)]
+    assert all(c.high is None or c.high > max(c.low, 2) for c in ranges)

@@ -33,6 +33,17 @@ def test_a_layout_that_matters_stays() -> None:
     assert questions <= 3
 
 
+def test_gaps_that_do_not_matter_go_where_the_order_does() -> None:
+    apart = replace(drawn(4, 8), stride=(1, 6))
+    best, questions = reduced(
+        listing(ADD, given("x", apart), given("y", drawn(4, 8))),
+        lambda p: p.find("x").recipe().stride is not None,
+        ["plain_layouts"],
+    )
+    assert best.find("x").recipe().stride == (1, 4)
+    assert questions <= 4
+
+
 def test_what_is_contiguous_or_in_a_file_is_left_alone() -> None:
     saved = Recipe((4, 8), "float32", Saved("y"), (1, 4))
     program = listing(ADD, given("x", drawn(4, 8)), given("y", saved))

@@ -19,6 +19,7 @@ from shrinkfx.program.listing.recipes import (
     Counted,
     Fill,
     Opaque,
+    Part,
     Recipe,
     Saved,
     Seeded,
@@ -127,6 +128,47 @@ def test_runs_are_filled_alike_or_each_for_itself() -> None:
     best, questions = searched(program, fails)
     assert best.find("x").recipe().fill == Constant(1.0)
     assert questions <= 12
+
+
+# --- what is in a file
+
+
+def left_of(fill: Fill) -> list[int]:
+    """List the places whose values are as in the file."""
+    if not isinstance(fill, Saved):
+        return []
+    parts = fill.parts if isinstance(fill, Part) else ((0, 4096),)
+    return [place for start, stop in parts for place in range(start, stop)]
+
+
+@pytest.mark.parametrize(
+    ("needed", "most", "questions"),
+    [({4000}, 64, 22), ({5}, 64, 17), ({1000, 1010}, 128, 20), ({7, 4000}, 64, 29)],
+)
+def test_of_a_file_little_is_left(needed: set[int], most: int, questions: int) -> None:
+    program = listing(RELU, filled("x", Saved("x"), 4, 1024))
+    best, asked = searched(program, lambda p: needed <= {*left_of(fill_of(p))})
+    left = left_of(fill_of(best))
+    assert needed <= {*left}
+    assert len(left) <= most
+    assert asked <= questions
+
+
+def test_values_that_are_few_are_taken_out_of_the_file() -> None:
+    *_, last = PlainValues().propose(view(listing(RELU, filled("x", Saved("x"), 8))))
+    assert last.changes == (Refill("x", Part("x", 1.0, (8,), ((0, 8),)), Run.EXAMPLE),)
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 4096, 1 << 40])
+def test_a_part_is_plainer_than_all_and_a_list_than_a_part(count: int) -> None:
+    part = Recipe((4,), "float32", Part("x", 1.0, (count,), ((0, count),)))
+    told = tuple((place, -0.37) for place in range(64))
+    for plainer, other in (
+        (part, replace(part, fill=Saved("x"))),
+        (Recipe((4,), "float32", Sparse(-0.5, told)), part),
+    ):
+        assert plainer.plainness < other.plainness
+    assert Fill.from_json(part.fill.to_json()) == part.fill
 
 
 # --- elements

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.worker.aoti import runtime_object
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
+from shrinkfx.worker.aoti.shared_objects import NOT_SHARED, SharedObjects
 
 INTERFACE = """\
 // What all wrappers begin with.
@@ -48,6 +50,13 @@ extern "C" int of_the_model(int number) {
 """
 ANOTHER_TYPE = WRAPPER.replace("Box<int>", "Box<short>")
 KERNEL = 'extern "C" int of_the_kernel(int number) { return 20 + number; }\n'
+MATCHES = """
+inline bool names_a_device(const std::string& text) {
+  std::smatch found;
+  return std::regex_match(text, found, std::regex("(cpu|cuda)(:([0-9]+))?"));
+}
+bool is_device(const std::string& text) { return names_a_device(text); }
+"""
 NOT_CPP = "int undeclared() { return missing_name; }\n"
 
 
@@ -80,9 +89,11 @@ class Library:
             (folder / f"{name}.cpp").write_text(text)
         self.path = folder / "a.wrapper.so"
 
-    def build(self, only: Step | None = None) -> Built:
+    def build(
+        self, only: Step | None = None, shared: SharedObjects = NOT_SHARED
+    ) -> Built:
         """Build as ``AotCodeCompiler`` does; say what was written down of it."""
-        with fast_build(self.folder, only):
+        with fast_build(self.folder, only, shared):
             objects = [self.builder(name) for name in self._texts]
             for builder in objects:
                 builder.build()
@@ -124,6 +135,58 @@ def test_library_is_linked_with_what_was_compiled_once(
     assert second.build() == Built(Build.FAST, Step.LINK)
     assert second.answers() == 33
     assert [path.stat().st_ino for path in objects(cache)] == [inode]
+
+
+def test_objects_of_another_child_are_linked_where_texts_are_the_same(
+    tmp_path: Path,
+) -> None:
+    first, second, other = (
+        Library(tmp_path / "first"),
+        Library(tmp_path / "second"),
+        Library(tmp_path / "other", kernel=KERNEL.replace("20", "30")),
+    )
+    for library in (first, second):
+        assert library.build(shared=SharedObjects(library.folder)) == Built(
+            Build.FAST, Step.LINK
+        )
+        assert library.answers() == 22
+        assert len(list(tmp_path.glob("object-*"))) == 2
+    other.build(shared=SharedObjects(other.folder))
+    assert other.answers() == 32  # its own kernel, and the wrapper of the others
+    assert len(list(tmp_path.glob("object-*"))) == 3
+
+
+def test_object_of_another_child_that_does_not_link_is_made_anew(
+    tmp_path: Path,
+) -> None:
+    first, second = Library(tmp_path / "first"), Library(tmp_path / "second")
+    first.build(shared=SharedObjects(first.folder))
+    for each in tmp_path.glob("object-*"):
+        each.write_text("no object")
+    built = second.build(shared=SharedObjects(second.folder))
+    assert built.fallback
+    assert second.answers() == 22
+
+
+def test_what_is_instantiated_elsewhere_makes_no_other_object(tmp_path: Path) -> None:
+    """g++ is to be spared the work, and to emit and to need what it would."""
+    includes, use = "#include <regex>\n#include <string>\n", MATCHES
+    texts = {"with": includes + runtime_object.INSTANTIATED_ELSEWHERE, "no": includes}
+    symbols = []
+    for name, text in texts.items():
+        source, made = tmp_path / f"{name}.cpp", tmp_path / f"{name}.o"
+        source.write_text(text + use)
+        flags = ["-std=c++20", "-O0", "-fPIC", "-c", *runtime_object.NO_TEMPLATES]
+        subprocess.run(["g++", *flags, source, "-o", made], check=True)
+        listed = subprocess.run(
+            ["nm", "--format=just-symbols", made],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        symbols.append(sorted(listed.stdout.split()))
+    assert symbols[0] == symbols[1]
+    assert any("basic_regex" in name for name in symbols[0])  # it is used
 
 
 def test_missing_instance_is_a_fallback_that_is_named(tmp_path: Path) -> None:

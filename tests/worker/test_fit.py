@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from listings import block, listing, recipe, run_for_real
+from versions import hands_on_inputs
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import (
@@ -15,11 +16,20 @@ from shrinkfx.program.listing.changes import (
     Fix,
     Refill,
     Resize,
+    Squeeze,
     Write,
     changed,
 )
 from shrinkfx.program.listing.listing import MAIN, Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Counted, Recipe, Seeded
+from shrinkfx.program.listing.recipes import (
+    Constant,
+    Counted,
+    Part,
+    Recipe,
+    Saved,
+    Seeded,
+    Sparse,
+)
 from shrinkfx.program.listing.statements import LeafKind
 from shrinkfx.worker.listing.fit import fit_rewrites
 
@@ -299,6 +309,36 @@ def test_indices_stay_inside() -> None:
     assert fitted(program, Resize("w", 0, 10), Refill("x", Counted())) is not None
 
 
+def test_a_table_shrinks_with_what_counts_its_rows() -> None:
+    """No value of the tokens makes their positions fewer."""
+    tokens = recipe(1, 8, dtype="int64")
+    program = listing(
+        {"w": recipe(10, 4), "x": tokens},
+        f"ne = {ATEN}.ne.Scalar(x, 1)",
+        f"cumsum = {ATEN}.cumsum.default(ne, 1)",
+        f"add = {ATEN}.add.Tensor(cumsum, 1)",
+        f"y = {ATEN}.embedding.default(w, add)",
+        "return (y,)",
+    )
+    program = changed(program, [Refill("x", Constant(0))])
+    for rows, length in ((9, 7), (5, 3), (3, 1)):
+        _, made = fitted_lines(program, Resize("w", 0, rows))
+        assert made.find("x").recipe().shape == (1, length)
+    assert fitted(program, Resize("w", 0, 2)) is None
+    assert fitted(program, Resize("w", 0, 3), Resize("x", 1, 2)) is None
+
+
+def test_a_table_shrinks_with_a_count_in_a_statement() -> None:
+    program = listing(
+        {"w": recipe(8, 4)},
+        f"arange = {ATEN}.arange.default(8)",
+        f"y = {ATEN}.embedding.default(w, arange)",
+        "return (y,)",
+    )
+    lines, _ = fitted_lines(program, Resize("w", 0, 5))
+    assert lines[0] == f"{ATEN}.arange.default(5)"
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -338,6 +378,7 @@ def cond(*lines: str) -> Listing:
     )
 
 
+@hands_on_inputs
 def test_branches_follow() -> None:
     program = cond(
         f"c = {ATEN}.relu.default(a)", f"b = {ATEN}.view.default(c, [24, 32])"
@@ -535,3 +576,79 @@ def test_indices_that_point_outside_may_go_on_to() -> None:
     made = changed(program, found.changes).find("ids")
     assert made.recipe(Run.FAILING).fill == Seeded("randint", 3, 41)
     assert made.recipe().fill == Seeded("randint", 0, 5)
+
+
+SQUEEZED: dict[str, tuple[Listing, Squeeze, str]] = {
+    "dims": (one("flip.default(x, [2, 0])", x=(1, 3, 4)), Squeeze("x", 0), "[1]"),
+    "a dim from the end": (
+        one("softmax.int(x, -2)", x=(3, 4, 1)),
+        Squeeze("x", 2),
+        "softmax.int(x, -1)",
+    ),
+    "a dim before": (one("sum.dim_IntList(x, [0])", x=(3, 1)), Squeeze("x", 1), "[0]"),
+    "expand": (
+        one("expand.default(x, [2, 1, 4])", x=(2, 1, 1)),
+        Squeeze("x", 1),
+        "[2, 4]",
+    ),
+    "view of another rank": (
+        one("view.default(x, [2, 3])", x=(1, 6)),
+        Squeeze("x", 0),
+        "[2, 3]",
+    ),
+    "layer_norm": (
+        one("layer_norm.default(x, [4, 1])", x=(2, 4, 1)),
+        Squeeze("x", 2),
+        "[4]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SQUEEZED)
+def test_dims_that_are_left_are_named_anew(name: str) -> None:
+    program, squeeze, left = SQUEEZED[name]
+    [line], _ = fitted_lines(program, squeeze)
+    assert line.endswith((left, f"{left})"))
+
+
+def test_dims_are_named_anew_all_the_way_down() -> None:
+    program = listing(
+        {"x": recipe(1, 2, 3), "y": recipe(1, 3, 5)},
+        f"a = {ATEN}.transpose.int(x, 1, 2)",
+        f"b = {ATEN}.cat.default([a, y], 2)",
+        f"c = {ATEN}.flip.default(b, [2])",
+        "return (c,)",
+    )
+    lines, _ = fitted_lines(program, Squeeze("x", 0), Squeeze("y", 0))
+    assert [line.partition("(")[2] for line in lines] == [
+        "x, 0, 1)",
+        "[a, y], 1)",
+        "b, [1])",
+    ]
+    assert fitted(program, Squeeze("x", 0)) is None
+    assert fitted(program, Squeeze("x", 1)) is None
+    bmm = one("bmm.default(x, x)", x=(1, 3, 3))
+    assert fitted(bmm, Squeeze("x", 0)) is None
+
+
+def test_the_values_of_a_part_are_told_where_they_are_few() -> None:
+    values = torch.arange(200.0).reshape(10, 20)
+    cut = recipe(5, 20, fill=Saved("x"))
+    program = listing({"x": cut}, f"y = {ATEN}.relu.default(x)", "return (y,)")
+
+    def fill(start: int, stop: int) -> object:
+        part = Part("x", 1.0, (5, 20), ((start, stop),))
+        rewrite = Rewrite((Refill("x", part),))
+        fit = fit_rewrites(program, [rewrite], {"x": values}).fits[0]
+        assert fit is not None
+        [change] = fit.changes
+        assert isinstance(change, Refill)
+        return change.fill
+
+    assert fill(20, 23) == Sparse(1.0, ((20, 20.0), (21, 21.0), (22, 22.0)))
+    assert fill(1, 2) == Constant(1.0)
+    assert isinstance(fill(0, 80), Part)
+    small = changed(program, [Resize("x", 0, 1), Resize("x", 1, 4)])
+    spelled = Rewrite((Refill("x", Part("x", 1.0, (1, 4), ((0, 4),))),))
+    [fit] = fit_rewrites(small, [spelled], {"x": values}).fits
+    assert fit == Rewrite((Refill("x", Counted()),))

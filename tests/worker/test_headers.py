@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from shrinkfx.worker.aoti.backend import own_cache_below
 from shrinkfx.worker.aoti.headers import remembered
+
+_PLAIN = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 
 
 class Precompiler:
@@ -37,16 +40,24 @@ def test_header_is_looked_for_once(tmp_path: Path) -> None:
     assert names[0] == names[1] == names[3] != names[2]
 
 
-def test_header_is_looked_for_again_with_other_flags(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_header_is_looked_for_again_with_other_flags(tmp_path: Path) -> None:
     stock = Precompiler(tmp_path)
     find = remembered(stock, tmp_path)
     assert find("cpu.h", "-g") != find("cpu.h", "-g1") != find("prefix.h", "-g1")
-    config = torch._inductor.config.aot_inductor
-    monkeypatch.setattr(config, "compile_wrapper_opt_level", "O0")
-    find("cpu.h", "-g")
+    with torch._inductor.config.patch(_PLAIN):
+        find("cpu.h", "-g")
     assert stock.asked == 4
+
+
+def test_header_is_of_the_level_that_reads_it_whatever_the_server_has_met(
+    tmp_path: Path,
+) -> None:
+    """AOTInductor reads the level off its options, and forgets that it may change."""
+    stock = functools.cache(Precompiler(tmp_path))
+    of_server = stock("cpu.h", "-g")
+    with torch._inductor.config.patch(_PLAIN):
+        own = remembered(stock, tmp_path)("cpu.h", "-g")
+    assert own != of_server
 
 
 def test_header_is_compiled_again_if_it_is_gone(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from test_rebuild import loaded
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from versions import hands_on_inputs
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Rewrite
@@ -80,7 +81,9 @@ def carried(made: Listing) -> list[Change]:
     return [DropResult(MAIN, call(made, "while_loop"), 2)]
 
 
-@pytest.mark.parametrize("changes", [handed_on, carried])
+@pytest.mark.parametrize(
+    "changes", [pytest.param(handed_on, marks=hands_on_inputs), carried]
+)
 def test_a_listing_that_was_cut_is_a_program(changes: object) -> None:
     _, found = described()
     assert callable(changes)
@@ -120,6 +123,7 @@ class RealFitter:
         return fit_rewrites(candidate.listing, rewrites).fits
 
 
+@hands_on_inputs
 def test_a_loop_is_cut_to_what_fails_inside() -> None:
     _, found = described()
 

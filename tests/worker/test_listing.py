@@ -92,6 +92,10 @@ def test_an_archive_of_two_meanings_is_refused(name: str, tmp_path: Path) -> Non
             check(path)
 
 
+@pytest.mark.skipif(
+    not hasattr(torch._C.PyTorchFileReader, "get_record_size"),
+    reason="torch 2.11 tells names alone; what is read before it refuses such a file",
+)
 def test_the_worker_holds_both_lists_against_each_other(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(two_lists(good_program()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind
-from shrinkfx.worker.aoti.shared_objects import shared_objects
+from shrinkfx.worker.aoti.shared_objects import (
+    MOST,
+    nothing_taken,
+    shared_objects,
+)
 
 TEXT = "int kernel;\n"
 
@@ -66,6 +71,14 @@ def test_second_child_takes_what_the_first_has_compiled(server: Path) -> None:
     assert first.build() == second.build() == "object 1"
 
 
+def test_child_may_compile_all_of_its_own(server: Path) -> None:
+    """What it leaves for an explanation is to name its own files."""
+    Compiler(server / "child-1").build()
+    with nothing_taken():
+        assert Compiler(server / "child-2").build() == "object 2"
+    assert Compiler(server / "child-3").build() == "object 2"
+
+
 def test_what_was_compiled_before_may_say_how(server: Path) -> None:
     """The texts lie in a cache that they share, too."""
     compiler = Compiler(server / "child-1")
@@ -94,6 +107,31 @@ def test_own_folder_makes_no_difference_in_a_text(server: Path) -> None:
         Compiler(server / f"child-{n}", text).build() for n, text in enumerate(texts, 1)
     )
     assert first == second
+
+
+def test_kernel_is_the_same_whatever_its_file_is_called(server: Path) -> None:
+    """It is named for its text, and that names a header in the child's folder."""
+    made = []
+    for name, stem in (("child-1", "cabc"), ("child-2", "cdef")):
+        compiler = Compiler(server / name, f'#include "{server / name}/prefix.h"\n')
+        compiler.source = compiler.source.rename(server / name / f"{stem}.kernel.cpp")
+        compiler.target = compiler.target.with_name(f"{stem}.kernel.o")
+        made.append(compiler.build())
+    assert made == ["object 1"] * 2
+
+
+def test_only_the_last_objects_are_kept(server: Path) -> None:
+    """Those of a long search would fill the disk."""
+    for number in range(MOST + 3):
+        Compiler(server / f"child-{number}", f"int kernel = {number};\n").build()
+        for each in server.glob("object-*"):  # a clock that ticks
+            os.utime(each, ns=(each.stat().st_mtime_ns - 10**9,) * 2)
+    assert len(list(server.glob("object-*"))) == MOST
+    last = f"int kernel = {MOST + 2};\n"
+    assert Compiler(server / "again", last).build() == f"object {MOST + 3}"
+    assert Compiler(server / "first", "int kernel = 0;\n").build() == (
+        f"object {MOST + 4}"
+    )
 
 
 def test_library_is_linked_by_each(server: Path) -> None:

@@ -10,6 +10,7 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.calls import without_argument, without_result
 from shrinkfx.program.listing.listing import Given, Listing, Run
 from shrinkfx.program.listing.names import require_defined
+from shrinkfx.program.listing.ranks import squeezed
 from shrinkfx.program.listing.recipes import Fill
 from shrinkfx.program.listing.statements import Statement
 
@@ -59,9 +60,14 @@ class Cast:
 
 @dataclass(frozen=True)
 class Straighten:
-    """Lay an input or weight out contiguously."""
+    """Lay an input or weight out contiguously.
+
+    Attributes:
+        in_order: leave its dims in the order that they have in memory, without gaps.
+    """
 
     name: str
+    in_order: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,14 @@ class Declare:
 @dataclass(frozen=True)
 class Fix:
     """Leave a dim of an input static."""
+
+    name: str
+    dim: int
+
+
+@dataclass(frozen=True)
+class Squeeze:
+    """Take a static dim of size 1 from an input or weight."""
 
     name: str
     dim: int
@@ -118,6 +132,7 @@ Change = (
     | Refill
     | Cast
     | Fix
+    | Squeeze
     | Declare
     | Write
     | Convert
@@ -162,8 +177,8 @@ def place_of(change: Change) -> tuple[object, ...]:
             return Resize, name, dim, run
         case Refill(name, _, run):
             return Refill, name, run
-        case Fix(name, dim):
-            return Fix, name, dim
+        case Fix(name, dim) | Squeeze(name, dim):
+            return type(change), name, dim
         case DropArgument(block, name):
             return DropArgument, block, name
         case DropResult(block, statement, place):
@@ -207,10 +222,11 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
 
 
 def _in_order(changes: Iterable[Change]) -> list[Change]:
-    """Put them into one order; of one call's results the last one goes first."""
+    """Put them into one order; of one call's results, or dims, the last goes first."""
 
     def key(change: Change) -> tuple[int, int, str]:
         place = change.place if isinstance(change, DropResult) else 0
+        place = change.dim if isinstance(change, Squeeze) else place
         return _IN_ORDER.index(type(change)), -place, str(change)
 
     return sorted(changes, key=key)
@@ -242,12 +258,14 @@ def _given(given: Given, change: Change) -> Given:
         case Cast(_, dtype):
             for each, recipe in given.recipes:
                 given = given.with_recipe(each, replace(recipe, dtype=dtype))
-        case Straighten():
+        case Straighten(_, in_order):
             for each, recipe in given.recipes:
-                given = given.with_recipe(each, recipe.contiguous())
+                given = given.with_recipe(each, recipe.contiguous(in_order=in_order))
         case Fix(_, dim):
             left = tuple(pair for pair in given.open_dims if pair[0] != dim)
             return replace(given, open_dims=left)
+        case Squeeze(_, dim):
+            return squeezed(given, dim)
     return given
 
 

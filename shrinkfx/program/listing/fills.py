@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, combinations
 
 from shrinkfx.program.listing.parts import cuts
 from shrinkfx.program.listing.recipes import (
+    LISTED,
     Constant,
     Counted,
     Fill,
     Number,
     Opaque,
+    Part,
     Recipe,
     Saved,
     Seeded,
@@ -47,14 +50,17 @@ def plainer_fills(recipe: Recipe) -> list[Fill]:
 def fewer_elements(recipe: Recipe) -> Iterator[Fill]:
     """Yield fills with fewer of the elements of a sparse one: few questions first.
 
-    Of what a file holds nothing is known here; it may be that one is not finite.
+    Of what a file holds nothing is known here; it may be that one is not finite. The
+    fitter tells the values where few are left.
     """
     fills: Iterator[Fill] = iter(())
     match recipe.fill:
         case Sparse(base, elements):
             fills = _fewer(base, elements)
-        case Saved() if "float" in recipe.dtype:
-            fills = (Sparse(1.0, ((0, odd),)) for odd in (math.nan, math.inf))
+        case Saved() as saved:
+            odd = (math.nan, math.inf) if "float" in recipe.dtype else ()
+            telling = (Sparse(1.0, ((0, number),)) for number in odd)
+            fills = chain(telling, _parts(saved, recipe))
     yield from (fill for fill in dict.fromkeys(fills) if _is_plainer(fill, recipe))
 
 
@@ -81,6 +87,48 @@ def _fewer(base: Number, elements: Elements) -> Iterator[Fill]:
     yield Sparse(base, _at_front(elements))
     ones = ((p, type(v)(1) if cmath.isfinite(v) else v) for p, v in elements)
     yield Sparse(base, (*ones,))
+
+
+def _parts(saved: Saved, recipe: Recipe) -> Iterator[Fill]:
+    """Take less of what is saved, by delta debugging until it can be told."""
+    base: Number = {"bool": True}.get(recipe.dtype, 0 if "int" in recipe.dtype else 1.0)
+    size = math.prod(recipe.shape)
+    whole = Part(saved.key, base, recipe.shape, ((0, size),))
+    now = saved if isinstance(saved, Part) else whole
+    if min(size, now.size) <= LISTED:  # all that is left of it can be told
+        yield whole if size <= LISTED else now
+        return
+    halves, quarters = ([*cuts(now.size, count)] for count in (2, 4))
+    away = [(one, other) for one in quarters[:2] for other in quarters[2:]]
+    less = [*((half,) for half in halves), *away, *combinations(quarters, 3)]
+    eighths = [*cuts(now.size, 8)]
+    less += [tuple(e for e in eighths if e != gone) for gone in eighths]
+    for kept in less:
+        parts = (part for ends in kept for part in _between(now.parts, *ends))
+        yield replace(now, parts=_joined(parts))
+
+
+def _joined(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Make one of those that touch."""
+    found: list[tuple[int, int]] = []
+    for start, stop in parts:
+        if found and found[-1][1] == start:
+            start, _ = found.pop()
+        found.append((start, stop))
+    return tuple(found)
+
+
+def _between(
+    parts: Sequence[tuple[int, int]], start: int, stop: int
+) -> Iterator[tuple[int, int]]:
+    """Take those from one number to another, of all in some parts."""
+    passed = 0
+    for first, end in parts:
+        low = max(first, first + start - passed)
+        high = min(end, first + stop - passed)
+        if low < high:
+            yield low, high
+        passed += end - first
 
 
 def _telling(elements: Elements) -> Iterator[Elements]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import all_calls, projections, returned
-from shrinkfx.program.listing.changes import Change, DropArgument, DropResult
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.changes import Change, DropArgument, DropResult, Write
+from shrinkfx.program.listing.listing import Block, Listing
 from shrinkfx.program.listing.redirects import Likes, redirect
+from shrinkfx.program.listing.statements import RETURN
 
 
 def unread(listing: Listing) -> Iterator[Rewrite]:
@@ -48,3 +49,29 @@ def merged(listing: Listing, known: Mapping[str, Likes]) -> Iterator[Rewrite]:
             else:
                 changes += [DropArgument(blocks[-1].name, name)]
             yield Rewrite(tuple(changes))
+
+
+def one_branch(listing: Listing) -> Iterator[Rewrite]:
+    """Propose one branch in the place of both."""
+    for call in all_calls(listing):
+        if call.statement.callee != "torch.cond" or len(call.blocks) != 2:
+            continue
+        for own in call.callees:
+            writes = (
+                Write(call.caller, call.statement.name, leaf.number, own.text)
+                for leaf in call.callees
+            )
+            yield Rewrite(tuple(writes))
+
+
+def handed_on(block: Block, known: Likes, tests: Collection[int]) -> Iterator[Rewrite]:
+    """Propose to hand on what a block got: all results, as far as types allow."""
+    writes = tuple(
+        Write(block.name, RETURN, leaf.number, argument)
+        for leaf in returned(block)
+        if leaf.text not in block.arguments and leaf.number not in tests
+        for argument in block.arguments
+        if leaf.text in known and known.get(argument) == known[leaf.text]
+    )
+    if writes:
+        yield Rewrite(writes, partly=True)

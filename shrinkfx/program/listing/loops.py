@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import Call, all_calls, returned
+from shrinkfx.program.listing.changes import Write
 from shrinkfx.program.listing.listing import Block, Listing
 from shrinkfx.program.listing.redirects import ancestors
-from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.program.listing.statements import RETURN, LeafKind
 
 
 def while_loops(listing: Listing) -> Iterator[tuple[Call, Block, Block]]:
@@ -54,3 +56,24 @@ def literals(test: Block) -> Iterator[tuple[str, int, str]]:
             is_number = leaf.kind is LeafKind.NUMBER and leaf.text.isdecimal()
             if line.is_operator and is_number:
                 yield line.name, leaf.number, leaf.text
+
+
+def fewer_rounds(listing: Listing) -> Iterator[Rewrite]:
+    """Propose that a loop goes round once, or twice."""
+    for _, test, _ in while_loops(listing):
+        for line, leaf, text in literals(test):
+            yield from (
+                Rewrite((Write(test.name, line, leaf, str(count)),))
+                for count in (1, 2)
+                if count < int(text)
+            )
+
+
+def is_endless(rewrite: Rewrite, block: Block, tests: Collection[int]) -> bool:
+    """Tell whether a loop would test what its body hands on as it got it."""
+    return any(
+        isinstance(change, Write)
+        and (change.statement, change.text in block.arguments) == (RETURN, True)
+        and change.leaf in tests
+        for change in rewrite.changes
+    )

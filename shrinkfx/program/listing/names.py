@@ -70,15 +70,21 @@ class Names:
 def short_names(listing: Listing) -> Names:
     """Find short names: inputs are x, y, z, values are called after their operator.
 
-    Classes, and attributes that hold branches and bodies, keep theirs.
+    Classes, and attributes that hold branches and bodies, keep theirs. A dim that
+    others are derived from is not N: export has SymPy read its name, for which N is a
+    function.
     """
     values = {block.name: dict(_values(block)) for block in listing.blocks}
     fresh = _Fresh(name for name, _ in listing.main.members)
     for given in listing.weights:
         attribute = fresh.name(_ATTRIBUTES.get(given.kind, "object"))
         values[listing.main.name][given.spelling] = f"self.{attribute}"
-    dims = zip((dim.name for dim in listing.dims), _letters("NMKL"), strict=False)
-    return Names(values, dict(dims))
+    dims = [dim.name for dim in listing.dims]
+    derived = any(
+        how not in dims for each in listing.given for _, how in each.open_dims
+    )
+    letters = _letters("MKL" if derived else "NMKL")
+    return Names(values, dict(zip(dims, letters, strict=False)))
 
 
 def renamed(listing: Listing, names: Names) -> Listing:

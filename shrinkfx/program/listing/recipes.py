@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.strides import dense, resized
 
 Number = bool | int | float | complex
 
@@ -119,7 +120,34 @@ class Saved(Fill):
 
     def count(self) -> int:
         """A file beside the script is more than any list that can be read."""
-        return _MOST_TOLD * LISTED
+        return 3 * _MOST_TOLD * LISTED
+
+
+@dataclass(frozen=True)
+class Part(Saved):
+    """Some of the values in that file; everywhere else is a number.
+
+    On the way to a list: where few are left they are told.
+
+    Attributes:
+        base: the number.
+        shape: of the values that it is a part of, the first ones of each dim.
+        parts: places in these, in the order of memory, from and to before.
+    """
+
+    rank = 5
+    base: Number
+    shape: tuple[int, ...]
+    parts: tuple[tuple[int, int], ...]
+
+    @property
+    def size(self) -> int:
+        return sum(stop - start for start, stop in self.parts)
+
+    def count(self) -> int:
+        """Less than of all values, and more than of any list."""
+        most = _MOST_TOLD * LISTED
+        return most + min(most, int(16 * math.log2(1 + self.size)))
 
 
 @dataclass(frozen=True)
@@ -130,9 +158,9 @@ class Opaque(Fill):
     text: str
 
 
-_KINDS: Mapping[str, type[Fill]] = {
-    kind.__name__: kind for kind in (Constant, Counted, Seeded, Sparse, Saved, Opaque)
-}
+_ALL = (Constant, Counted, Seeded, Sparse, Part, Saved, Opaque)
+
+_KINDS: Mapping[str, type[Fill]] = {kind.__name__: kind for kind in _ALL}
 
 
 def _as_json(value: Any) -> Any:  # noqa: ANN401 - a field
@@ -212,11 +240,13 @@ class Recipe:
     def plainness(self) -> int:
         """Weigh what a reader has to take in: less is plainer."""
         kind = 8 * self.fill.rank + self.fill.count()
-        layout = 0 if self.stride is None else 8
+        layout = 0
+        if self.stride is not None:
+            layout = 8 + (self.stride != dense(self.shape, self.stride))
         return kind + layout + (0 if self.dtype in _USUAL else 4) + len(self.shape)
 
     def resized(self, dim: int, size: int) -> Recipe:
-        """Make it another size, without gaps in memory, its dims in the same order.
+        """Make it another size, its dims in the same order, gaps in proportion.
 
         What is cut from saved values keeps their steps.
 
@@ -231,11 +261,13 @@ class Recipe:
         shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
         stride = self.stride
         if stride is not None and not is_saved:
-            stride = _dense(shape, stride)
+            stride = resized(self.shape, stride, shape)
         return replace(self, shape=shape, stride=stride).filled(self.fill)
 
-    def contiguous(self) -> Recipe:
-        return replace(self, stride=None).filled(self.fill)
+    def contiguous(self, *, in_order: bool = False) -> Recipe:
+        """Lay it out without gaps: row by row, or with its dims in the same order."""
+        stride = dense(self.shape, self.stride) if in_order and self.stride else None
+        return replace(self, stride=stride).filled(self.fill)
 
     def filled(self, fill: Fill) -> Recipe:
         """Take its elements from elsewhere, as many as there are."""
@@ -268,25 +300,3 @@ def _within(fill: Fill, span: int) -> Fill:
         return fill
     inside = tuple(pair for pair in fill.elements if pair[0] < span)
     return replace(fill, elements=inside) if inside else Constant(fill.base)
-
-
-def _dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Lay dims out in the order of old steps, without gaps; 0 stays 0.
-
-    None where that is contiguous.
-    """
-    steps = [0] * len(shape)
-    step = 1
-    for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
-        if stride[dim]:
-            steps[dim], step = step, step * max(1, shape[dim])
-    told = zip(shape, steps, _row_major(shape), strict=True)
-    same = all(size == 1 or own == usual for size, own, usual in told)
-    return None if same or 0 in shape else tuple(steps)
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    steps = [1]
-    for size in reversed(shape[1:]):
-        steps.insert(0, steps[0] * max(1, size))
-    return tuple(steps) if shape else ()

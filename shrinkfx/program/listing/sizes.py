@@ -51,15 +51,24 @@ class Sizes:
         return 2 if self.run in (Run.EXAMPLE, Run.PASSING) else 1
 
     def at(self, listing: Listing, size: int) -> Iterator[Change]:
-        """Yield what makes them another size: dims, the range, indices drawn below."""
-        for place in self.places:
-            if (new := _evaluated(place.how, {self.dim: size})) is not None:
-                yield Resize(place.name, place.dim, new, self.run)
+        """Yield what makes them another size: dims, the range, indices drawn below.
+
+        The range has room for it, unless they lie outside as they are: that may be
+        why the program fails.
+        """
+        yield from self.resized(size)
         for dim in listing.dims:
-            if dim.name == self.dim and not dim.holds(size):
+            inside = dim.name == self.dim and dim.holds(self.size)
+            if inside and not dim.holds(size):
                 high = None if dim.high is None else max(dim.high, size)
                 yield Declare(dim.name, min(dim.low, size), high)
         yield from self._indices(listing, size)
+
+    def resized(self, size: int) -> Iterator[Change]:
+        """Yield what makes just the dims another size."""
+        for place in self.places:
+            if (new := _evaluated(place.how, {self.dim: size})) is not None:
+                yield Resize(place.name, place.dim, new, self.run)
 
     def _indices(self, listing: Listing, size: int) -> Iterator[Change]:
         """Yield what has indices below the size drawn below the new one."""
@@ -77,7 +86,7 @@ def sizes_of(listing: Listing) -> list[Sizes]:
     """List the sizes that could be smaller by what belongs together, biggest first."""
     groups = [*_static(listing)]
     for run in Run:
-        groups += _dynamic(listing, run)
+        groups += sizes_in(listing, run)
     able = [group for group in groups if group.size > group.least]
     return sorted(able, key=lambda group: -group.size)
 
@@ -132,7 +141,7 @@ def _static(listing: Listing) -> Iterator[Sizes]:
         yield Sizes(size, tuple(places))
 
 
-def _dynamic(listing: Listing, run: Run) -> Iterator[Sizes]:
+def sizes_in(listing: Listing, run: Run) -> Iterator[Sizes]:
     """List the sizes of dynamic dims in a run that has inputs of its own."""
     found: dict[tuple[str, int], list[Place]] = defaultdict(list)
     named: dict[str, int] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
-from shrinkfx.events import Failed, Listener, Spanned, Tried
+from shrinkfx.events import Entered, Failed, Listener, Phase, Spanned, Tried
 from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Options
@@ -47,6 +47,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         closing(SweepJournal(out / JOURNAL)) as journal,
         closing(SweepJournal(out / JOURNAL, "outside")) as beside,
     ):
+        listener(Entered(Phase.SWEEP))
         context.budget.checks = journal.count()
         space = _space(context, server)
         settings = settings_of(context, server, journal)

@@ -23,6 +23,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.instruction_sets import asked_once
+from shrinkfx.worker.aoti.shared_objects import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
 
 
@@ -152,7 +153,7 @@ def _compiled(
     options: CheckOptions,
 ) -> Path:
     if options.build is Build.FAST and not options.sanitize:
-        with fast_build(folder, options.only):
+        with fast_build(folder, options.only, SharedObjects(folder)):
             return Path(build(exported, folder, with_plain_wrapper(inductor)))
     return Path(build(exported, folder, inductor))
 

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch._inductor.config
-from torch._inductor import codecache
 from torch._inductor.cpp_builder import CppBuilder
 
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
-from shrinkfx.worker.aoti.headers import remembered
+from shrinkfx.worker.aoti.headers import headers_remembered
 from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.aoti.runtime_object import (
     AS_WRITTEN,
@@ -33,6 +32,7 @@ from shrinkfx.worker.aoti.runtime_object import (
     runtime_object,
     split_wrapper,
 )
+from shrinkfx.worker.aoti.shared_objects import NOT_SHARED, SharedObjects
 from shrinkfx.worker.forkserver.supervise import BUILT
 
 _WRAPPER_LEVEL = "compile_wrapper_opt_level"
@@ -46,18 +46,21 @@ class StepPassed(BaseException):
 
 
 @contextlib.contextmanager
-def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
+def fast_build(
+    folder: Path, only: Step | None, shared: SharedObjects = NOT_SHARED
+) -> Iterator[None]:
     """Have AOTInductor build this way inside the context.
 
     Args:
         folder: the child's own; what was done is written down there.
         only: stop once this step has passed.
+        shared: objects of other children, that are taken where they are the same.
 
     Raises:
         StepPassed: it has.
     """
     make, build = CppBuilder.__init__, CppBuilder.build
-    session = _FastCompile(folder / BUILT, only, build)
+    session = _FastCompile(folder / BUILT, only, build, shared)
 
     def remember(builder: CppBuilder, *args: Any, **kwargs: Any) -> None:
         make(builder, *args, **kwargs)
@@ -70,17 +73,9 @@ def fast_build(folder: Path, only: Step | None) -> Iterator[None]:
         contextlib.closing(session),
         instead(CppBuilder, "__init__", remember),
         instead(CppBuilder, "build", build_fast),
-        _with_headers_remembered(folder.parent),
+        headers_remembered(folder.parent),
     ):
         yield
-
-
-def _with_headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
-    name = "_precompile_header"
-    stock = getattr(codecache, name, None)
-    if stock is None:
-        return contextlib.nullcontext()
-    return instead(codecache, name, remembered(stock, home))
 
 
 def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
@@ -97,16 +92,22 @@ class _FastCompile:
     """One compile: which builders it has met, and how far it has come."""
 
     def __init__(
-        self, record: Path, only: Step | None, stock: Callable[[CppBuilder], None]
+        self,
+        record: Path,
+        only: Step | None,
+        stock: Callable[[CppBuilder], None],
+        shared: SharedObjects,
     ) -> None:
         self._record = record
         self._only = only
         self._stock = stock
+        self._shared = shared
         self._built = Built(Build.FAST, Step.LOWERING)
         self._kernels: CppBuilder | None = None
         self._wrapper: CppBuilder | None = None
         self._runtime: Runtime | None = None
         self._compiling: _Command | None = None
+        self._has_kernels = False
         self._failed = ""
         self._left_out = False
         self._write()
@@ -169,12 +170,18 @@ class _FastCompile:
         own, common = self._split(builder)
         self._runtime = runtime_object(words, common, own.parent)
         if self._kernels:
-            self._compiling = _Command(_words(self._kernels))
-        words = _with_source(words, own)
-        self._failed = _failure([*words, *NO_TEMPLATES])
+            self._has_kernels = self._shared.take(_words(self._kernels))
+            if not self._has_kernels:
+                self._compiling = _Command(_words(self._kernels))
+        words = [*_with_source(words, own), *NO_TEMPLATES]
+        if self._shared.take(words):
+            return
+        self._failed = _failure(words)
         if self._failed:
             self._runtime = None
             self.close()
+        else:
+            self._shared.leave(words)
 
     def _split(self, builder: CppBuilder) -> tuple[Path, str]:
         """Write the wrapper's own part beside it; return that and the common one."""
@@ -187,10 +194,13 @@ class _FastCompile:
     def _build_kernels(self, builder: CppBuilder) -> None:
         compiling, self._compiling = self._compiling, None
         if compiling is None or builder is not self._kernels:
-            self._stock(builder)
+            if not self._has_kernels:
+                self._stock(builder)
         elif failed := compiling.failure():
             self._stock(builder)
             self._failed = failed
+        else:
+            self._shared.leave(_words(builder))
         if self._left_out and self._wrapper:  # the kernels compile after all
             self._stock(self._wrapper)
 
@@ -205,6 +215,8 @@ class _FastCompile:
             if failed:
                 self._failed = failed
                 self._stock(self._wrapper)
+                if self._has_kernels and self._kernels:
+                    self._stock(self._kernels)
                 self._stock(builder)
         else:
             self._stock(builder)

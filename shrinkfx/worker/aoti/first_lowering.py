@@ -40,7 +40,7 @@ from shrinkfx.protocol.tasks import (
     ForkServer,
 )
 from shrinkfx.worker.aoti.backend import build
-from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
+from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
 from shrinkfx.worker.model import Program
 
 _LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
@@ -125,7 +125,7 @@ def lower_two_operators(folder: Path) -> None:
     with _as_before():
         exported = torch.export.export(_Two(), (torch.zeros(3, 4),))
         with contextlib.suppress(StepPassed), fast_build(folder, Step.LOWERING):
-            build(exported, folder, {})
+            build(exported, folder, with_plain_wrapper({}))
 
 
 @contextlib.contextmanager

@@ -6,14 +6,18 @@ the same: a sixth of a CPU-second each, for two headers. During a run it is.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch._inductor.config
+from torch._inductor import codecache
 
+from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.model import Keywords
 
 Precompile = Callable[..., str]
@@ -21,12 +25,29 @@ Precompile = Callable[..., str]
 _COMPILED = (".gch", ".pch")
 
 
+def headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
+    """Have AOTInductor's headers looked for once by all children of a server.
+
+    Args:
+        home: a folder that they share.
+    """
+    name = "_precompile_header"
+    stock = getattr(codecache, name, None)
+    if stock is None:
+        return contextlib.nullcontext()
+    return instead(codecache, name, remembered(stock, home))
+
+
 def remembered(precompile: Precompile, home: Path) -> Precompile:
     """Have AOTInductor's own function asked no further time for the same header.
+
+    That remembers what it has answered in this process as well, whatever the level of
+    optimisation: g++ ignores a header of another level, and reads all of it as text.
 
     Args:
         home: a folder that all children of a server share.
     """
+    precompile = inspect.unwrap(precompile)
 
     def find(*arguments: Any, **options: Any) -> str:
         note = home / f"header-{_key(arguments, options)}"

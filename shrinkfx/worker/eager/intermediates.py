@@ -226,17 +226,30 @@ def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     return laid.copy_(tensor)
 
 
+def span(tensor: torch.Tensor) -> int:
+    """Count the elements of memory that it reaches over."""
+    if not tensor.numel():
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps)
+
+
 def copy_of(value: Any) -> Any:
     """Copy a tensor, strides kept, or a script object; hand anything else back.
 
     ``clone`` keeps strides only where memory is dense, and compiled code that
-    was promised a view with gaps would read past the end of the copy.
+    was promised a view with gaps would read past the end of the copy. What lies in
+    the gaps is copied too: whoever reads there reads what a script would.
     """
     if isinstance(value, torch.ScriptObject):
         return copy_of_object(value)
     if not isinstance(value, torch.Tensor):
         return value
-    return restride(value.detach(), value.stride())
+    value = value.detach()
+    if value.is_conj() or value.is_neg() or value.layout is not torch.strided:
+        return restride(value, value.stride())
+    memory = value.as_strided((span(value),), (1,))
+    return memory.clone().as_strided(value.shape, value.stride(), 0)
 
 
 def call(

@@ -23,6 +23,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.files import Left
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.aoti.shared_objects import nothing_taken
 from shrinkfx.worker.explaining.kernel_alone import keeping_launches
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
@@ -52,6 +53,7 @@ def leaving(
     with contextlib.ExitStack() as stack:
         saved = stack.enter_context(_saving_arguments(kernels))
         stack.enter_context(_code_kept(home / Left.SOURCES))
+        stack.enter_context(nothing_taken())
         if setup.backend == Backend.INTERPRETER:
             kept = keeping_launches(home, kernels, setup.arch)
             stack.enter_context(kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch._inductor import config
 
 from shrinkfx.protocol.answers import Settings
@@ -30,8 +31,13 @@ _MISSING = object()
 
 
 def _value(name: str) -> Any:
-    """Take a setting as JSON has it, or in words; ``_MISSING`` if there is none."""
-    found: Any = config
+    """Take a setting as JSON has it, or in words; ``_MISSING`` if there is none.
+
+    Of other parts of PyTorch by its full name, ``torch._functorch.config.cse`` say.
+    """
+    of_others = name.startswith("torch.")
+    found: Any = torch if of_others else config
+    name = name.removeprefix("torch.")
     for part in name.split("."):
         try:
             found = getattr(found, part)

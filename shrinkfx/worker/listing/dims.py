@@ -55,7 +55,7 @@ def require_declared(listing: Listing, outside: Outside = frozenset()) -> None:
         Contradiction: one is not.
     """
     for dim in listing.dims:
-        if dim.high is not None and not dim.low <= dim.high:
+        if dim.high is not None and not dim.low < dim.high:  # export takes no other
             raise Contradiction(f"{dim.name} has the range {dim.low} to {dim.high}")
     for given in listing.given:
         _require_static(given)

@@ -29,7 +29,8 @@ def fit_rewrites(
     with _quiet():
         fitter = Fitter(listing, saved or {})
         fits = tuple(_fit(fitter, rewrite) for rewrite in rewrites)
-    return Fitted(fits, tuple(_typed(fitter.base)))
+    misfit = str(fitter.base.misfit or "")
+    return Fitted(fits, tuple(_typed(fitter.base)), misfit)
 
 
 @contextmanager

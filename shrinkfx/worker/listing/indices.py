@@ -1,21 +1,20 @@
 """Whether indices stay inside: fake tensors have no values, and eager refuses others.
 
-What an index is made of is computed in eager, as long as that takes whole numbers
-alone: of those drawn from a seed the least and the largest. Only the main block is
-looked at.
+What an index is made of is computed in eager, as far as whole numbers alone make it
+(``slices``), in the main block and in those that it calls.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.listing import MAIN, Listing, Run
+from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.program.listing.recipes import (
     Constant,
     Counted,
@@ -30,11 +29,8 @@ from shrinkfx.program.listing.recipes import (
 from shrinkfx.program.listing.statements import LeafKind, Statement
 from shrinkfx.worker.listing.arguments import named, operator_of
 from shrinkfx.worker.listing.recipes import make
-from shrinkfx.worker.listing.scope import Names, reads_of, scope_of
-from shrinkfx.worker.listing.stepwise import Trace
-
-_MOST_ELEMENTS = 1 << 20
-"""Of a value that is computed."""
+from shrinkfx.worker.listing.slices import Slices, is_whole
+from shrinkfx.worker.listing.stepwise import Place, Trace
 
 _FROM_THE_END = ("index", "_unsafe_index", "index_put", "_unsafe_index_put")
 """Operators that take negative indices, and a list of them."""
@@ -52,10 +48,12 @@ class Beyond:
     """An index that points outside.
 
     Attributes:
+        place: where its value stands.
         givens: inputs and weights that it is made of, by name.
         size: what it must stay below.
     """
 
+    place: Place
     givens: tuple[str, ...]
     size: int
 
@@ -69,23 +67,25 @@ class Indices:
 
     def beyond(self, listing: Listing, run: Run, trace: Trace) -> Iterator[Beyond]:
         """List what points outside in a run, at the sizes of the example."""
-        slices = _Slices(self._computed, self.saved, listing, run, trace)
-        for statement in listing.main.statements:
-            for name, size, negative in _pointers(statement, listing, trace):
-                values = slices.tensor(name)
+        slices = Slices(self._computed, self.saved, listing, run, trace)
+        for block, statement in listing.operators():
+            for name, size, negative in _pointers(statement, block.name, trace):
+                place = block.name, name
+                values = slices.tensor(place)
                 if values is None or not values.numel() or values.dtype is torch.bool:
                     continue
                 low = -size if negative else 0
                 if int(values.min()) < low or int(values.max()) >= size:
-                    yield Beyond(slices.givens(name), size)
+                    yield Beyond(place, slices.givens(place), size)
 
 
 def _pointers(
-    statement: Statement, listing: Listing, trace: Trace
+    statement: Statement, block: str, trace: Trace
 ) -> Iterator[tuple[str, int, bool]]:
     """List the names that a statement takes indices from, and what they point into."""
     operator = operator_of(statement).removesuffix("_")
-    table = _shape(statement, "weight" if operator in _TABLES else "self", trace)
+    into = "weight" if operator in _TABLES else "self"
+    table = _shape(statement, into, block, trace)
     if operator in _TABLES and table:
         yield from ((name, table[0], False) for name in _names(statement, "indices"))
     elif operator in _ALONG:
@@ -114,114 +114,34 @@ def _names(statement: Statement, argument: str) -> list[str]:
     return [leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE]
 
 
-def _shape(statement: Statement, argument: str, trace: Trace) -> tuple[int, ...]:
-    values = (trace.values.get((MAIN, name)) for name in _names(statement, argument))
+def _shape(
+    statement: Statement, argument: str, block: str, trace: Trace
+) -> tuple[int, ...]:
+    values = (trace.values.get((block, name)) for name in _names(statement, argument))
     shapes = [tuple(t.shape) for value in values if value for t in value.tensors()]
     return shapes[0] if shapes else ()
 
 
-@dataclass(frozen=True)
-class _Slices:
-    """The values of a run, each computed from what it reads."""
-
-    computed: dict[Hashable, Tensor | None]
-    saved: Mapping[str, Tensor]
-    listing: Listing
-    run: Run
-    trace: Trace
-
-    def tensor(self, name: str) -> Tensor | None:
-        """Compute a value; None where that takes more than whole numbers."""
-        made = self._made(name)
-        return made if isinstance(made, Tensor) else None
-
-    def givens(self, name: str) -> tuple[str, ...]:
-        """List the inputs and weights that a value is made of."""
-        for given in self.listing.given:
-            if given.spelling == name:
-                return (given.name,)
-        found: dict[str, None] = {}
-        for read in self._statements.get(name, Statement("", "0")).reads:
-            found |= dict.fromkeys(self.givens(read))
-        return tuple(sorted(found))
-
-    @property
-    def _statements(self) -> Mapping[str, Statement]:
-        return {s.name: s for s in self.listing.main.statements if s.yields}
-
-    def _key(self, name: str) -> Hashable:
-        for given in self.listing.given:
-            if given.spelling == name:
-                return given.recipe(self.run)
-        statement = self._statements.get(name)
-        if statement is None:
-            return name
-        return statement.code, *map(self._key, reads_of(statement))
-
-    def _made(self, name: str) -> object:
-        key = self._key(name)
-        if key not in self.computed:
-            self.computed[key] = self._compute(name)
-        return self.computed[key]
-
-    def _compute(self, name: str) -> Tensor | None:
-        value = self.trace.values.get((MAIN, name))
-        if value is None or any(t.numel() > _MOST_ELEMENTS for t in value.tensors()):
-            return None
-        for given in self.listing.given:
-            if given.spelling == name:
-                return _worst(given.recipe(self.run), self.saved)
-        statement = self._statements[name]
-        read = {}
-        for other in reads_of(statement):
-            known = self.trace.values.get((MAIN, other))
-            if known is None:
-                return None
-            made = self._made(other) if known.tensors() else known.what
-            if made is None:
-                return None
-            read[other] = made
-        return _evaluated(statement.code, read)
-
-
-def _evaluated(code: str, read: Names) -> Tensor | None:
-    if "cuda" in code:
-        return None
-    try:
-        with torch.no_grad():
-            made = eval(code, scope_of(read))
-    except Exception:  # noqa: BLE001 - eager says it again where it is run
-        return None
-    whole = isinstance(made, Tensor) and not made.is_floating_point()
-    return made if whole else None
-
-
-def _worst(recipe: Recipe, saved: Mapping[str, Tensor]) -> Tensor | None:
-    """Make whole numbers as a recipe says; of drawn ones the least and largest."""
-    if isinstance(recipe.fill, Opaque) or not _is_whole(recipe):
-        return None
-    match recipe.fill:
-        case Seeded("randint", low, high):
-            places = torch.arange(math.prod(recipe.shape)) % 2
-            drawn = low + places * (max(high, low + 1) - 1 - low)
-            return drawn.to(getattr(torch, recipe.dtype)).reshape(recipe.shape)
-        case Seeded():
-            return None
-        case Saved(key) if key not in saved:
-            return None
-    made: Tensor = make(replace(recipe, device="cpu"), saved)
-    return made
-
-
-def _is_whole(recipe: Recipe) -> bool:
-    dtype = getattr(torch, recipe.dtype)
-    return not dtype.is_floating_point and not dtype.is_complex
+def bounding(
+    listing: Listing, each: Run, names: Iterable[str], size: int
+) -> list[Refill | None]:
+    """List what fills the inputs of an index with numbers below a size, or None."""
+    found: list[Refill | None] = []
+    for name in names:
+        given = listing.find(name)
+        fill = bounded(given.recipe(each), size)
+        if fill is None or fill == given.recipe(each).fill:
+            continue
+        own = each if each in dict(given.recipes) else Run.EXAMPLE
+        alone = len(given.recipes) == 1
+        found.append(Refill(name, fill, None if alone else own))
+    return found
 
 
 def bounded(recipe: Recipe, size: int) -> Fill | None:
     """Fill it with what stays below a size; None where that cannot be said."""
     known = not isinstance(recipe.fill, Opaque) and recipe.dtype != "bool"
-    if not known or not _is_whole(recipe):
+    if not known or not is_whole(recipe):
         return None
     match recipe.fill:
         case Constant(value):
@@ -265,7 +185,7 @@ def require_made(recipe: Recipe, saved: Mapping[str, Tensor]) -> None:
         case Sparse(base, elements):
             numbers = [base, *(value for _, value in elements)]
             small = replace(small, fill=Constant(base))
-        case Counted() if _is_whole(recipe):
+        case Counted() if is_whole(recipe):
             numbers = [max(0, recipe.span - 1)]
     if any(size < 0 for size in recipe.shape):
         raise InvalidEdit("a size is negative")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,16 +19,17 @@ from shrinkfx.program.listing.recipes import (
     Fill,
     Number,
     Opaque,
+    Part,
     Recipe,
     Saved,
     Seeded,
     Sparse,
 )
-from shrinkfx.worker.eager.intermediates import restride
+from shrinkfx.worker.eager.intermediates import restride, span
 from shrinkfx.worker.graph.symbols import CannotRebuild
 from shrinkfx.worker.loading.script_objects import script_object
 from shrinkfx.worker.printing.module import attribute_of
-from shrinkfx.worker.printing.tensors import ends, memory_of, span, unpack
+from shrinkfx.worker.printing.tensors import ends, memory_of, unpack
 
 _TINY = 8
 """Elements that are as short written out as drawn from a seed."""
@@ -50,7 +52,7 @@ def exact_recipe(value: Any, key: str) -> Recipe:
     value = value.detach()
     known = Recipe(
         shape=tuple(value.shape),
-        dtype=str(value.dtype).removeprefix("torch."),
+        dtype=_dtype(value),
         fill=Saved(key),
         stride=None if value.is_contiguous() else tuple(value.stride()),
         device=str(value.device),
@@ -122,9 +124,41 @@ def make(recipe: Recipe, saved: Mapping[str, torch.Tensor], device: str = "") ->
     if isinstance(recipe.fill, Saved):
         if recipe.fill.key not in saved:
             raise CannotRebuild(f"no values are saved as {recipe.fill.key}")
-        return _cut(recipe, saved[recipe.fill.key]).to(device or recipe.device)
+        value = saved[recipe.fill.key]
+        if isinstance(recipe.fill, Part):
+            value = _part(recipe.fill, value)
+        return _cut(recipe, value).to(device or recipe.device)
     scope = {"torch": torch, "unpack": unpack, "script_object": script_object}
     return eval(write_recipe(recipe, device), scope)
+
+
+def told(recipe: Recipe, saved: Mapping[str, torch.Tensor]) -> Recipe:
+    """Tell the values of a part, where they are few."""
+    if not isinstance(recipe.fill, Part) or recipe.fill.key not in saved:
+        return recipe
+    try:
+        exact = exact_recipe(make(recipe, saved, "cpu"), recipe.fill.key)
+    except (CannotRebuild, RuntimeError):  # no such part
+        return recipe
+    known = not isinstance(exact.fill, Saved) and exact.stride == recipe.stride
+    return replace(recipe, fill=exact.fill) if known else recipe
+
+
+def _part(fill: Part, value: torch.Tensor) -> torch.Tensor:
+    """Put a number everywhere else.
+
+    Raises:
+        CannotRebuild: there are not so many values.
+    """
+    flat = _cut(Recipe(fill.shape, _dtype(value), fill), value).flatten()
+    kept = torch.full_like(flat, fill.base)
+    for start, stop in fill.parts:
+        kept[start:stop] = flat[start:stop]
+    return kept.reshape(fill.shape)
+
+
+def _dtype(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
 
 
 def _cut(recipe: Recipe, value: torch.Tensor) -> torch.Tensor:

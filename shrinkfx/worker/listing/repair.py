@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from torch import Tensor
@@ -12,12 +13,22 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.changes import (
     Change,
     Refill,
+    Resize,
+    Squeeze,
+    Write,
     changed,
     place_of,
 )
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.listing import MAIN, Listing, Run
 from shrinkfx.program.listing.recipes import Opaque
 from shrinkfx.worker.listing import upstream
+from shrinkfx.worker.listing.attempts import (
+    Attempt,
+    Changes,
+    in_order,
+    largest,
+    merged,
+)
 from shrinkfx.worker.listing.dims import (
     Contradiction,
     Outside,
@@ -31,8 +42,11 @@ from shrinkfx.worker.listing.dims import (
     runs_of,
 )
 from shrinkfx.worker.listing.fakes import Fakes
-from shrinkfx.worker.listing.indices import Indices, bounded, require_made
+from shrinkfx.worker.listing.indices import Beyond, Indices, bounding, require_made
+from shrinkfx.worker.listing.knobs import Knob
 from shrinkfx.worker.listing.proposals import proposals
+from shrinkfx.worker.listing.ranks import follow
+from shrinkfx.worker.listing.recipes import told
 from shrinkfx.worker.listing.scope import Misfit
 from shrinkfx.worker.listing.stepwise import Admit, Trace, admit_all, admit_like, run
 
@@ -41,19 +55,11 @@ _MOST_TRIES = 120
 
 _MOST_REFILLS = 4
 
+_MOST_LENGTHS = 3
+"""Numbers that are made smaller, one or the other, to have indices point inside."""
+
 _FIXED = ("parameter", "constant")
 """Kinds of weights that no program that is exported writes."""
-
-Changes = tuple[Change, ...]
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A listing with changes, run at the sizes of its example."""
-
-    changes: Changes
-    listing: Listing
-    trace: Trace
 
 
 @dataclass
@@ -99,22 +105,47 @@ class Fitter:
     def fit(self, asked: Sequence[Change]) -> Changes | None:
         """Add what follows from changes; None where that makes no valid program."""
         if self.base.misfit is not None:
-            return None
-        key = tuple(asked)
+            return self._unseen(tuple(asked))
+        key = tuple(map(self._told, asked))
         if key not in self._fitted:
             self._fitted[key] = self._fit(key)
         return self._fitted[key]
 
+    def _told(self, change: Change) -> Change:
+        """Tell what is left of saved values, where that is little."""
+        held = {given.name: given for given in self.listing.given}
+        if not isinstance(change, Refill) or change.name not in held:
+            return change
+        recipe = held[change.name].recipe(change.run or Run.EXAMPLE)
+        return replace(change, fill=told(recipe.filled(change.fill), self.saved).fill)
+
     def _fit(self, asked: Changes) -> Changes | None:
+        attempt = self._ran(asked)
+        if attempt is None:
+            return None
+        inside = self._inside(attempt, asked) or self._shorter(attempt, asked)
+        return None if inside is None else in_order(inside.changes)
+
+    def _ran(self, asked: Changes) -> Attempt | None:
+        """Add what has it run, wherever its indices point."""
         try:
             changes = followed(self.listing, asked)
-            attempt = self._repaired(self._attempt(changes, asked), asked)
-            if attempt is None or not self._runs_in_all(attempt.listing):
-                return None
-            attempt = self._inside(attempt, asked)
+            renamed = self._renamed(self._attempt(changes, asked), asked)
+            attempt = self._repaired(renamed, asked)
         except (Contradiction, InvalidEdit):
             return None
-        return None if attempt is None else in_order(attempt.changes)
+        runs = attempt is not None and self._runs_in_all(attempt.listing)
+        return attempt if runs else None
+
+    def _unseen(self, asked: Changes) -> Changes | None:
+        """Fit what leaves each type as it is, where nobody knows what these are."""
+        if not all(isinstance(change, Refill) for change in asked):
+            return None
+        try:
+            self._require_made(changed(self.listing, asked))
+        except InvalidEdit:
+            return None
+        return in_order(asked)
 
     def _attempt(self, changes: Changes, asked: Changes) -> Attempt:
         listing = changed(self.listing, changes)
@@ -150,6 +181,18 @@ class Fitter:
             return Trace(misfit=misfit)
         return run(self.fakes, listing, given, admit)
 
+    def _renamed(self, attempt: Attempt, asked: Changes) -> Attempt:
+        """Have statements name the dims that are left, where some have gone."""
+        if not any(isinstance(change, Squeeze) for change in asked):
+            return attempt
+        for line in self.listing.main.statements:
+            writes = follow(line, self.base.values, attempt.trace.values)
+            with contextlib.suppress(InvalidEdit, Contradiction):
+                tried = self._attempt(merged(attempt.changes, writes), asked)
+                worse = attempt.trace.is_further_than(tried.trace)
+                attempt = attempt if worse else tried
+        return attempt
+
     def _repaired(self, attempt: Attempt, asked: Changes) -> Attempt | None:
         """Repair statement after statement, until all of them run."""
         tries = _MOST_TRIES
@@ -159,7 +202,7 @@ class Fitter:
             for repair in islice(repairs, max(0, tries)):
                 tries -= 1
                 try:
-                    tried = self._attempt(_merged(attempt.changes, repair), asked)
+                    tried = self._attempt(merged(attempt.changes, repair), asked)
                 except (InvalidEdit, Contradiction):
                     continue
                 if tried.trace.is_further_than(attempt.trace):
@@ -199,46 +242,56 @@ class Fitter:
                 return attempt
             if None in refills or any(place_of(r) in places for r in refills if r):
                 return None
-            changes = _merged(attempt.changes, [r for r in refills if r])
-            attempt = self._attempt(changes, asked)
+            changes = merged(attempt.changes, [r for r in refills if r])
+            try:
+                attempt = self._attempt(changes, asked)
+            except (Contradiction, InvalidEdit):
+                return None
             if attempt.trace.misfit is not None:
                 return None
         return None
 
+    def _shorter(self, attempt: Attempt, asked: Changes) -> Attempt | None:
+        """Have what indices are made of be shorter, and no more than need be.
+
+        Of what counts, a sum of ones say, the values follow from a size: a table of
+        fewer rows goes with fewer places. Asked for sizes only.
+        """
+        if {Resize} != {type(change) for change in asked} - {Write}:
+            return None
+        for knobs in islice(self._lengths(attempt, asked), _MOST_LENGTHS):
+
+            def made(size: int, knobs: Sequence[Knob] = knobs) -> Attempt | None:
+                shorter = (*asked, *(knob.turned(size) for knob in knobs))
+                tried = self._ran(shorter)
+                return tried and self._inside(tried, shorter)
+
+            if found := largest(int(knobs[0].now) - 1, made):
+                return found
+        return None
+
+    def _lengths(self, attempt: Attempt, asked: Changes) -> Iterator[list[Knob]]:
+        """List the numbers that an index is made of, each with all its places."""
+        knobs = upstream.Knobs(self.listing, attempt.listing, asked)
+        by_number: dict[int, list[Knob]] = {}
+        places = dict.fromkeys(beyond.place for _, beyond in self._beyond(attempt))
+        for name in (name for block, name in places if block == MAIN):
+            for knob in knobs.before(name):
+                if isinstance(knob.now, int) and knob.now > 1:
+                    by_number.setdefault(knob.now, []).append(knob)
+        yield from sorted(by_number.values(), key=len, reverse=True)
+
+    def _beyond(self, attempt: Attempt) -> Iterator[tuple[Run, Beyond]]:
+        """Go through the indices that point outside, and did not before."""
+        for each in runs_of(attempt.listing):
+            for beyond in self._indices.beyond(attempt.listing, each, attempt.trace):
+                if (each, beyond.givens) not in self.astray:
+                    yield each, beyond
+
     def _refills(self, attempt: Attempt) -> list[Refill | None]:
         """List what bounds the indices that point outside; None where nothing does."""
         refills: dict[Refill | None, None] = {}
-        for each in runs_of(attempt.listing):
-            for beyond in self._indices.beyond(attempt.listing, each, attempt.trace):
-                if (each, beyond.givens) in self.astray:
-                    continue
-                found = _bounding(attempt.listing, each, beyond.givens, beyond.size)
-                refills |= dict.fromkeys(found or [None])
+        for each, beyond in self._beyond(attempt):
+            found = bounding(attempt.listing, each, beyond.givens, beyond.size)
+            refills |= dict.fromkeys(found or [None])
         return list(refills)
-
-
-def _bounding(
-    listing: Listing, each: Run, names: Iterable[str], size: int
-) -> list[Refill | None]:
-    found: list[Refill | None] = []
-    for name in names:
-        given = listing.find(name)
-        fill = bounded(given.recipe(each), size)
-        if fill is None or fill == given.recipe(each).fill:
-            continue
-        own = each if each in dict(given.recipes) else Run.EXAMPLE
-        alone = len(given.recipes) == 1
-        found.append(Refill(name, fill, None if alone else own))
-    return found
-
-
-def _merged(changes: Iterable[Change], more: Iterable[Change]) -> Changes:
-    """Add changes; a later one takes the place of an earlier one."""
-    by_place = {place_of(change): change for change in changes}
-    by_place |= {place_of(change): change for change in more}
-    return tuple(by_place.values())
-
-
-def in_order(changes: Iterable[Change]) -> Changes:
-    """Put changes into the order of their normal form, each once."""
-    return tuple(sorted(set(changes), key=lambda c: (type(c).__name__, str(c))))

@@ -69,11 +69,3 @@ def tensors(what: object) -> Iterator[torch.Tensor]:
     elif isinstance(what, (tuple, list)):
         for item in what:
             yield from tensors(item)
-
-
-def span(tensor: torch.Tensor) -> int:
-    """Count the elements of memory that it reaches over."""
-    if not tensor.numel():
-        return 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * step for size, step in steps)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from shrinkfx.program.listing.statements import LeafKind, Statement
+from shrinkfx.worker.eager.intermediates import span
 from shrinkfx.worker.listing.arguments import operator_at
 from shrinkfx.worker.listing.scope import (
     Misfit,
     Names,
     compiled,
     scope_of,
-    span,
     tensors,
 )
 

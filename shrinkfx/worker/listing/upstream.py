@@ -55,6 +55,14 @@ class Knobs:
                 groups.append(list(knobs_of(was, self._places)))
         return self._of(*frames[-1]), [group for group in groups if group]
 
+    def before(self, name: str) -> list[Knob]:
+        """List all that a value of the main block is made of."""
+        for given in self._now.given:
+            if given.spelling == name:
+                return list(knobs_of(self._was.find(given.name), self._places))
+        near, far = self.around([(MAIN, name)])
+        return [*near, *(knob for group in far for knob in group)]
+
     def _of(self, block: str, name: str) -> list[Knob]:
         found = [s for s in self._was.block(block).statements if s.name == name]
         if not found or not found[0].yields:

@@ -6,17 +6,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-_OWN = frozenset(
-    {
-        *("_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_native"),
-        *("_quantized", "aten", "c10d", "c10d_functional", "debugprims", "export"),
-        *("flex_lib", "fsdp", "inductor", "inductor_prims", "mkl", "mkldnn"),
-        *("mkldnn_prepacked", "onednn", "onnx", "onnx_symbolic", "prim", "prims"),
-        *("profiler", "quantization", "quantized", "quantized_decomposed", "rngprims"),
-        *("sparse", "static_runtime", "streams", "symm_mem"),
-    }
-)
-"""Namespaces of PyTorch's own operators (torch 2.13)."""
+from shrinkfx.program.namespaces import PYTORCHS
 
 
 def custom_operators(exported: ExportedProgram) -> list[str]:
@@ -35,7 +25,7 @@ def custom_operators(exported: ExportedProgram) -> list[str]:
 def is_custom(node: fx.Node) -> bool:
     """Tell whether a node calls an operator with a schema of somebody else's."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _OWN:
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in PYTORCHS:
         return False
     # What is made of other operators has no fake kernel, and is taken apart.
     return not target.has_kernel_for_dispatch_key(_COMPOSITE)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shrinkfx.protocol.source import Expression
+from shrinkfx.worker.eager.intermediates import span
 
 _SMALL = 64
 """Elements that are still readable one by one."""
@@ -42,14 +43,6 @@ def write_tensor(value: Any, device: str = "") -> Expression:
     exact = _short(flat) or _listed(flat) or _packed(flat)
     seeded = _short(flat) or (exact if flat.numel() <= _TINY else _seeded(flat))
     return Expression(seeded + view, exact + view if exact else "")
-
-
-def span(tensor: torch.Tensor) -> int:
-    """Count the elements of memory that a view reaches over."""
-    if tensor.numel() == 0:
-        return 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * step for size, step in steps)
 
 
 def _short(tensor: torch.Tensor) -> str:

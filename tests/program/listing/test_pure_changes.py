@@ -25,6 +25,7 @@ from shrinkfx.program.listing.changes import (
     Fix,
     Refill,
     Resize,
+    Squeeze,
     Straighten,
     Write,
     change_from_json,
@@ -53,6 +54,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(Convert, NAMES, st.sampled_from(["input", "buffer"])),
     st.builds(Declare, st.sampled_from(["n", "k"]), st.just(1), st.none()),
     st.builds(Fix, NAMES, st.integers(0, 1)),
+    st.builds(Squeeze, NAMES, st.integers(0, 2)),
     st.builds(DropArgument, BLOCKS, st.sampled_from(["arg0", "arg1", "x"])),
     st.builds(DropResult, BLOCKS, LINES, st.integers(0, 2)),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import sympy
 from hypothesis import given as drawn
 from support.listings import block, codes, floats, given, listing
 from support.random_listings import listings
@@ -76,8 +77,8 @@ def test_short_names() -> None:
     assert [each.name for each in short.given] == [
         *("weight", "weight_1", "buffer", "x", "y", "z", "x1", "x2")
     ]
-    assert short.given[-1].open_dims == ((0, "2*N + 1"),)
-    assert [dim.name for dim in short.dims] == ["N", "M"]
+    assert short.given[-1].open_dims == ((0, "2*M + 1"),)
+    assert [dim.name for dim in short.dims] == ["M", "K"]
 
 
 @pytest.mark.parametrize(
@@ -127,3 +128,19 @@ def test_single_results_stand_behind_what_yields_them() -> None:
     ordered = in_order_of_use(listing(text, given("x", floats(2))))
     names = [statement.name for statement in ordered.main.statements]
     assert names == ["pair", "one", "two", "sum_1", "return"]
+
+
+def test_dims_that_others_are_derived_from_are_symbols_to_sympy() -> None:
+    """Export multiplies what SymPy reads in a dim's name."""
+    x = replace(given("x", floats(4)), open_dims=((0, "s0"),))
+    y = replace(x, name="y", open_dims=((0, "2*s0"),))
+    dims = [Dim(f"s{number}", 2, 9) for number in range(5)]
+    alone, derived = (
+        renamed(made, short_names(made)).dims
+        for made in (
+            listing("return (x,)", x, dims=dims),
+            listing("return (x, y)", x, y, dims=dims),
+        )
+    )
+    assert [dim.name for dim in alone] == ["N", "M", "K", "L", "N1"]
+    assert all(isinstance(sympy.sympify(dim.name), sympy.Symbol) for dim in derived)

@@ -221,6 +221,33 @@ def test_a_resized_recipe_keeps_the_order_of_its_dims() -> None:
     assert repeated.resized(1, 2).stride == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("dim", "size", "stride"),
+    [
+        (0, 1, (320, 80, 1)),  # what steps over one is as it was
+        (2, 24, (160, 40, 1)),
+        (2, 1, (8, 2, 1)),
+        (1, 1, (80, 80, 1)),
+    ],
+)
+def test_a_resized_recipe_keeps_its_gaps(
+    dim: int, size: int, stride: tuple[int, ...]
+) -> None:
+    rows = Recipe((2, 4, 48), "float32", Constant(0.0), (320, 80, 1))
+    assert rows.resized(dim, size).stride == stride
+    assert rows.contiguous(in_order=True).stride is None
+
+
+def test_a_resized_recipe_keeps_what_lies_on_top_of_another() -> None:
+    windows = Recipe((10, 3), "float32", Constant(0.0), (1, 1))
+    assert windows.resized(0, 4).stride == (1, 1)
+    one_row = Recipe((1, 3), "float32", Constant(0.0), (1, 1))
+    assert one_row.resized(0, 3).stride is None
+    every_other = Recipe((6, 4), "float32", Constant(0.0), (2, 24))
+    assert every_other.resized(0, 2).stride == (2, 8)
+    assert every_other.contiguous(in_order=True).stride == (1, 6)
+
+
 def test_what_is_cut_from_saved_values_keeps_its_steps() -> None:
     """``data["x"][:2]`` has the strides of what is saved."""
     saved = Recipe((4, 6), "float32", Saved("x"), (1, 4))

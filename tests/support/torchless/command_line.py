@@ -20,7 +20,9 @@ def fill(folder: Path) -> None:
         archive.writestr("model/models/model.json", "{}")
     (folder / "judge.py").write_text(JUDGE)
     starter = folder / "python"
-    starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "worker.py"}"\n')
+    found = f'PYTHONPATH="{HERE.parents[1]}" '
+    start = f'exec "{sys.executable}" "{HERE / "worker.py"}"'
+    starter.write_text(f"#!/bin/sh\n{found}{start}\n")
     starter.chmod(0o755)
 
 

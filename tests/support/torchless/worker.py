@@ -13,20 +13,36 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.protocol.answers import Answer, Description, Done, Printed, Ready
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
+from shrinkfx.protocol.answers import (
+    Answer,
+    Description,
+    Done,
+    Fitted,
+    Listed,
+    Printed,
+    Ready,
+    Typed,
+)
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import (
     Describe,
+    FitRewrites,
+    ListCandidate,
     RunCommand,
     RunScript,
     SaveCandidate,
     WriteCandidate,
 )
 from shrinkfx.report.running import SAVED
-from shrinkfx.testing import feed, operator, skeleton
+from shrinkfx.testing import feed, listing, operator, skeleton
 from shrinkfx.worker.forkserver.serve import serve, take_line
 from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import Note, Work
+from support.fake_fitter import FakeFitter
 
 Arguments = Mapping[str, Any]
 
@@ -36,10 +52,15 @@ NEEDED = ["n7", "n12", "n23"]
 JUDGE = f"""
 import json, sys
 text = open(sys.argv[1], "rb").read()
-whole = text.startswith(b"PK")
-sys.exit(not (whole or {{*json.loads(text)["keep"]}} >= {{*{NEEDED!r}}}))
+if text.startswith(b"PK"):
+    sys.exit(0)
+told = json.loads(text)
+given = told["listing"]["given"] if told.get("listing") else []
+shapes = [each["recipes"]["example"]["shape"] for each in given]
+large = all(shape[0] > 2 for shape in shapes)
+sys.exit(not (large and {{*told["keep"]}} >= {{*{NEEDED!r}}}))
 """
-"""Source of a command that fails for what has all that is needed."""
+"""Source of a command that fails for what has all that is needed, and is large."""
 
 _NODES = {
     "x": feed(),
@@ -102,6 +123,36 @@ def become_command(arguments: Arguments, home: Path) -> Answer:
     os.execvp(arguments["words"][0], shlex.split(shlex.join(arguments["words"])))
 
 
+def write_down(task: ListCandidate) -> Answer:
+    """Write down a listing of two statements, whichever operators there are."""
+    Path(task.data).write_bytes(b"values")
+    lines = "t = torch.ops.aten.tanh.default(x)", "r = torch.ops.aten.relu.default(t)"
+    x = Recipe((12, 6), "float32", Saved("example_x"))
+    program = listing("\n".join([*lines, "return r"]), x=x)
+    drawn = Rewrite((Refill("x", Seeded("randn")),))
+    return Listed(program, drawn, task.data)
+
+
+def fit(task: FitRewrites) -> Answer:
+    candidate = Candidate.from_json(skeleton(_NODES), task.candidate)
+    fitter = FakeFitter()
+    types = fitter.types(candidate).items()
+    known = (
+        Typed(block, name, told.dtype, told.shape, told.stride, told.device)
+        for (block, name), told in types
+    )
+    return Fitted(tuple(fitter.fit(candidate, task.rewrites)), tuple(known))
+
+
+def answer(request: Request, home: Path) -> Answer:
+    match request.task:
+        case ListCandidate() as task:
+            return write_down(task)
+        case FitRewrites() as task:
+            return fit(task)
+    return TASKS[type(request.task)](asdict(request.task), home)
+
+
 TASKS = {
     Describe: describe,
     SaveCandidate: save,
@@ -122,9 +173,9 @@ def main() -> None:
     def work(request: Request) -> Work:
         def do(note: Note, folder: Path) -> Answer:
             note("run" if isinstance(request.task, RunCommand) else "eager")
-            answer = TASKS[type(request.task)](asdict(request.task), directory)
+            said = answer(request, directory)
             note("done")
-            return answer
+            return said
 
         return do
 

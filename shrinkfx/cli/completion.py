@@ -1,0 +1,46 @@
+"""Scripts by which shells complete options: ``shtab`` writes them from the parser."""
+
+from __future__ import annotations
+
+import argparse
+
+from shrinkfx.cli.parser import make_parser
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import UNTIL
+
+_FOLDERS = {"DIR", "FOLDER"}
+_FILES = {"FILE", "MODULE|FILE", "MODEL.pt2", "PYTHON"}
+"""Values that are paths, by what the help calls them."""
+
+
+def script(shell: str) -> str:
+    """Write what a shell is to read once, and then completes options and values by.
+
+    Raises:
+        UsageError: ``shtab`` is not installed.
+    """
+    try:
+        import shtab
+    except ImportError as error:
+        raise UsageError(
+            "--print-completion needs shtab, which is not installed: "
+            "pip install 'shrinkfx[completion]'"
+        ) from error
+    parser = make_parser()
+    for action in parser._actions:
+        if action.metavar in _FOLDERS:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif action.metavar in _FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        else:
+            _choose(action)
+    written: str = shtab.complete(parser, shell=shell)
+    return written
+
+
+def _choose(action: argparse.Action) -> None:
+    """Give the words that a value may be, where the parser leaves that to others."""
+    if action.dest == "until":
+        action.choices = UNTIL
+    elif isinstance(action.metavar, str) and "|" in action.metavar:
+        action.choices = action.metavar.split("|")

@@ -1,0 +1,152 @@
+"""The live line of a run: where it is, how far, how fast, and what is being tried."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from shrinkfx.events import (
+    Asking,
+    Begun,
+    Checked,
+    Doing,
+    Entered,
+    Event,
+    Started,
+    Stepped,
+    Tried,
+)
+
+_RATE_OF = 20
+"""Checks, at most, whose mean time is the rate that is told."""
+
+_LEAST_RATE_S = 0.05
+"""What takes less was remembered, not asked."""
+
+_LEAST_TRIED = 8
+"""Characters of what is being tried, less of which say nothing."""
+
+
+class Live:
+    """What the events of a run add up to, in a line of the terminal."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._phase = self._tried = ""
+        self._unit, self._count = "check", 0
+        self._operators: int | None = None
+        self._most: int | None = None
+        self._asks = False
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin to measure anew, as in a new phase."""
+        self._times: deque[float] = deque(maxlen=_RATE_OF + 1)
+        self._expected_s: float | None = None
+        self._ends_at: float | None = None
+
+    def take(self, event: Event) -> None:
+        """Learn from an event what goes on now."""
+        match event:
+            case Begun(_, model):
+                self._tried = f"starting PyTorch for {model}"
+            case Entered(phase):
+                self._phase, self._tried, self._asks = phase, "", False
+                self._forget()
+            case Started(operators, max_checks):
+                self._unit, self._count = "check", 0
+                self._operators, self._most = operators, max_checks
+            case Asking(strategy, operators):
+                is_smaller = self._operators is None or operators < self._operators
+                self._tried = f"{strategy} to {operators}" if is_smaller else strategy
+                self._asks = True
+            case Doing(text) if not self._asks:
+                self._tried = text
+            case Checked():
+                self._checked(event)
+            case Stepped(_, after):
+                self._operators = after
+            case Tried(sizes):
+                self._unit, self._tried = "example", sizes
+                self._count += 1
+                self._times.append(self._clock())
+
+    def _checked(self, event: Checked) -> None:
+        self._count, self._operators = event.check, event.operators
+        self._asks = False
+        self._times.append(event.seconds)
+        self._expected_s = event.expected_s
+        left = event.seconds_left
+        self._ends_at = None if left is None else self._clock() + left
+
+    def text(self, width: int) -> str:
+        """Say it in so many characters: what is being tried is cut first."""
+        head, *rest = self._heads()
+        room = width - len(head) - 2
+        if self._tried and room >= min(_LEAST_TRIED, len(self._tried)):
+            return f"{head}: {_cut(self._tried, room)}"
+        return next((each for each in (head, *rest) if len(each) <= width), head)[
+            :width
+        ]
+
+    def _heads(self) -> Iterator[str]:
+        """Say all but what is being tried, then less and less of it."""
+        where = f"{self._phase} {self._elapsed()}".lstrip()
+        counted = []
+        if self._operators is not None:
+            counted.append(_counted(self._operators, "operator"))
+        if self._count and self._most is not None:
+            counted.append(f"{self._count} of {_counted(self._most, self._unit)}")
+        elif self._count:
+            counted.append(_counted(self._count, self._unit))
+        left, rate = self._time_left(), self._rate()
+        for timed, fast in ((left, rate), (left, ""), ("", "")):
+            told = ", ".join([*counted, *([fast] if fast else [])])
+            begin = f"{where}, {timed}" if timed else where
+            yield f"{begin}; {told}" if told else begin
+
+    def _elapsed(self) -> str:
+        minutes, seconds = divmod(int(self._clock() - self._began), 60)
+        hours, minutes = divmod(minutes, 60)
+        return (
+            f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        )
+
+    def _rate(self) -> str:
+        if len(self._times) < 2:
+            return ""
+        each = (self._times[-1] - self._times[0]) / (len(self._times) - 1)
+        if each < _LEAST_RATE_S:
+            return ""
+        return f"{each:.1f} s each" if each < 10 else f"{each:.0f} s each"
+
+    def _time_left(self) -> str:
+        """Say what the search will still take, or may at most where that is less.
+
+        Neither tells of what comes after it.
+        """
+        left = math.inf if self._ends_at is None else self._ends_at - self._clock()
+        if self._expected_s is not None and self._expected_s < left:
+            return f"about {in_words(self._expected_s)} more"
+        return f"at most {in_words(left, up=True)} more" if 0 < left < math.inf else ""
+
+
+def in_words(seconds: float, *, up: bool = False) -> str:
+    """Say how long something takes; rounded ``up`` it is no less."""
+    whole = math.ceil if up else round
+    if seconds < 90:
+        return f"{max(1, whole(seconds / 10)) * 10} s"
+    if seconds < 5400:
+        return f"{whole(seconds / 60)} min"
+    return f"{whole(seconds / 360) / 10} h"
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 3]}..."

@@ -1,0 +1,77 @@
+"""The table of ``--list``, and what may be done about its runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.api import Run
+
+_HEAD = (
+    *("name", "status", "program", "kind", "operators"),
+    *("verified", "checks", "seconds", "when"),
+)
+_NUMBERS = (4, 5, 6, 7)
+"""Columns that are aligned on the right."""
+
+_CUT_FIRST = (2, 0)
+"""Columns that are cut where a table is too wide, and to how much at least."""
+_LEAST = 8
+
+
+def lines(runs: Sequence[Run], folder: Path, width: int) -> Iterator[str]:
+    """Tabulate runs, and say which commands go on with them."""
+    if not runs:
+        yield f"{folder} holds no runs: begin one with shrinkfx MODEL.pt2"
+        return
+    yield from _table([_HEAD, *map(_row, runs)], width)
+    if on := next((run for run in reversed(runs) if run.may_go_on), None):
+        yield f"to go on with one that is not over: shrinkfx --resume {on.folder}"
+    for run in runs:
+        if run.problem:
+            yield f"{run.folder}: {run.problem}"
+
+
+def run_to_json(run: Run) -> dict[str, Any]:
+    """State a run for other programs."""
+    return {**vars(run), "folder": str(run.folder), "status": str(run.status)}
+
+
+def _row(run: Run) -> tuple[str, ...]:
+    cells = (
+        run.folder.resolve().name,
+        str(run.status),
+        run.program,
+        run.kind,
+        _operators(*run.operators),
+        f"{run.verified[1]} of {run.verified[0]}" if run.verified else "",
+        "" if run.checks is None else str(run.checks),
+        "" if run.seconds is None else f"{run.seconds:.0f}",
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(run.at)),
+    )
+    return tuple(cell or "-" for cell in cells)
+
+
+def _operators(before: int | None, now: int | None) -> str:
+    if before is None:
+        return ""
+    return str(before) if now is None else f"{before} -> {now}"
+
+
+def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for column in _CUT_FIRST:
+        too_wide = sum(wide) + 2 * (len(wide) - 1) - width
+        wide[column] = min(wide[column], max(_LEAST, wide[column] - max(0, too_wide)))
+    for row in rows:
+        cells = [_cut(text, size) for text, size in zip(row, wide, strict=True)]
+        for column, size in enumerate(wide):
+            align = str.rjust if column in _NUMBERS else str.ljust
+            cells[column] = align(cells[column], size)
+        yield "  ".join(cells).rstrip()
+
+
+def _cut(text: str, size: int) -> str:
+    return text if len(text) <= size else f"{text[: size - 3]}..."

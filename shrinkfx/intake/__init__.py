@@ -1,0 +1,1 @@
+"""Doors in: a failing program, taken from where people have it."""

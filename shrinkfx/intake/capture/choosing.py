@@ -1,0 +1,215 @@
+"""Which of the captured programs to reduce, and what to say of all of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shrinkfx.errors import NothingToReduce, UsageError
+from shrinkfx.intake.capture.records import (
+    BEGUN,
+    CALL,
+    COMPILE,
+    EXPORT,
+    SAVE,
+    Capture,
+    CapturedProgram,
+    ScriptEnd,
+    Step,
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The program to reduce, and the step of it that is to fail.
+
+    Attributes:
+        step: None where nothing of it is known to have failed.
+        said: how that came to be chosen, in a sentence.
+        hangs: the step did not end.
+    """
+
+    program: CapturedProgram
+    step: Step | None
+    said: str
+    hangs: bool = False
+
+
+def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
+    """Take the program that is asked for, or the one that has failed.
+
+    Raises:
+        NothingToReduce: none has, or the one that has is not there.
+        UsageError: there is no program of that number.
+    """
+    failed = failed_step(capture, end)
+    if asked is not None:
+        return _asked_for(capture, end, failed, asked)
+    if failed is None:
+        raise NothingToReduce(_why_none(capture, end))
+    program = capture.by_number.get(failed.program)
+    if program is None or program.file is None:
+        raise NothingToReduce(_why_not(failed, program, end))
+    return Choice(program, failed, how_it_failed(failed, end), _hangs(failed, end))
+
+
+def _asked_for(
+    capture: Capture, end: ScriptEnd, failed: Step | None, asked: int
+) -> Choice:
+    program = capture.by_number.get(asked)
+    if program is None:
+        there = ", ".join(map(str, capture.by_number)) or "none"
+        raise UsageError(
+            f"--program {asked}: there is none; captured: program {there}\n"
+            f"another, without the script: shrinkfx {capture.folder} --program N"
+        )
+    if program.file is None:
+        raise UsageError(
+            f"--program {asked}: torch could not save it: {program.unsaved}"
+        )
+    own = [step for step in capture.steps_of(asked) if step.has_failed]
+    if failed is not None and failed.program == asked:
+        own.append(failed)
+    if own:
+        step = own[-1]
+        return Choice(program, step, how_it_failed(step, end), _hangs(step, end))
+    calls = [step for step in capture.steps_of(asked) if step.what == CALL]
+    said = f"program {asked}, as you say: nothing of it was seen to fail"
+    return Choice(program, calls[-1] if calls else None, said)
+
+
+def failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
+    """Find the step that has made the script fail.
+
+    A process that died in the middle of one goes before an exception, and that before
+    a script that fails after all it asked for has ended well: a wrong value may be
+    what it says then. An export that fails is only what a script has ended with: many
+    try another way then.
+    """
+    steps = [step for step in capture.steps if step.what != SAVE or step.state == BEGUN]
+    for pid in filter(None, (end.hung, end.died)):
+        open_ones = [s for s in steps if s.pid == pid and s.state == BEGUN]
+        if open_ones:
+            return open_ones[-1]
+    left = [step for step in steps if step.state == BEGUN]
+    raised = [step for step in steps if step.has_failed and step.what != EXPORT]
+    if left or raised:
+        return (left or raised)[-1]
+    if end.code and steps and steps[-1].has_failed:
+        return steps[-1]
+    used = [step for step in steps if step.what in (CALL, COMPILE) and step.program]
+    return used[-1] if end.code and used else None
+
+
+def how_it_failed(step: Step, end: ScriptEnd) -> str:
+    """Say in a sentence what became of a step."""
+    at = f" ({step.where})" if step.where else ""
+    if _hangs(step, end):
+        return f"{step.name}{at} did not end in {end.hung_s:.0f} s"
+    if step.state == BEGUN:
+        return f"the process died in {step.name}{at}: {_how_ended(end)}"
+    if step.error:
+        error = step.error.partition("\n")[0]
+        caught = "" if end.code else "; the script went on"
+        return f"{step.name}{at} raised {error:.300}{caught}"
+    return (
+        f"all that was asked of PyTorch ended well, and the script with exit code "
+        f"{end.code}: taking the last one, {step.name}{at}"
+    )
+
+
+def _hangs(step: Step, end: ScriptEnd) -> bool:
+    return step.state == BEGUN and step.pid == end.hung
+
+
+def _how_ended(end: ScriptEnd) -> str:
+    if end.code < 0:
+        return f"the script was ended by {_signal(-end.code)}"
+    return f"the script has left with exit code {end.code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str:
+    """Say why the program that has failed cannot be reduced."""
+    said = how_it_failed(step, end)
+    if step.what == EXPORT:
+        return f"{said}\nnothing was exported, and so there is nothing to reduce"
+    if step.what == SAVE:
+        return f"{said}\nthat is shrinkfx writing a program down: please report this"
+    if program is None:
+        return (
+            f"{said}\nit was compiled where nobody watched: capture the script that "
+            "compiles it as well, or name the .pt2 that it was compiled from"
+        )
+    return (
+        f"{said}\ntorch.export.save cannot save it: {program.unsaved}\nexport it in a "
+        "form that can be saved, and name that .pt2"
+    )
+
+
+def _why_none(capture: Capture, end: ScriptEnd) -> str:
+    command = " ".join(end.command[:2])
+    if not capture.was_watched:
+        return (
+            f"no Python of this command could be watched: {command}\nis it run with "
+            "-I, -E or -S, in a container, or with another PYTHONPATH?"
+        )
+    failed = f"it ended with exit code {end.code}" if end.code else "it did not fail"
+    if not capture.torch:
+        return f"{command} did not import PyTorch; {failed}"
+    if not capture.programs:
+        return (
+            f"{command} compiled nothing with AOTInductor; {failed}\nwatched are "
+            "torch.export.export, torch._inductor.aoti_compile_and_package and "
+            "aoti_load_package, calls of what that loads, and the deprecated "
+            "torch._export.aot_compile and aot_load"
+        )
+    return (
+        f"{command} did not fail: there is nothing to reduce\ncaptured: "
+        f"{capture.folder}\nto reduce a program of it all the same, one whose values "
+        f"are wrong: shrinkfx {capture.folder} --program {min(capture.by_number)}"
+    )
+
+
+def table(capture: Capture, end: ScriptEnd, chosen: int) -> str:
+    """List the programs: where they were compiled, and what became of them."""
+    rows = [("program", "operators", "compiled at", "calls", "")]
+    for program in capture.programs:
+        steps = capture.steps_of(program.number)
+        calls = _calls(steps)
+        said = "; ".join(_remarks(program, steps, end))
+        mark = "*" if program.number == chosen else ""
+        number = f"{program.number}{mark}"
+        operators = str(program.operators)
+        rows.append((number, operators, program.where, str(calls), said))
+    widths = [*(max(len(row[i]) for row in rows) for i in range(4)), 0]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _calls(steps: list[Step]) -> int:
+    most: dict[int, int] = {}
+    for step in steps:
+        if step.what == CALL:
+            most[step.pid] = max(step.count, most.get(step.pid, 0))
+    return sum(most.values())
+
+
+def _remarks(
+    program: CapturedProgram, steps: list[Step], end: ScriptEnd
+) -> Iterator[str]:
+    if program.file is None:
+        yield f"not saved: {program.unsaved}"
+    for step in steps:
+        if _hangs(step, end):
+            yield f"{step.what}: did not end"
+        elif step.state == BEGUN:
+            yield f"{step.what}: the process died"
+        elif step.has_failed:
+            yield f"{step.what}: {step.error.partition(chr(10))[0]:.80}"

@@ -1,0 +1,266 @@
+"""From a command that fails to a program that a run can reduce."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+from shrinkfx.errors import LoadError, NothingToReduce, UsageError
+from shrinkfx.intake.capture.choosing import Choice, choose, table
+from shrinkfx.intake.capture.patience import Patience
+from shrinkfx.intake.capture.preloads import preloads_of
+from shrinkfx.intake.capture.records import (
+    STARTED,
+    Capture,
+    CapturedProgram,
+    ScriptEnd,
+    Step,
+    open_steps,
+)
+from shrinkfx.intake.capture.running import Script
+from shrinkfx.intake.found import Found
+from shrinkfx.options.options import Options
+
+FOLDER = "capture"
+"""Of what a script has left, in that of its run."""
+
+_END, _ASKED = "end.json", "asked.json"
+
+_HANG_S = 60.0
+"""A check's, where a script hangs and nobody has said how long that is."""
+
+_PATHS_TOO = ("CXX",)
+"""Variables that count though they name a place."""
+
+_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_")
+"""What launchers tell processes of each other."""
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Whom to tell what: ``say`` for good, ``doing`` while it takes long."""
+
+    say: Callable[[str], None]
+    doing: Callable[[str], None]
+
+
+def name_of(command: tuple[str, ...]) -> Path:
+    """Name a run after the script: the first word that is one, or the program."""
+    if not command:
+        example = "shrinkfx --capture -- python serve.py --batch 4"
+        raise UsageError(f"--capture takes a command behind --: {example}")
+    words = [word.partition("::")[0] for word in command]
+    scripts = [word for word in words if word.endswith(".py")]
+    modules = [after for word, after in pairwise(words) if word == "-m"]
+    first = (*scripts, *(name.replace(".", "-") for name in modules), words[0])[0]
+    return Path(first).with_suffix("")
+
+
+def capture(
+    options: Options,
+    command: tuple[str, ...],
+    program: int | None,
+    folder: Path,
+    teller: Teller,
+    stdout: IO[str] | None = None,
+) -> Options:
+    """Run a command, and ask for the program that has failed in it.
+
+    Args:
+        options: ``timeout_s`` is that of a step of the script as well.
+        program: the number of the one to reduce, failed or not.
+        folder: that of the run.
+        stdout: where the command's output goes, if not where it would have gone.
+
+    Raises:
+        UsageError: there is no such command, or no such program.
+        NothingToReduce: it does not fail, or not in what can be captured.
+    """
+    place = _empty(folder / FOLDER)
+    try:
+        script = Script(command, place.resolve(), stdout, teller.doing)
+        try:
+            end = script.run(Patience(options.timeout_s))
+        except KeyboardInterrupt as error:
+            _write_end(place, ScriptEnd(command, -signal.SIGINT))
+            for step in open_steps(place)[:1]:
+                error.add_note(
+                    f"the script was in {step.name}; if that hangs: shrinkfx {place} "
+                    "--until hang --timeout SECONDS"
+                )
+            raise
+        _write_end(place, end)
+        asked = _asked(options, place, end, program, teller)
+        (place / _ASKED).write_text(json.dumps(asked.to_json()))
+        return asked
+    finally:
+        _clear(place)
+
+
+def _empty(place: Path) -> Path:
+    """Make the folder; what a session has left that was killed goes.
+
+    Raises:
+        UsageError: there is one, and it is none of ours.
+    """
+    if place.is_dir() and any(place.iterdir()) and not (place / STARTED).is_file():
+        raise UsageError(
+            f"{place} is there, and holds no capture: name another --out DIR"
+        )
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    return place
+
+
+def _write_end(place: Path, end: ScriptEnd) -> None:
+    (place / _END).write_text(json.dumps(asdict(end)))
+
+
+def recaptured(
+    options: Options, folder: Path, program: int | None, teller: Teller
+) -> Options:
+    """Ask for a program that an earlier run of a script has left.
+
+    Raises:
+        UsageError: none is there, or none of that number.
+        NothingToReduce: the script did not fail, and none is named.
+    """
+    place = place_of(folder)
+    if place is None:
+        raise UsageError(f"{folder}: this folder holds no capture")
+    try:
+        end = ScriptEnd.from_json(json.loads((place / _END).read_text()))
+        return _asked(options, place, end, program, teller)
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"{place}: damaged, or another version's: {error!r}"
+        raise UsageError(f"{reason}; capture the script again") from error
+
+
+def place_of(folder: Path) -> Path | None:
+    """Find what a script has left in a run's folder, or in that of a capture."""
+    places = (folder, folder / FOLDER)
+    return next((place for place in places if os.path.isfile(place / _END)), None)
+
+
+def resumable(folder: Path) -> Options | None:
+    """Read what was to be reduced in a folder where that has not begun."""
+    asked = folder / FOLDER / _ASKED
+    if not os.path.isfile(asked):
+        return None
+    return replace(Options.from_json(json.loads(asked.read_text())), out=folder)
+
+
+def _asked(
+    options: Options,
+    place: Path,
+    end: ScriptEnd,
+    program: int | None,
+    teller: Teller,
+) -> Options:
+    """Choose a program, tell of all, and make the options of its run."""
+    found_all = Capture.read(place)
+    if options.sweeping and program is None and len(found_all.programs) == 1:
+        program = found_all.programs[0].number  # a sweep looks for failures itself
+    try:
+        choice = choose(found_all, end, program)
+    except (NothingToReduce, UsageError):
+        _tell_all(found_all, end, 0, teller)
+        raise
+    _tell_all(found_all, end, choice.program.number, teller)
+    found = found_of(choice, place)
+    for sentence in (choice.said, *_versions(found_all), *found.said):
+        teller.say(f"captured: {sentence}")
+    if choice.hangs and options.timeout_s is None:
+        options = replace(options, timeout_s=_HANG_S)
+    return found.asked_with(options)
+
+
+def _tell_all(capture: Capture, end: ScriptEnd, chosen: int, teller: Teller) -> None:
+    if len(capture.programs) > 1:
+        for line in table(capture, end, chosen).splitlines():
+            teller.say(line)
+        if chosen:
+            teller.say(
+                f"*: being reduced; another: shrinkfx {capture.folder} --program N"
+            )
+
+
+def found_of(choice: Choice, place: Path) -> Found:
+    """Take a captured program, with what it was compiled and called with."""
+    program, said = choice.program, []
+    if program.file is None:
+        raise LoadError(str(place), f"program {program.number} was not saved", "")
+    environment, unset = _environment(program.environment, os.environ)
+    if unset:
+        said.append(f"the script has unset {', '.join(unset)}: unset it here as well")
+    if program.not_carried:
+        names = ", ".join(program.not_carried)
+        said.append(f"Inductor's {names} cannot be carried: no plain value")
+    places = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    preloads = preloads_of(program, place, places)
+    inputs, why = _inputs(choice.step)
+    if why:
+        said.append(
+            f"the call's inputs cannot be saved: {why}: taking the exported ones"
+        )
+    return Found(
+        program=program.file,
+        inputs=inputs,
+        inductor=program.inductor,
+        environment=environment,
+        preload=preloads.names,
+        said=(*_carried(program, environment), *said, *preloads.said),
+    )
+
+
+def _inputs(step: Step | None) -> tuple[Path | None, str]:
+    return (step.inputs, step.unsaved) if step else (None, "")
+
+
+def _carried(program: CapturedProgram, environment: Mapping[str, str]) -> list[str]:
+    set_here = {**program.inductor, **environment}
+    said = ", ".join(f"{name}={value}" for name, value in set_here.items())
+    return [f"with {said}"] if said else []
+
+
+def _environment(
+    theirs: Mapping[str, str], ours: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Tell what a script has set that a run would not, and what it has unset."""
+    found = {
+        name: value
+        for name, value in theirs.items()
+        if ours.get(name) != value
+        and ("/" not in value or name in _PATHS_TOO)
+        and not name.startswith(_LAUNCHERS)
+    }
+    prefixes = ("TORCH", "PYTORCH", "AOT")
+    unset = [n for n in ours if n.startswith(prefixes) and n not in theirs]
+    return found, sorted(unset)
+
+
+def _versions(capture: Capture) -> list[str]:
+    try:
+        here = version("torch")
+    except PackageNotFoundError:
+        return []
+    theirs = [each for each in capture.torch if each != here]
+    if not theirs:
+        return []
+    return [f"the script ran with torch {theirs[0]}, and is reduced with {here}"]
+
+
+def _clear(place: Path) -> None:
+    """Leave nothing half written, nor an empty capture."""
+    for path in (*place.glob("draft-*"), *place.glob("claimed-*")):
+        path.unlink(missing_ok=True)
+    if not any(place.glob("program-*.json")):
+        shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,99 @@
+"""When a script hangs: only in the middle of what it asks of PyTorch, never between.
+
+A server that waits for requests does not hang. A step that sleeps does, when for a
+minute no process of its own has used any CPU, read or written. What keeps a core busy
+has ten minutes of its own time for a call; compiling may take as long as it likes.
+``--timeout`` counts for any step, and is its own time, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shrinkfx.intake.capture.records import CALL, Step
+from shrinkfx.own_time import OwnTime
+from shrinkfx.processes import Sample, descendants, sample
+
+ASLEEP_S, BUSY_CALL_S = 60.0, 600.0
+"""As long as a check of a small program may take, and of the largest."""
+
+_IDLE_CPU_S = 0.05
+"""What a sleeper may use between two looks: threads that wake up to look around."""
+
+Key = tuple[int, str, int]
+
+
+@dataclass
+class _Watched:
+    """A step, and when it was last seen doing something."""
+
+    own: OwnTime
+    since: float
+    cpu_seconds: float = 0.0
+    moved: int = 0
+
+
+@dataclass
+class Patience:
+    """Tells which of the steps that processes are in will not end.
+
+    Attributes:
+        timeout_s: what was said, or None.
+        waited_s: how long the one was waited for that was told last.
+    """
+
+    timeout_s: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    look: Callable[[int], Sample] = lambda pid: sample([pid, *descendants(pid)])
+    moved: Callable[[int], int] = lambda pid: bytes_moved(pid)
+    asleep_s: float = ASLEEP_S
+    waited_s: float = 0.0
+    _watched: dict[Key, _Watched] = field(default_factory=dict)
+
+    def at_its_end(self, steps: Sequence[Step]) -> Step | None:
+        """Find a step that hangs among those that are not over."""
+        keys = {_key(step) for step in steps}
+        for gone in self._watched.keys() - keys:
+            del self._watched[gone]
+        return next((step for step in steps if self._hangs(step)), None)
+
+    def _hangs(self, step: Step) -> bool:
+        watched = self._watched.get(_key(step))
+        if watched is None:
+            own = OwnTime(lambda: self.look(step.pid), clock=self.clock)
+            self._watched[_key(step)] = _Watched(own, self.clock())
+            return False
+        limit = self.timeout_s or (BUSY_CALL_S if step.what == CALL else None)
+        if limit is not None and watched.own.exceeds(limit):
+            self.waited_s = watched.own.seconds
+            return True
+        return self.timeout_s is None and self._sleeps(step, watched)
+
+    def _sleeps(self, step: Step, watched: _Watched) -> bool:
+        """Look now and then, since that costs some."""
+        if self.clock() - watched.since < self.asleep_s:
+            return False
+        seen, moved = self.look(step.pid), self.moved(step.pid)
+        used = seen.cpu_seconds - watched.cpu_seconds
+        idle = seen.sleeps and used < _IDLE_CPU_S and moved == watched.moved
+        self.waited_s = self.clock() - watched.since
+        watched.since, watched.cpu_seconds = self.clock(), seen.cpu_seconds
+        watched.moved = moved
+        return idle
+
+
+def _key(step: Step) -> Key:
+    return step.pid, step.what, step.at
+
+
+def bytes_moved(pid: int) -> int:
+    """Count what a process has read and written, output and pipes too."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    told = dict(line.split(": ") for line in lines)
+    return int(told.get("rchar", 0)) + int(told.get("wchar", 0))

@@ -1,0 +1,225 @@
+"""What a captured script has left: its programs, its steps, and what it died of.
+
+Written by ``worker/intake/watching/``, in the script's own processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from shrinkfx.protocol.choices import InductorOptions
+
+BEGUN, ENDED, RAISED = "begun", "ended", "raised"
+"""States of a step."""
+
+CALL, COMPILE, EXPORT, LOAD, SAVE = "call", "compile", "export", "load", "save"
+"""What a step is: ``save`` is our own."""
+
+STARTED = "started"
+"""The file by which a Python says that it has run with what watches."""
+
+_ASKED_FOR = ("KeyboardInterrupt", "SystemExit")
+"""Exceptions that are no failures."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that a process has asked of PyTorch.
+
+    Attributes:
+        program: its number; 0 where it is none that was captured.
+        at: nanoseconds of a clock that all processes share.
+        count: the how many-th of its kind in its process.
+        where: the line of the script.
+        inputs: those of a call, if they could be saved.
+        unsaved: why they could not.
+        error: the exception that it has ended with.
+    """
+
+    what: str
+    program: int
+    state: str
+    pid: int
+    at: int
+    count: int
+    where: str
+    inputs: Path | None = None
+    unsaved: str = ""
+    error: str = ""
+
+    @classmethod
+    def from_json(cls, path: Path, data: Mapping[str, Any]) -> Self:
+        state, _, name = path.stem.partition("-")
+        inputs = path.with_name(f"{name}.pt")
+        return cls(
+            what=data["what"],
+            program=data["program"],
+            state=state,
+            pid=data["pid"],
+            at=data["at"],
+            count=data["count"],
+            where=data["where"],
+            inputs=inputs if inputs.is_file() else None,
+            unsaved=data["unsaved"],
+            error=data["error"],
+        )
+
+    @property
+    def has_failed(self) -> bool:
+        kind = self.error.partition(":")[0]
+        is_failure = self.state == RAISED and kind not in _ASKED_FOR
+        return self.state == BEGUN or is_failure
+
+    @property
+    def name(self) -> str:
+        """Say what it is: ``call 3 of program 1``."""
+        if self.what == EXPORT:
+            return "torch.export.export"
+        of = f"program {self.program}" if self.program else "a package made elsewhere"
+        return (
+            f"call {self.count} of {of}" if self.what == CALL else _OF[self.what] + of
+        )
+
+
+_OF = {
+    COMPILE: "compiling ",
+    LOAD: "loading ",
+    SAVE: "saving (by shrinkfx) ",
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A module that has to be there, or a library.
+
+    Attributes:
+        called: not its import has registered something, but a function that was called.
+        why: what of it the program needs.
+    """
+
+    module: str
+    file: str
+    library: str
+    is_local: bool
+    why: str
+    called: bool
+
+
+@dataclass(frozen=True)
+class CapturedProgram:
+    """A program on its way to AOTInductor, and what it was compiled with.
+
+    Attributes:
+        file: the ``.pt2``; None if torch could not save it, ``unsaved`` says why.
+        custom: its operators that do not come with PyTorch.
+        not_carried: options of Inductor that are no plain values.
+    """
+
+    number: int
+    file: Path | None
+    unsaved: str
+    where: str
+    operators: int
+    custom: tuple[str, ...]
+    inductor: InductorOptions
+    not_carried: tuple[str, ...]
+    environment: Mapping[str, str]
+    origins: tuple[Origin, ...]
+
+    @classmethod
+    def from_json(cls, folder: Path, data: Mapping[str, Any]) -> Self:
+        file = folder / f"program-{data['program']}.pt2"
+        return cls(
+            number=data["program"],
+            file=file if file.is_file() else None,
+            unsaved=data["unsaved"],
+            where=data["where"],
+            operators=data["operators"],
+            custom=tuple(data["custom"]),
+            inductor=data["inductor"],
+            not_carried=tuple(data["not_carried"]),
+            environment=data["environment"],
+            origins=tuple(Origin(**each) for each in data["origins"]),
+        )
+
+
+@dataclass(frozen=True)
+class ScriptEnd:
+    """How a script has ended.
+
+    Attributes:
+        command: what was run.
+        code: its exit status; negative: the signal that killed it.
+        died: the process that was seen gone first in the middle of a step, or 0.
+        hung: the process that was killed because a step did not end, or 0.
+        hung_s: seconds after which that was.
+    """
+
+    command: tuple[str, ...]
+    code: int
+    died: int = 0
+    hung: int = 0
+    hung_s: float = 0.0
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**{**data, "command": tuple(data["command"])})
+
+
+@dataclass(frozen=True)
+class Capture:
+    """All that a script has left in a folder."""
+
+    folder: Path
+    programs: tuple[CapturedProgram, ...] = ()
+    steps: tuple[Step, ...] = ()
+    torch: tuple[str, ...] = ()
+    """Versions of torch that were imported."""
+    was_watched: bool = False
+    """A Python has run with what watches."""
+    by_number: Mapping[int, CapturedProgram] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        numbered = {program.number: program for program in self.programs}
+        object.__setattr__(self, "by_number", numbered)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        programs = [
+            CapturedProgram.from_json(folder, data)
+            for _, data in _records(folder, "program-*.json")
+        ]
+        found = [
+            Step.from_json(path, data)
+            for state in (BEGUN, ENDED, RAISED)
+            for path, data in _records(folder, f"{state}-*.json")
+        ]
+        processes = _records(folder, "process-*.json")
+        return cls(
+            folder=folder,
+            programs=tuple(sorted(programs, key=lambda program: program.number)),
+            steps=tuple(sorted(found, key=lambda step: step.at)),
+            torch=tuple(dict.fromkeys(data["torch"] for _, data in processes)),
+            was_watched=(folder / STARTED).exists(),
+        )
+
+    def steps_of(self, number: int) -> list[Step]:
+        return [step for step in self.steps if step.program == number]
+
+
+def open_steps(folder: Path) -> list[Step]:
+    """List what processes are in the middle of."""
+    records = _records(folder, f"{BEGUN}-*.json")
+    return [Step.from_json(path, data) for path, data in records]
+
+
+def _records(folder: Path, pattern: str) -> Iterator[tuple[Path, Any]]:
+    """Read records; one that goes while it is looked at is left out."""
+    for path in sorted(folder.glob(pattern)):
+        with contextlib.suppress(FileNotFoundError):
+            yield path, json.loads(path.read_text())

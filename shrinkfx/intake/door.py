@@ -1,0 +1,107 @@
+"""From what a user names to a program in the folder of a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
+from shrinkfx.intake import minifier, runnable
+from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.recognise import holds_run, recognise
+from shrinkfx.intake.script import Kind, Script, read_script
+from shrinkfx.options.options import Options
+from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
+
+
+def take_in(
+    options: Options,
+    told: Callable[[str], None],
+    require_others: Callable[[], None] = lambda: None,
+) -> Options:
+    """Have a run reduce what its ``model`` stands for, if that is no ``.pt2``.
+
+    Args:
+        told: takes sentences on what was read, and what could not be.
+        require_others: looks at what the run needs besides, before anything is made.
+
+    Raises:
+        LoadError: it cannot be read, run or exported.
+        UsageError: it is none that can be, or code that the user has not said may run.
+    """
+    script = recognise(options.model)
+    if script is None:
+        return options
+    if script.kind is Kind.RUNNABLE:
+        runnable.require_word(script, options)
+    require_others()
+    out = output_folder(options.out, options.model.resolve())
+    if holds_run(out):
+        raise UsageError(
+            f"--out {out} holds a run: shrinkfx --resume {out} goes on with it, or "
+            "name an empty folder"
+        )
+    folder = out / INTAKE
+    _require_own(folder)
+    try:
+        found = _taken(script, options, folder)
+    except BaseException:
+        for name in _OWN:
+            (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        remove_if_empty(out)
+        raise
+    for sentence in found.said:
+        told(sentence)
+    return replace(found.asked_with(options), out=out)
+
+
+_OWN = (PROGRAM, runnable.CODE)
+"""What doors for dumps leave in their folder."""
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse a folder that somebody else has made."""
+    foreign = {path.name for path in folder.glob("*")} - {*_OWN}
+    if foreign:
+        raise UsageError(
+            f"--out {folder.parent}: {folder} holds other files ({min(foreign)}): name "
+            "an empty folder"
+        )
+
+
+def _taken(script: Script, options: Options, folder: Path) -> Found:
+    folder.mkdir(exist_ok=True)
+    if script.kind is Kind.RUNNABLE:
+        return runnable.export(script, options, folder)
+    return minifier.take_program(script, options, folder)
+
+
+def taken_before(options: Options) -> Options:
+    """Name the program that a dump has become in the folder of an earlier run."""
+    if options.out is None or recognise(options.model) is None:
+        return options
+    return replace(options, model=options.out / INTAKE / PROGRAM)
+
+
+def with_torch_compile(error: NotReproducible, options: Options) -> NotReproducible:
+    """Say whether a graph of torch.compile's that AOTInductor runs well fails there.
+
+    Returns:
+        What was raised, where the program comes from elsewhere.
+    """
+    code = options.model.with_name(runnable.CODE)
+    from_here = options.run_code and code.parent.name == INTAKE and code.is_file()
+    if not from_here or isinstance(error, NotCuttable):
+        return error
+    script = read_script(code, code.read_text(encoding="utf-8"))
+    how = runnable.as_torch_compile_does(code, script.save_dir, options)
+    so = "" if error.wanted == "any" else f" with '{error.wanted}'"
+    said = (
+        f"it does not fail{so} under AOTInductor; run as torch.compile runs it, {how}"
+    )
+    advice = f"{said}\n{error.advice}"
+    return NotReproducible(error.wanted, error.runs, error.seen, advice, error.seconds)

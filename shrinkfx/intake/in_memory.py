@@ -1,0 +1,238 @@
+"""Objects in memory: a program, or a module that is exported, of the user's process.
+
+    minify(module, args=(x,))  ->  DIR/intake/program.pt2  ->  a run like any other
+
+The one place from which something of the worker is imported: what it needs torch for is
+an object of this very process, which has torch (``docs/decisions.md``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.recognise import holds_run
+from shrinkfx.options.options import Options
+from shrinkfx.report.atomic_files import DRAFT
+from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
+
+if TYPE_CHECKING:
+    from shrinkfx.worker.intake.operators import Registration
+
+
+@dataclass(frozen=True)
+class Given:
+    """An object, and what it is called with.
+
+    Attributes:
+        args: of a module, what it is exported with; of a program, on which it fails.
+    """
+
+    program: object
+    args: tuple[Any, ...] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    dynamic_shapes: Any = None
+
+    @property
+    def is_path(self) -> bool:
+        return isinstance(self.program, (str, os.PathLike))
+
+    def path(self) -> Path:
+        """Take it for the path of a ``.pt2``.
+
+        Raises:
+            UsageError: there are arguments, which a path has no use for.
+        """
+        assert isinstance(self.program, (str, os.PathLike))
+        if self.args is not None or self.kwargs is not None:
+            raise UsageError(
+                "args= and kwargs= are for objects: inputs=FILE for a path"
+            )
+        if self.dynamic_shapes is not None:
+            raise UsageError("dynamic_shapes= is for a module: a .pt2 has its own")
+        return Path(self.program)
+
+
+@contextlib.contextmanager
+def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Found]]:
+    """Have an object lie in the folder of its run, for as long as that has a use.
+
+    Raises:
+        UsageError: it is no program, an operator of it is out of reach, or another run
+            is in the folder.
+        LoadError: it cannot be exported or saved.
+    """
+    from shrinkfx.worker.intake.objects import exported, name_of, remarks
+
+    name = name_of(given.program)
+    args, kwargs = given.args, given.kwargs
+    program = exported(given.program, args, kwargs, given.dynamic_shapes)
+    preloads = _preloads(program, options)
+    out = output_folder(options.out, Path(f"{name}.pt2"))
+    try:
+        _save(given, program, out / INTAKE, has_run=holds_run(out))
+        inputs = out / INTAKE / _INPUTS
+        found = Found(
+            program=out / INTAKE / PROGRAM,
+            inputs=inputs if inputs.exists() else None,
+            preload=preloads,
+            said=tuple(remarks(given.program, program)),
+        )
+        command = options.command or _command(given)
+        yield replace(found.asked_with(options), out=out, command=command), found
+    finally:
+        if not holds_run(out):  # it came to nothing
+            for file in (PROGRAM, _INPUTS):
+                (out / INTAKE / file).unlink(missing_ok=True)
+            remove_if_empty(out / INTAKE)
+            remove_if_empty(out)
+
+
+_INPUTS = "inputs.pt"
+
+
+def _command(given: Given) -> str:
+    """Say how the run was started, in its repro."""
+    called = ", args=..." if given.args is not None else ""
+    called += ", kwargs=..." if given.kwargs is not None else ""
+    called += ", dynamic_shapes=..." if given.dynamic_shapes is not None else ""
+    return f"shrinkfx.minify({'module' if called else 'program'}{called})"
+
+
+def _save(given: Given, program: Any, folder: Path, *, has_run: bool) -> None:  # noqa: ANN401 - a program
+    """Write program and inputs, whole or not at all; not over those of another run.
+
+    What is saved has the same bytes if it is the same: the run there can go on.
+    """
+    from shrinkfx.worker.intake.objects import save_inputs, save_program
+
+    fails_otherwise = program is given.program and (given.args or given.kwargs)
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
+        save_program(program, Path(draft) / PROGRAM)
+        if fails_otherwise:
+            save_inputs(given.args, given.kwargs, Path(draft) / _INPUTS)
+        for name in (PROGRAM, _INPUTS):
+            saved, place = Path(draft) / name, folder / name
+            if has_run:
+                _require_same(saved, place)
+            elif saved.exists():
+                saved.replace(place)
+            else:  # of a run that was killed before it began
+                place.unlink(missing_ok=True)
+
+
+def _require_same(saved: Path, place: Path) -> None:
+    both = saved.exists(), place.exists()
+    if all(both) and filecmp.cmp(saved, place, shallow=False):
+        return
+    if any(both):
+        out = place.parent.parent
+        raise UsageError(
+            f"--out {out} holds a run of another program: --resume {out} goes on with "
+            "that, or name an empty folder"
+        )
+
+
+def _preloads(program: Any, options: Options) -> tuple[str, ...]:  # noqa: ANN401 - a program
+    """Choose what registers the program's operators in a process of the run.
+
+    Raises:
+        UsageError: an operator was registered where no other process can import it.
+    """
+    from shrinkfx.worker.intake.operators import libraries, registrations
+
+    if options.preload:  # whoever names some knows all
+        return ()
+    known = registrations(program)
+    if typed := [each for each in known if each.module == "__main__"]:
+        raise UsageError(_typed(typed))
+    native = [each for each in known if not _of_python(each)]
+    loaded = libraries() if native else []
+    if native and not loaded:
+        names = ", ".join(each.operator for each in native)
+        raise UsageError(f"{names}: it is not known what registers this: {_SAY}")
+    found = dict.fromkeys(filter(None, map(_of_python, known)))
+    return (*_reachable([*found], options.cwd or Path.cwd()), *loaded)
+
+
+_SAY = "give preload=['module or file']"
+
+
+def _of_python(each: Registration) -> str:
+    """Name the module to be imported, or else its file."""
+    return each.module or (each.file if each.file.endswith(".py") else "")
+
+
+def _typed(some: Sequence[Registration]) -> str:
+    names = ", ".join(each.operator for each in some)
+    file = next((each.file for each in some if each.file.endswith(".py")), "")
+    where = f"{Path(file).name}, which runs as __main__" if file else "a notebook cell"
+    return (
+        f"{names}: registered in {where}, and no other process can import that: move "
+        "it into a module (in a notebook, a cell that begins with %%writefile "
+        f"my_ops.py, then `import my_ops`), or {_SAY}"
+    )
+
+
+_FIND = """
+import importlib.util, json, sys
+sys.path.insert(0, "")
+found = {}
+for name in sys.argv[1:]:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    found[name] = spec.origin if spec else None
+print(json.dumps(found))
+"""
+
+
+def _reachable(names: Sequence[str], cwd: Path) -> list[str]:
+    """Name each module as a new process finds it: by its name, or else by its file.
+
+    What this process has put on its path by hand no other has there.
+
+    Raises:
+        LoadError: a module of a package is not found there.
+    """
+    modules = [name for name in names if not name.endswith(".py")]
+    there = _found_anew(modules, cwd) if modules else {}
+    chosen = []
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        if name.endswith(".py") or _same_file(there.get(name), file):
+            chosen.append(name)
+        elif "." not in name and file.endswith(".py"):
+            chosen.append(str(Path(file).resolve()))
+        else:
+            root = str(Path(file).parents[name.count(".")]) if file else "its folder"
+            advice = f"add {root} to PYTHONPATH before Python starts"
+            raise LoadError(name, "no other process finds this module", advice)
+    return chosen
+
+
+def _found_anew(modules: Sequence[str], cwd: Path) -> dict[str, str | None]:
+    command = [sys.executable, "-P", "-c", _FIND, *modules]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, check=False, text=True)
+    try:
+        found: dict[str, str | None] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return {}
+    return found
+
+
+def _same_file(one: str | None, other: str) -> bool:
+    return bool(one and other) and os.path.realpath(str(one)) == os.path.realpath(other)

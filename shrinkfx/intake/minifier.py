@@ -1,0 +1,62 @@
+"""A dump of PyTorch's AOTI minifier: the program that its script loads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from shrinkfx.check.preflight import require_program
+from shrinkfx.errors import LoadError
+from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.script import Script
+from shrinkfx.intake.worker import bare_worker, settings_that_differ
+from shrinkfx.options.options import Options
+
+
+def take_program(script: Script, options: Options, folder: Path) -> Found:
+    """Copy the program into the folder of a run; nothing of the script is executed.
+
+    The minifier writes each program that it tries over the last one, so that the file
+    may be another one tomorrow.
+
+    Raises:
+        LoadError: it is not there, or is none.
+    """
+    there = locate(script.program, script.path)
+    if there is None:
+        raise LoadError(
+            str(script.path),
+            f"loads {script.program}, which is not there, nor beside the script",
+            f"put {Path(script.program).name} beside {script.path.name}",
+        )
+    require_program(there)
+    program = folder / PROGRAM
+    shutil.copyfile(there, program)
+    with bare_worker(options, script.environment) as ask:
+        inductor, of_settings = settings_that_differ(ask, script)
+    return Found(
+        program=program,
+        inductor=inductor,
+        environment=script.environment,
+        said=(f"{script.path} loads {there}", *script.said, *of_settings),
+    )
+
+
+def locate(named: str, script: Path) -> Path | None:
+    """Find what a script names by a path, wherever both have been moved to.
+
+    What is no longer there is looked for beside the script by the end of its path,
+    the longest first: ``minifier/checkpoints/x.pt2``, ``checkpoints/x.pt2``, ``x.pt2``.
+    """
+    if not named:
+        return None
+    return next((path for path in _places(named, script) if path.exists()), None)
+
+
+def _places(named: str, script: Path) -> Iterator[Path]:
+    parts, is_absolute = Path(named).parts, Path(named).is_absolute()
+    if is_absolute:
+        yield Path(named)
+    for first in range(int(is_absolute), len(parts)):
+        yield script.parent.joinpath(*parts[first:])

@@ -1,0 +1,76 @@
+"""A run in a notebook: a bar where the cell's output is."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from shrinkfx.events import Checked, Event, Listener, Noted, Started, Stepped, ignore
+
+
+def in_notebook() -> bool:
+    """Tell whether a kernel of Jupyter's shows what this process prints."""
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+@contextlib.contextmanager
+def shown(listener: Listener | None) -> Iterator[Listener]:
+    """Show a run where nobody else listens, and this is a notebook."""
+    if listener is not None or not in_notebook():
+        yield listener or ignore
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without ipywidgets it is a bar of text
+        from tqdm.auto import tqdm
+
+    bar = Bar(tqdm)
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+_FORM = "{desc}, {n_fmt} checks [{elapsed}]"
+
+
+class Bar:
+    """A bar of checks, with notes and accepted steps below.
+
+    Args:
+        make: ``tqdm``, of a terminal or a notebook.
+    """
+
+    def __init__(self, make: Any) -> None:  # noqa: ANN401 - tqdm has several
+        self._make, self._bar = make, None
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case Started(operators, max_checks):
+                self.close()
+                self._bar = self._make(total=max_checks, bar_format=_FORM)
+                self._describe(operators)
+            case Checked():
+                self._describe(event.operators)
+                if self._bar is not None:
+                    self._bar.update()
+            case Noted(text):
+                self._make.write(text)
+            case Stepped():
+                self._make.write(
+                    f"{event.before} -> {event.after} operators, {event.seconds:.0f} s"
+                )
+
+    def _describe(self, operators: int) -> None:
+        if self._bar is not None:
+            self._bar.set_description_str(f"{operators} operators", refresh=False)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,268 @@
+"""What a script says that PyTorch has written of a failure: read, and not run.
+
+    os.environ['TORCHINDUCTOR_MAX_AUTOTUNE'] = '1'     a variable of the failing run
+    torch._inductor.config.freezing = True             a setting of Inductor
+    exported_program = torch.export.load('/a/b.pt2')   by its AOTI minifier: a program
+    class Repro(torch.nn.Module): ...                  by torch.compile: a module and
+    def load_args(reader): ...                         its arguments
+    run_repro(..., accuracy=True, save_dir='/a')       what is asked of them
+
+All of that but the module is literals (``aoti.py``, ``after_aot.py`` and
+``after_dynamo.py`` in ``torch/_dynamo/repro`` write it): ``ast`` is all that is needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.report.header import is_repro
+
+
+class Kind(StrEnum):
+    """Who has written a script."""
+
+    MINIFIER = "minifier"
+    """PyTorch's AOTI minifier: it loads a ``.pt2``."""
+    RUNNABLE = "runnable"
+    """torch.compile: the module is in it, as code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What a script says in literals.
+
+    Attributes:
+        path: where it is; of a graph in a log, that.
+        text: of the script itself.
+        program: the path that it loads, or ''.
+        inductor: settings of Inductor that it sets, to the default even.
+        others: those of other parts of PyTorch, by their full names.
+        environment: variables that one may need.
+        save_dir: the folder of the arguments' values, or ''.
+        said: what else it holds, in sentences.
+    """
+
+    path: Path
+    kind: Kind
+    text: str
+    program: str
+    inductor: InductorOptions
+    others: InductorOptions
+    environment: Mapping[str, str]
+    save_dir: str
+    said: tuple[str, ...]
+
+
+def read_script(path: Path, text: str) -> Script:
+    """Read a script of PyTorch's.
+
+    Raises:
+        LoadError: it is none, or a repro of shrinkfx's own.
+    """
+    if is_repro(text):
+        found = "is a repro that shrinkfx has written"
+        raise LoadError(str(path), found, f"to run it: shrinkfx {path.name} --verify")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = f"is no Python that can be read: {error}"
+        raise LoadError(str(path), reason, _KNOWN) from error
+    settings = _Settings.of(tree)
+    kind, program = _kind(tree), _program(tree)
+    if kind is None:
+        raise LoadError(str(path), _NEITHER, _KNOWN)
+    call = _keywords(tree, "run_repro")
+    return Script(
+        path=path,
+        kind=kind,
+        text=text,
+        program=program,
+        inductor=settings.inductor,
+        others=settings.others,
+        environment=settings.environment,
+        save_dir=str(call.get("save_dir") or ""),
+        said=(*_versions(text), *settings.said(), *_asked(call)),
+    )
+
+
+_NEITHER = "is a Python file, and none that PyTorch writes of a failure"
+_KNOWN = (
+    "what can be reduced: a .pt2 that torch.export.save wrote; minifier_launcher.py, "
+    "repro.py and fx_graph_runnable files as PyTorch wrote them"
+)
+
+
+def _kind(tree: ast.Module) -> Kind | None:
+    if _program(tree):
+        return Kind.MINIFIER
+    names = {
+        node.name
+        for node in tree.body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef))
+    }
+    return Kind.RUNNABLE if {"Repro", "load_args"} <= names else None
+
+
+def _program(tree: ast.Module) -> str:
+    """Find the path in ``exported_program = torch.export.load('...')``."""
+    for target, value in _assigned(tree):
+        if target == "exported_program" and isinstance(value, ast.Call):
+            if ast.unparse(value.func) != "torch.export.load" or not value.args:
+                continue
+            path = _literal(value.args[0])
+            return path if isinstance(path, str) else ""
+    return ""
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            yield ast.unparse(node.targets[0]), node.value
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Settings and variables that a script sets.
+
+    Attributes:
+        unread: settings whose values are no literals.
+        refused: settings that name programs to be run.
+    """
+
+    inductor: dict[str, object]
+    others: dict[str, object]
+    environment: dict[str, str]
+    unread: list[str]
+    refused: list[str]
+
+    @classmethod
+    def of(cls, tree: ast.Module) -> _Settings:
+        found = cls({}, {}, {}, [], [])
+        for target, value in _assigned(tree):
+            found._take(target, value)
+        return found
+
+    def _take(self, target: str, value: ast.expr) -> None:
+        said = _literal(value)
+        if variable := re.fullmatch(r"os\.environ\[(?:'|\")(\w+)(?:'|\")\]", target):
+            if isinstance(said, str) and _may_matter(variable[1], said):
+                self.environment[variable[1]] = said
+        elif target == "config_patches":
+            if isinstance(said, dict):
+                for name, patched in said.items():
+                    self._set(self.inductor, str(name), patched)
+            elif said is not None:
+                self.unread.append(target)
+        elif target.startswith(_INDUCTOR):
+            self._set(self.inductor, target.removeprefix(_INDUCTOR), said)
+        elif _CONFIG.match(target):
+            self._set(self.others, target, said)
+
+    def _set(self, kept: dict[str, object], name: str, value: object) -> None:
+        if name.startswith(_TELLING) or name in _OF_EACH_RUN:
+            return
+        if _RUNS.search(name):
+            self.refused.append(name)
+            return
+        if value is not _NO_LITERAL and _fits_json(value):
+            kept[name] = value
+        else:
+            self.unread.append(name)
+
+    def said(self) -> Iterator[str]:
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        if variables:
+            yield f"with the variables: {', '.join(variables)}"
+        if self.unread:
+            yield f"no literals, so left out: {', '.join(self.unread)}"
+        if self.refused:
+            names = ", ".join(self.refused)
+            yield f"they name programs to be run, so left out: {names}"
+
+
+_INDUCTOR = "torch._inductor.config."
+_CONFIG = re.compile(r"torch\.[\w.]*config\.\w+$")
+
+_TELLING = ("trace.", "aot_inductor.dump_aoti_minifier", "aot_inductor.repro_level")
+"""Settings that change what is written down, and no program: a check would write it."""
+
+_OF_EACH_RUN = (
+    "aot_inductor.package",
+    "aot_inductor.output_path",
+    "aot_inductor.serialized_in_spec",
+    "aot_inductor.serialized_out_spec",
+)
+"""What each compilation of a package sets by itself."""
+
+_ONLY_TELL = re.compile(
+    r"TORCH_(TRACE|LOGS|LOGS_\w+|COMPILE_DEBUG|COMPILE_DEBUG_DIR|SHOW_CPP_STACKTRACES)"
+    r"|TORCHDYNAMO_(REPRO|EXTENDED_DEBUG)_\w+|TORCHDYNAMO_VERBOSE|TORCHELASTIC_\w+"
+    r"|TORCHINDUCTOR_COMPILE_THREADS|\w+_CACHE(_DIR)?|DUMP_AOTI_MINIFIER"
+    r"|AOT_INDUCTOR_REPRO_LEVEL"
+)
+"""Variables that change what is written down, or where."""
+
+
+def _may_matter(name: str, value: str) -> bool:
+    """Take what tunes PyTorch: not what says where code is found, or which is run."""
+    tunes = name.startswith(_TUNES) and "/" not in value
+    return tunes and not _ONLY_TELL.fullmatch(name)
+
+
+_TUNES = ("TORCH", "PYTORCH", "AOT", "TRITON", "CUDA", "OMP_", "MKL_", "KMP_", "ATEN_")
+
+_RUNS = re.compile(
+    r"(^|[._])(cxx|gdb|compiler|path|cmd|command)(_|$|\.)|_path$|_command$"
+)
+"""Settings that name programs to be run, or where these are."""
+
+
+def _keywords(tree: ast.Module, function: str) -> dict[str, object]:
+    """Read the literals among the keywords of the last call of a function."""
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == function
+    ]
+    said = calls[-1].keywords if calls else []
+    read = {word.arg: _literal(word.value) for word in said if word.arg}
+    return {name: value for name, value in read.items() if value is not _NO_LITERAL}
+
+
+def _versions(text: str) -> Iterator[str]:
+    if found := re.search(r"^# torch version: (\S+)$", text, re.MULTILINE):
+        yield f"written by torch {found[1]}"
+
+
+def _asked(call: Mapping[str, object]) -> Iterator[str]:
+    """Say what the script's own main would look for."""
+    if call.get("accuracy"):
+        yield "it was written for wrong values: --until mismatch looks for these alone"
+    if isinstance(text := call.get("check_str"), str):
+        yield f"it looks for {text!r}: --match does so"
+
+
+_NO_LITERAL = object()
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return _NO_LITERAL
+
+
+def _fits_json(value: object) -> bool:
+    """Tell whether a worker can be told of it, and hears the same."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,80 @@
+"""A worker that holds no program, asked about what a script says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.host_memory import available_bytes
+from shrinkfx.intake.script import Script
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.answers import Ending, Settings
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import ReadSettings, Task
+
+_TIMEOUT_S = 600.0
+
+Asks = Callable[[Task], Ending]
+
+
+@contextlib.contextmanager
+def bare_worker(
+    options: Options, environment: Mapping[str, str], preloads: Sequence[str] = ()
+) -> Iterator[Asks]:
+    """Start one with the variables of a failing run, for a few questions.
+
+    Raises:
+        LoadError: a preload cannot be read.
+        WorkerError: it died.
+    """
+    variables = {**environment, **options.environment}
+    with Server(preloads=preloads, environment=variables, cwd=options.cwd) as server:
+
+        def ask(task: Task) -> Ending:
+            timeout_s = options.timeout_s or _TIMEOUT_S
+            memory = available_bytes() * 3 // 4
+            return server.ask(Request(task, timeout_s=timeout_s, max_rss_bytes=memory))
+
+        yield ask
+
+
+def settings_that_differ(
+    ask: Asks, script: Script
+) -> tuple[InductorOptions, tuple[str, ...]]:
+    """Keep those of a script's settings that are not as they would be without it.
+
+    PyTorch writes down all that somebody has set, to the default even.
+
+    Returns:
+        Those of Inductor, and sentences on these and others.
+    """
+    wanted = {**script.inductor, **script.others}
+    if not wanted:
+        return {}, ()
+    answer = ask(ReadSettings(wanted)).answer
+    if not isinstance(answer, Settings):
+        return script.inductor, (_UNTOLD,)
+    values = answer.values
+    differ = {
+        name: value
+        for name, value in wanted.items()
+        if name in values and values[name] not in (value, repr(value))
+    }
+    inductor = {k: v for k, v in differ.items() if k in script.inductor}
+    others = {k: v for k, v in differ.items() if k in script.others}
+    gone = sorted(wanted.keys() - values.keys())
+    said = (
+        ("with the settings", _listed(inductor)),
+        ("settings of other than Inductor, left out", _listed(others)),
+        ("settings that this version of PyTorch has not, left out", ", ".join(gone)),
+    )
+    return inductor, tuple(f"{what}: {names}" for what, names in said if names)
+
+
+_UNTOLD = "with all of its settings: a worker could not tell which are the defaults"
+
+
+def _listed(settings: InductorOptions) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())

@@ -1,0 +1,74 @@
+"""All questions of a run in their order, for whoever looks back at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.journal.database import Row
+from shrinkfx.journal.journal import Journal
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, and its answer.
+
+    Attributes:
+        at_s: when it was asked: seconds that the run had worked, all sessions together.
+        operators: of the candidate; ``keep`` names them.
+        outcome: None where it did not end.
+        said: the failure, or why there is nothing to judge.
+    """
+
+    number: int
+    at_s: float
+    strategy: str
+    form: str
+    build: str
+    digest: str
+    operators: int
+    keep: tuple[str, ...]
+    outcome: Outcome | None
+    said: str
+    seconds: float
+
+
+def history(journal: Journal) -> list[Question]:
+    """List all that the search has asked.
+
+    Raises:
+        JournalError: what was written down makes no sense.
+    """
+    sessions = journal.db.read("SELECT began_at, seen_at FROM sessions ORDER BY number")
+    rows = journal.db.read(
+        "SELECT number, asked_at, strategy, form, build, digest, operators, candidate,"
+        " outcome, coalesce(signature, reason, ''), coalesce(seconds, 0)"
+        " FROM checks ORDER BY number"
+    )
+    with journal.db.trusted():
+        return [_question(row, sessions) for row in rows]
+
+
+def _question(row: Row, sessions: Sequence[Row]) -> Question:
+    number, asked_at, *asked, operators, candidate, outcome, said, seconds = row
+    strategy, form, build, digest = asked
+    return Question(
+        number,
+        _worked_s(asked_at, sessions),
+        strategy,
+        form,
+        build,
+        digest,
+        operators,
+        tuple(json.loads(candidate)["keep"]),
+        Outcome(outcome) if outcome else None,
+        said,
+        seconds,
+    )
+
+
+def _worked_s(at: float, sessions: Sequence[Row]) -> float:
+    """Add up how long sessions had worked at a moment; what lies between is no work."""
+    return float(sum(max(0.0, min(at, seen) - began) for began, seen in sessions))

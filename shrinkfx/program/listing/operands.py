@@ -1,0 +1,73 @@
+"""Operands that the main block can do without: doubles, items, last operators."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator, Mapping
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.calls import projections, returned
+from shrinkfx.program.listing.changes import Write
+from shrinkfx.program.listing.listing import Block
+from shrinkfx.program.listing.redirects import Likes, redirect
+from shrinkfx.program.listing.statements import RETURN, LeafKind
+
+
+def given_twice(
+    main: Block, given: Likes, tried: Container[tuple[str, str]]
+) -> Iterator[Rewrite]:
+    """Propose to have the first input or weight of a type in the place of others."""
+    first: dict[object, str] = {}
+    for name, like in given.items():
+        other = first.setdefault(like, name)
+        if other != name and (name, other) not in tried:
+            yield Rewrite(redirect(main, name, other))
+
+
+def returned_earlier(
+    main: Block, known: Likes, before: Mapping[str, Collection[str]]
+) -> Iterator[Rewrite]:
+    """Propose to return what is read by the operator of a value that is returned.
+
+    Args:
+        before: what operators read before there was a listing; dropping one that reads
+            that was answered.
+    """
+    lines = {line.name: line for line in main.statements if line.is_operator}
+    computed = lines.keys() | _results(main)
+    for leaf in returned(main):
+        line = lines.get(leaf.text)
+        operands = [part.text for part in line.leaves] if line else []
+        tried = before.get(leaf.text, ())
+        for other in dict.fromkeys(operands):
+            if other in computed and other in known and other not in tried:
+                yield Rewrite((Write(main.name, RETURN, leaf.number, other),))
+
+
+def _results(main: Block) -> set[str]:
+    """Collect the names of single results."""
+    results = (projections(main, line.name) for line in main.statements)
+    return {line.name for found in results for line in found.values()}
+
+
+def without_operands(main: Block) -> Iterator[Rewrite]:
+    """Propose to leave out a value, or to hand on None; only a call must have all."""
+    for line in reversed(main.statements):
+        members = {f"self.{attribute}" for attribute, _ in main.members}
+        if line.reads & members:
+            continue
+        kinds = {leaf.number: leaf.kind for leaf in line.leaves}
+        for leaf in reversed(line.leaves):
+            if leaf.kind is not LeafKind.VALUE:
+                continue
+            if leaf.parent is None and line.is_operator:
+                yield _alternatives(main, line.name, leaf.number, ("", "None"))
+            elif leaf.parent is not None and kinds[leaf.parent] is LeafKind.LIST:
+                yield _alternatives(main, line.name, leaf.number, ("",))
+
+
+def _alternatives(
+    block: Block, line: str, leaf: int, texts: tuple[str, ...]
+) -> Rewrite:
+    """Write the first one that fits: of one place no second change is made."""
+    changes = tuple(Write(block.name, line, leaf, text) for text in texts)
+    return Rewrite(changes, partly=True)

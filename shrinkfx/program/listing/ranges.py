@@ -1,0 +1,92 @@
+"""Dynamic dims of a listing: static, of a small range, or just outside of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Change, Declare, Fix, Refill, Resize
+from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
+from shrinkfx.program.listing.sizes import Sizes, sizes_in
+
+_LEAST, _MOST = 2, 3
+"""Sizes of the least range that a dim can be declared to have."""
+
+
+def names_in(opened: Iterable[Given]) -> list[str]:
+    """List what dims are declared by."""
+    told = (how for given in opened for _, how in given.open_dims)
+    return [*dict.fromkeys(word for how in told for word in _words(how))]
+
+
+def _words(how: str) -> list[str]:
+    return re.findall(r"[A-Za-z_][\w.]*", how.partition("(")[0])
+
+
+def closed(opened: Iterable[Given], name: str) -> Iterator[Change]:
+    """Yield what makes dims that are declared by a name static, or all for ''."""
+    for given in opened:
+        fails = given.recipe(Run.FAILING).shape
+        for dim, how in given.open_dims:
+            if not name or name in _words(how):
+                yield Fix(given.name, dim)
+                for run, recipe in given.recipes:
+                    if recipe.shape[dim] != fails[dim]:
+                        yield Resize(given.name, dim, fails[dim], run)
+
+
+def as_it_fails(given: Given) -> Iterator[Change]:
+    """Yield what gives an input the values that it fails with in all runs."""
+    if len(given.recipes) > 1:
+        yield Refill(given.name, given.recipe(Run.FAILING).fill)
+
+
+def in_use(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
+    """Propose ranges that end where the sizes in use do; what is outside stays so."""
+    sizes = [each.size for each in _sizes(listing, dim)]
+    used = {size for size in sizes if dim.holds(size)}
+    if used and max(used) > max(dim.low, _LEAST):
+        yield Rewrite((Declare(dim.name, dim.low, max(used)),))
+    if len(used) > 1:
+        yield Rewrite((Declare(dim.name, min(used), max(used)),))
+
+
+def just_outside(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
+    """Propose, of a dim that fails outside of its range, the least size that is so.
+
+    First with the least range that there is, and all else in it; then with what is in
+    use.
+    """
+    told = list(_sizes(listing, dim))
+    inside = [sizes for sizes in told if dim.holds(sizes.size)]
+    used = {sizes.size for sizes in inside} or {dim.low}
+    for fails in told:
+        if dim.high is not None and fails.size > dim.high:
+            least, most = (0, _MOST), (dim.low, max(_MOST, *used))
+            yield _outside(fails, dim, least, inside, _LEAST)
+            yield _outside(fails, dim, most)
+        elif fails.size < dim.low:
+            yield _outside(fails, dim, (_MOST, None), inside, _MOST)
+            yield _outside(fails, dim, (min(used), dim.high))
+
+
+def _outside(
+    fails: Sizes,
+    dim: Dim,
+    ends: tuple[int, int | None],
+    others: Iterable[Sizes] = (),
+    size: int = 0,
+) -> Rewrite:
+    """Move a range, what fails right beyond it, and others to a size inside."""
+    low, high = ends
+    above = high is not None and fails.size > high
+    beyond = high + 1 if above and high is not None else low - 1
+    moved = (change for each in others for change in each.resized(size))
+    return Rewrite((Declare(dim.name, low, high), *fails.resized(beyond), *moved))
+
+
+def _sizes(listing: Listing, dim: Dim) -> Iterator[Sizes]:
+    """Go through the sizes that a dim has in runs."""
+    for run in Run:
+        yield from (each for each in sizes_in(listing, run) if each.dim == dim.name)

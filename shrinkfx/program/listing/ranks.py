@@ -1,0 +1,60 @@
+"""Dims of size 1 that inputs and weights can do without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.listing import Given, Listing
+from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
+from shrinkfx.program.listing.strides import is_usual
+
+
+def needless(listing: Listing) -> list[tuple[str, int]]:
+    """List dims that hold nothing apart, by whose they are; one of each must stay."""
+    return [
+        (given.name, dim)
+        for given in listing.given
+        for dim in range(len(given.recipe().shape))
+        if _can_go(given, dim)
+    ]
+
+
+def squeezed(given: Given, dim: int) -> Given:
+    """Take a dim of size 1 away, in all runs.
+
+    Raises:
+        InvalidEdit: it is dynamic, of another size or the only one, or what is saved
+            has it.
+    """
+    if not _can_go(given, dim):
+        raise InvalidEdit(f"{given.name} needs its dim {dim}")
+    for run, recipe in given.recipes:
+        given = given.with_recipe(run, _without(recipe, dim))
+    dims = ((d - (d > dim), how) for d, how in given.open_dims)
+    return replace(given, open_dims=tuple(dims))
+
+
+def _can_go(given: Given, dim: int) -> bool:
+    recipes = [recipe for _, recipe in given.recipes]
+    return dim not in dict(given.open_dims) and all(
+        not isinstance(recipe.fill, (Opaque, Saved))
+        and len(recipe.shape) > 1
+        and recipe.shape[dim : dim + 1] == (1,)
+        for recipe in recipes
+    )
+
+
+def _without(recipe: Recipe, dim: int) -> Recipe:
+    shape = _cut(recipe.shape, dim)
+    if recipe.stride is None:
+        return replace(recipe, shape=shape)
+    stride = _cut(recipe.stride, dim)
+    return replace(
+        recipe, shape=shape, stride=None if is_usual(shape, stride) else stride
+    )
+
+
+def _cut(items: Sequence[int], place: int) -> tuple[int, ...]:
+    return (*items[:place], *items[place + 1 :])

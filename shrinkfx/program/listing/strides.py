@@ -1,0 +1,53 @@
+"""Steps in memory, by dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Lay dims out in the order of old steps, without gaps; 0 stays 0.
+
+    None where that is contiguous.
+    """
+    steps = [0] * len(shape)
+    step = 1
+    for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
+        if stride[dim]:
+            steps[dim], step = step, step * max(1, shape[dim])
+    return None if 0 in shape or is_usual(shape, steps) else tuple(steps)
+
+
+def resized(
+    shape: tuple[int, ...], stride: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Lay dims of other sizes out in the order of old steps; None where contiguous.
+
+    A gap behind a dim stays one, of the same share of it; 0 stays 0, and so do steps
+    that are shorter than what they step over.
+    """
+    steps = list(stride)
+    reach = new_reach = 1
+    for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
+        step = stride[dim]
+        if step and shape[dim] == 1:  # it steps over nothing
+            step = max(step, reach)
+        if step < reach:
+            continue
+        gap = -(-(step - reach) * new_reach // reach)
+        steps[dim] = new_reach + gap
+        reach, new_reach = step * max(1, shape[dim]), steps[dim] * max(1, new[dim])
+    return None if 0 in new or is_usual(new, steps) else tuple(steps)
+
+
+def is_usual(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Tell whether it is laid out contiguously."""
+    told = zip(shape, stride, row_major(shape), strict=True)
+    return all(size == 1 or own == usual for size, own, usual in told)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    steps = [1]
+    for size in reversed(shape[1:]):
+        steps.insert(0, steps[0] * max(1, size))
+    return tuple(steps) if shape else ()

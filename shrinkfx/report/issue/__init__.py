@@ -1,0 +1,1 @@
+"""What a bug report says: PyTorch's form, filled in."""

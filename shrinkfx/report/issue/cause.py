@@ -1,0 +1,82 @@
+"""What a failure comes from, for who knows the compiler and not this tool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shrinkfx.program.words import cut
+from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.decisions import PARTS, Decisions, LeftOut, Switching
+from shrinkfx.report.explanation.decisions import lines as decided
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.issue.facts import IssueFacts
+from shrinkfx.report.issue.plain import (
+    short,
+    with_code,
+    without_origins,
+    without_paths,
+)
+
+
+def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
+    """Say in sentences what is known, less what only says the failure again."""
+    known = explanation.decisions
+    theirs = decided(known, facts.failure) if known is not None else []
+    said = [
+        _plain(text, explanation)
+        for text in explanation.cause
+        if text not in theirs and not _says_again(text, facts)
+    ]
+    return [*said, *(_of_decisions(known) if known is not None else ())]
+
+
+def _plain(text: str, explanation: Explanation) -> str:
+    text = without_origins(text, explanation)
+    return without_paths(with_code(text)).replace(" (launch 1 of 1)", "")
+
+
+def _says_again(text: str, facts: IssueFacts) -> bool:
+    """Tell whether a sentence on the cause holds the error, and no more."""
+    first = facts.said.strip().partition("\n")[0].rstrip(".")
+    return bool(first) and first in text and " fails: " in text
+
+
+def _of_decisions(known: Decisions) -> Iterator[str]:
+    found = [one for one in known.left_out if not one.only_shows]
+    yield from map(_of_left_out, found)
+    if known.switching is not None and not known.switching.unknown:
+        yield _of_switching(known.switching)
+
+
+def _of_left_out(one: LeftOut) -> str:
+    onwards = "" if one.alone else " and all that come after it"
+    if one.subsystem is Subsystem.LOWERINGS:
+        what = f"the lowering of `{short(one.name)}`{onwards}"
+        does = "falls back to eager's kernel" if one.alone else "fall back to eager's"
+        return f"It goes away where {what} {does}."
+    return f"It goes away without the {PARTS[one.subsystem]} `{one.name}`{onwards}."
+
+
+def _of_switching(found: Switching) -> str:
+    if not found.passes_with:
+        return f"None of {found.tried} options of Inductor that were tried avoids it."
+    names = " and ".join(f"`{setting}`" for setting in found.passes_with)
+    less = "" if found.minimal else " (not all of these may be needed)"
+    return f"It goes away with {names}{less}."
+
+
+def code(explanation: Explanation) -> str:
+    """Quote the generated code around the line at fault, or ''."""
+    for part in (explanation.chain, explanation.halted):
+        if part is not None and any(line.at_fault for line in part.code):
+            return "\n".join(_marked(part.code))
+    return ""
+
+
+def _marked(lines: Sequence[CodeLine]) -> Iterator[str]:
+    indents = [len(c.text) - len(c.text.lstrip()) for c in lines if c.text.strip()]
+    margin = min(indents, default=0)
+    for line in lines:
+        mark = "  // <-- here" if line.at_fault else ""
+        yield cut(without_paths(line.text[margin:].rstrip()), 200) + mark

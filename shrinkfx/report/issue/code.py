@@ -1,0 +1,111 @@
+"""A repro's text as an issue quotes it: the code, without comments about a model."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from dataclasses import dataclass
+
+MODULE = "Repro"
+"""What a repro calls the class of the program."""
+
+
+def quoted(script: str) -> str:
+    """Take off a repro its header, and the places in the user's model.
+
+    Nothing but comments goes.
+    """
+    text = _without_header(script)
+    spans = _classes(text)
+    rows = text.splitlines(keepends=True)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        line, column = token.start
+        inside = any(first <= line <= last for first, last in spans)
+        if token.type == tokenize.COMMENT and inside:
+            rows[line - 1] = rows[line - 1][:column].rstrip() + "\n"
+    return "".join(rows).strip() + "\n"
+
+
+def lines_left_out(script: str) -> int:
+    """Count the lines above those that are quoted."""
+    return script.count("\n") - _without_header(script).count("\n")
+
+
+def _without_header(script: str) -> str:
+    return re.sub(r"\A(?:#.*\n)+", "", script).lstrip("\n")
+
+
+def _classes(text: str) -> list[tuple[int, int]]:
+    """Find the lines of the module, and of the branches and bodies that it calls."""
+    tree = ast.parse(text)
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if MODULE not in classes:
+        return []
+    wanted, found = [MODULE], dict[str, ast.ClassDef]()
+    while wanted:
+        name = wanted.pop()
+        if name in classes and name not in found:
+            found[name] = classes[name]
+            called = ast.walk(classes[name])
+            wanted += [node.id for node in called if isinstance(node, ast.Name)]
+    return [(node.lineno, node.end_lineno or node.lineno) for node in found.values()]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a reader should know of a program before reading it.
+
+    Attributes:
+        dtype: of all its inputs, where that is not float32; or ''.
+        dynamic: some of its sizes are.
+        writes: ``a parameter``, what an operator changes in place; or ''.
+    """
+
+    dtype: str = ""
+    dynamic: bool = False
+    writes: str = ""
+
+
+def traits_of(script: str) -> Traits:
+    """Read off a repro what its program is given."""
+    tree = ast.parse(script)
+    given = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
+    tensors = [t for each in given for t in _tensors(each.value)]
+    kinds = {_DTYPE.sub(r"\1", found[0]) if found else "" for found in tensors}
+    dtype = kinds.pop() if len(kinds) == 1 else ""
+    return Traits(dtype, "dynamic_shapes=" in script, _written(tree))
+
+
+_DTYPE = re.compile(r"torch\.((?:u?int|b?float|complex)\d+|bool)\b")
+
+
+def _is_given(node: ast.Assign) -> bool:
+    return ast.unparse(node.targets[0]) in ("args", "failing")
+
+
+def _tensors(given: ast.expr) -> list[re.Match[str] | None]:
+    items = given.elts if isinstance(given, ast.Tuple) else []
+    texts = [ast.unparse(item) for item in items]
+    return [_DTYPE.search(text) for text in texts if text.startswith("torch.")]
+
+
+_IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+")
+
+
+def _written(tree: ast.Module) -> str:
+    """Say what the first operator that changes an operand in place changes."""
+    module = next((n for n in tree.body if getattr(n, "name", "") == MODULE), None)
+    text = ast.unparse(module) if module else ""
+    for node in ast.walk(module) if module else ():
+        if isinstance(node, ast.Call) and _IN_PLACE.fullmatch(ast.unparse(node.func)):
+            operand = ast.unparse(node.args[0]) if node.args else ""
+            attribute = operand.removeprefix("self.")
+            if f"{operand} = torch.nn.Parameter(" in text:
+                return "a parameter"
+            if f"self.register_buffer('{attribute}'," in text:
+                return "a buffer"
+            if re.search(rf"def forward\(self, .*\b{re.escape(operand)}\b.*\):", text):
+                return "an input"
+    return ""

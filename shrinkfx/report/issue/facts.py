@@ -1,0 +1,113 @@
+"""What an issue says of a run, besides the cause: enough to write it anew later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.words import cut_middle
+from shrinkfx.protocol.record import Message
+from shrinkfx.report.record import RunRecord
+from shrinkfx.version import __version__
+
+_LOG = 8_000
+"""Characters of an error log that are kept."""
+
+
+@dataclass(frozen=True)
+class IssueFacts(Message):
+    """What an issue says of a run, besides the cause.
+
+    Attributes:
+        said: the failure, in the result's own words; ``detail`` is its identity.
+        targets: operators that the result calls.
+        before: operators of the original program.
+        runs: of the repro, and how many ``failed``.
+        rate: the part of the result's runs that fail; ``calls`` are made in each.
+        compared: eager runs it as well.
+        writes: the program changes its inputs or weights in place.
+        passes: it passes at other sizes, which the repro tries first.
+        interpreted: the GPU that kernels were made for, which ran on Triton's
+            interpreter alone; or ''.
+        guarded: it need not show without AddressSanitizer.
+        inductor: options that it was compiled with, as Python.
+        environment: names of variables that the repro sets.
+        careful: what else may be the cause.
+        minimal: no single operator can be left out.
+        stopped: what ended the search early, or ''.
+        log: what the repro printed when it failed.
+        beside: files that the repro needs beside it.
+        versions: ``torch 2.13.0`` and so on, of what it was seen with.
+        anonymous: the user's names were left out.
+    """
+
+    kind: Kind
+    stage: Stage
+    said: str
+    detail: str
+    targets: tuple[str, ...]
+    before: int
+    after: int
+    runs: int
+    failed: int
+    rate: float
+    calls: int
+    compared: bool
+    writes: bool
+    passes: bool
+    interpreted: str
+    guarded: bool
+    inductor: str
+    environment: tuple[str, ...]
+    careful: tuple[str, ...]
+    minimal: bool
+    stopped: str
+    log: str
+    beside: tuple[str, ...]
+    versions: tuple[str, ...]
+    anonymous: bool = False
+    tool: str = __version__
+
+    @property
+    def is_verified(self) -> bool:
+        """Tell whether the repro has failed in every run."""
+        return 0 < self.failed == self.runs
+
+    @property
+    def failure(self) -> Signature:
+        """How the result fails."""
+        return Signature(self.kind, self.stage, self.detail, self.said)
+
+
+def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
+    """Read off the record of a run what an issue says of it."""
+    failure, conditions, verified = record.failure, record.conditions, record.verified
+    inductor = repr(dict(conditions.inductor)) if conditions.inductor else ""
+    written = verified.written
+    return IssueFacts(
+        kind=failure.seen.kind,
+        stage=failure.seen.stage,
+        said=failure.seen.text or failure.seen.detail,
+        detail=failure.seen.detail,
+        targets=record.programs.targets,
+        before=record.operators[0],
+        after=record.operators[1],
+        runs=verified.runs,
+        failed=verified.failed,
+        rate=failure.rate_after,
+        calls=failure.calls,
+        compared=conditions.reference,
+        writes=conditions.keeps_state,
+        passes=conditions.passes,
+        interpreted=conditions.interpreted_for,
+        guarded=record.guarded,
+        inductor=inductor,
+        environment=tuple(written.environment),
+        careful=record.warnings,
+        minimal=record.search.minimal,
+        stopped=record.search.stopped,
+        log=cut_middle(verified.log, _LOG),
+        beside=tuple(file.name for file in written.files[1:]),
+        versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
+        anonymous=anonymous,
+    )

@@ -1,0 +1,193 @@
+"""What of a user's model is left in a repro: to be looked at before it is shared."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.program.words import cut
+from shrinkfx.protocol.record import Message
+from shrinkfx.report.carried import Carried
+from shrinkfx.report.issue.code import MODULE
+
+_SHOWN = 6
+"""Of each kind that a line names."""
+
+
+@dataclass(frozen=True)
+class FromModel(Message):
+    """What of a user's model is left in a repro.
+
+    Attributes:
+        names: of inputs, weights and sizes.
+        operators: custom ones.
+        constants: numbers and texts among the arguments of operators.
+        values: inputs and weights whose very values are there.
+        sources: preloads and modules whose text is there, libraries that lie beside.
+        places: files and modules that comments name; ISSUE.md leaves these out.
+        header: words of the header, which ISSUE.md leaves out, too.
+    """
+
+    names: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+
+    def in_words(self) -> str:
+        """Say it in a line; '' where nothing is left."""
+        told = {
+            "names": (*self.names, *self.operators),
+            "constants": self.constants,
+            "values of": self.values,
+            "source of": self.sources,
+            "comments on": (*self.places, *self.header),
+        }
+        return "; ".join(
+            f"{what} {', '.join(some[:_SHOWN])}" + _more(some)
+            for what, some in told.items()
+            if some
+        )
+
+
+def _more(some: Sequence[str]) -> str:
+    return f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
+
+
+def from_model(script: str, carried: Carried) -> FromModel:
+    """Find what of a user's model a repro holds."""
+    tree = ast.parse(script)
+    module = _class(tree, MODULE)
+    given = [n for n in tree.body if isinstance(n, ast.Assign) and _name(n) in _GIVEN]
+    return FromModel(
+        names=_unique([*_names(module), *_dims(tree)]),
+        operators=_unique(_operators(module)),
+        constants=_unique(_constants(module)),
+        values=_unique([*_values(module), *_values(*given)]),
+        sources=_sources(carried),
+        places=_unique(_places(script)),
+        header=_unique([n for n in _FILE.findall(script) if n != NOBODYS]),
+    )
+
+
+_FILE = re.compile(r"^# Made by: .*?([\w.-]+\.pt2)", re.MULTILINE)
+
+NOBODYS = "MODEL.pt2"
+"""What stands in a header in the place of a program's name."""
+
+_GIVEN = ("args", "passing", "failing", "exported")
+
+_GENERIC = re.compile(
+    r"(x|y|z|arg|args|arg\d+|[sux]\d+|[NMKL]\d*|weight|buffer|constant|object)(_\d+)*"
+)
+"""Names that the tool or export gives."""
+
+
+def _class(tree: ast.Module, name: str) -> ast.AST:
+    classes = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+    return next(classes, ast.Module([], []))
+
+
+def _names(module: ast.AST) -> Iterator[str]:
+    """Yield names of inputs and weights that the tool has not made up."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            yield from _own(each.arg for each in node.args.args)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            target = node.targets[0]
+            is_weight = isinstance(target, ast.Attribute) and _is_torch(node.value)
+            if is_weight and isinstance(target, ast.Attribute):
+                yield from _own([target.attr])
+        elif isinstance(node, ast.Call) and _called(node) == "self.register_buffer":
+            yield from _own([str(ast.literal_eval(node.args[0]))])
+
+
+def _own(names: Iterator[str] | list[str]) -> Iterator[str]:
+    yield from (n for n in names if n != "self" and not _GENERIC.fullmatch(n))
+
+
+def _is_torch(call: ast.Call) -> bool:
+    return _called(call).startswith("torch")
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
+
+
+def _dims(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            is_dim = _called(node.value) == "torch.export.Dim"
+            yield from _own([_name(node)]) if is_dim else ()
+
+
+def _name(node: ast.Assign) -> str:
+    return node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
+
+
+def _operators(module: ast.AST) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute):
+            found = re.fullmatch(r"torch\.ops\.((\w+)\.\w+)", ast.unparse(node))
+            if found and found[2] not in {*PYTORCHS, "higher_order"}:
+                yield found[1]
+
+
+_PLAIN = {None, "cpu", "cuda", "none", 0.5, *range(-16, 17)}
+"""What anybody writes."""
+
+
+def _constants(module: ast.AST) -> Iterator[str]:
+    """Yield what operators are called with that is not everybody's."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and _called(node).startswith("torch.ops."):
+            for argument in (*node.args, *(each.value for each in node.keywords)):
+                for leaf in ast.walk(argument):
+                    if isinstance(leaf, ast.Constant) and leaf.value not in _PLAIN:
+                        yield cut(repr(leaf.value), 40)
+
+
+def _values(*places: ast.AST) -> Iterator[str]:
+    """Yield the names of what is given by its values, and not made from a seed."""
+    for place in places:
+        for node in ast.walk(place):
+            if isinstance(node, ast.Call) and _is_literal(node):
+                yield cut(ast.unparse(node), 40)
+            elif isinstance(node, ast.Subscript) and _is_data(node):
+                yield str(ast.literal_eval(node.slice))
+
+
+def _is_literal(node: ast.Call) -> bool:
+    name = ast.unparse(node.func)
+    if name != "torch.tensor":
+        return name == "unpack"
+    leaves = (n.value for n in ast.walk(node.args[0]) if isinstance(n, ast.Constant))
+    return any(leaf not in _PLAIN for leaf in leaves)
+
+
+def _is_data(node: ast.Subscript) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "data"
+
+
+def _sources(carried: Carried) -> tuple[str, ...]:
+    used = [name for name, how in carried.kept.items() if how not in _NOT_THERE]
+    names = [name.rpartition("/")[2] for name in used]
+    return _unique([*names, *carried.modules, *carried.files])
+
+
+_NOT_THERE = ("not needed", "imported")
+
+
+def _places(script: str) -> Iterator[str]:
+    for line in script.splitlines():
+        if found := re.search(r"\)  # ([\w.-]+\.py):\d+(?:, (\S+))?$", line):
+            yield from filter(None, found.groups())
+
+
+def _unique(names: Iterator[str] | list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

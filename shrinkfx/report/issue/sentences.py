@@ -1,0 +1,204 @@
+"""What fails, in a title and in sentences, as somebody would say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.issue.code import Traits
+from shrinkfx.report.issue.facts import IssueFacts
+from shrinkfx.report.issue.plain import short, without_paths
+
+_NAMED = 3
+"""Operators that a sentence names."""
+
+_TITLE = 120
+"""Characters of a title."""
+
+
+def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
+    """Name the failure as a list of issues does."""
+    names = operators(facts, explanation)
+    what = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
+    beside = [traits.dtype, "dynamic shapes" if traits.dynamic else ""]
+    beside += [f"{traits.writes} written in place" if traits.writes else ""]
+    on = ", ".join(filter(None, beside))
+    what += f" ({on})" if on else ""
+    if explanation.values is not None and explanation.values.missized:
+        what = "a dynamic size is worked out wrongly"
+    return _cut(f"[AOTInductor] {what}: {_in_short(facts)}", _TITLE)
+
+
+def operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
+    """List what is at fault, as far as known, or else all that is left."""
+    guilty = [each.operator for each in explanation.guilty]
+    if len(guilty) > _NAMED or not guilty:
+        guilty = [name for name in facts.targets if _does_something(name)]
+    return list(dict.fromkeys(map(short, guilty or facts.targets)))
+
+
+def _does_something(name: str) -> bool:
+    return not name.startswith(("<built-in", "<function"))
+
+
+def _in_short(facts: IssueFacts) -> str:
+    first = _first_line(facts.said)
+    match facts.kind:
+        case Kind.MISMATCH:
+            return _metadata(first) or "compiled result differs from eager"
+        case Kind.NAN:
+            return "NaN or inf in the compiled result, eager is finite"
+        case Kind.HANG:
+            return f"hangs in {facts.stage}"
+        case Kind.OOM:
+            return "asks for far more memory than eager"
+        case Kind.IMA:
+            return f"illegal memory access at {_when(facts.stage)} time"
+        case Kind.CRASH:
+            return f"crash at {_when(facts.stage)} time ({first})"
+        case Kind.CHECK_INPUTS:
+            return "valid inputs are refused by AOTI_RUNTIME_CHECK_INPUTS=1"
+        case Kind.COMPILE_ERROR:
+            return f"fails to compile: {_message(first)}"
+        case Kind.LOAD_ERROR:
+            return f"compiled package does not load: {_message(first)}"
+    return f"{_message(first)}"
+
+
+def _when(stage: Stage) -> str:
+    return "compile" if stage is Stage.COMPILE else "run"
+
+
+_METADATA = re.compile(
+    r".*?\b(dtype|shape|device|layout|strides?) (.*), eager gives (.*)"
+)
+
+
+def _metadata(said: str) -> str:
+    """Say of a result that is of another type what it is."""
+    found = _METADATA.match(said)
+    if found is None:
+        return ""
+    got, wanted = (_TORCHS.sub(r"\1", text) for text in found.groups()[1:])
+    return f"wrong {found[1]}, {got} instead of {wanted}"
+
+
+_TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
+
+
+def _message(first: str) -> str:
+    """Leave out what class an error is of, where it says more."""
+    kind, _, message = first.partition(": ")
+    return message if message and re.fullmatch(r"[\w.]+", kind) else first
+
+
+def sentence(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
+    """Say in a sentence what fails."""
+    what = _joined([f"`{name}`" for name in operators(facts, explanation)])
+    what += f" on {traits.dtype} tensors" if traits.dtype else ""
+    what += ", with dynamic shapes," if traits.dynamic else ""
+    compiled = f"Compiled with AOTInductor, a program that calls {what} "
+    eager = "eager runs it without an error" if facts.compared else ""
+    but = f"; {eager}." if eager else "."
+    match facts.kind:
+        case Kind.COMPILE_ERROR:
+            what = what.removesuffix(",")
+            return f"AOTInductor cannot compile a program that calls {what}{but}"
+        case Kind.LOAD_ERROR:
+            return (
+                f"What AOTInductor makes of a program that calls {what} cannot be "
+                f"loaded{but}"
+            )
+        case Kind.MISMATCH:
+            return f"{compiled}returns another result than eager."
+        case Kind.NAN:
+            return f"{compiled}returns NaN or inf where eager's result is finite."
+        case Kind.HANG if facts.stage is Stage.COMPILE:
+            what = what.removesuffix(",")
+            return f"AOTInductor does not finish compiling {what}{but}"
+        case Kind.CHECK_INPUTS:
+            return (
+                f"{compiled}refuses inputs that it was exported for, when told to "
+                "check them (`AOTI_RUNTIME_CHECK_INPUTS=1`)."
+            )
+    return f"{compiled}{_does(facts)}{but}"
+
+
+def _does(facts: IssueFacts) -> str:
+    match facts.kind:
+        case Kind.ASSERT:
+            return "fails an assertion of its own when it runs"
+        case Kind.IMA:
+            return "reads or writes memory that is not its own"
+        case Kind.CRASH:
+            return "kills the process"
+        case Kind.HANG:
+            return "does not return"
+        case Kind.OOM:
+            return "asks for more memory than there is"
+    name = facts.said.partition(":")[0]
+    error = f"`{name}`" if re.fullmatch(r"\w*(Error|Exception)", name) else "an error"
+    return f"raises {error} when it runs"
+
+
+def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
+    """Say what the failure takes, where that is anything."""
+    said = []
+    if facts.writes:
+        what = traits.writes or "an input or a weight"
+        said.append(f"The program changes {what} in place.")
+    if facts.passes:
+        said.append("It passes with the inputs `passing`, and fails with `failing`.")
+    if facts.calls > 1:
+        said.append(f"It fails in call {facts.calls} of the loaded package.")
+    if facts.inductor:
+        said.append(f"It is compiled with the options `{facts.inductor}`.")
+    if facts.environment:
+        names = _joined([f"`{name}`" for name in facts.environment])
+        said.append(f"It needs {names}, which the script sets.")
+    return said
+
+
+def expected(facts: IssueFacts) -> str:
+    """Say what should happen."""
+    if facts.kind is Kind.CHECK_INPUTS:
+        return "inputs that the exported program takes are taken."
+    if not facts.compared:
+        return "the package compiles, loads and runs, or refuses the inputs in words."
+    return "the same result as in eager."
+
+
+def actual(facts: IssueFacts) -> str:
+    """Say what does happen."""
+    first = without_paths(_first_line(facts.said))
+    often = f", in about {facts.rate:.0%} of runs" if facts.rate < 1 else ""
+    match facts.kind:
+        case Kind.HANG:
+            return f"no end within the time limit{often}."
+        case Kind.CRASH | Kind.IMA:
+            return f"`{first}`{often}."
+    return f"{_quoted(first)}{often}."
+
+
+def _quoted(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _first_line(text: str) -> str:
+    return next((row.strip() for row in text.splitlines() if row.strip()), "")
+
+
+def _joined(words: Sequence[str]) -> str:
+    shown = [*words[:_NAMED]]
+    if len(words) > _NAMED:
+        shown.append(f"{len(words) - _NAMED} others")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def _cut(text: str, most: int) -> str:
+    """Keep whole words."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 3].rpartition(' ')[0]} ..."

@@ -1,0 +1,148 @@
+"""``ISSUE.md``: PyTorch's form for a bug report, filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.issue.cause import cause, code
+from shrinkfx.report.issue.code import lines_left_out, quoted, traits_of
+from shrinkfx.report.issue.facts import IssueFacts
+from shrinkfx.report.issue.plain import (
+    error_log,
+    with_code,
+    without_paths,
+)
+from shrinkfx.report.issue.sentences import (
+    actual,
+    circumstances,
+    expected,
+    sentence,
+    title_of,
+)
+from shrinkfx.report.issue.unknown import not_known
+
+ISSUE = "ISSUE.md"
+"""Lies beside the repro."""
+
+_QUOTED = 20_000
+"""Characters of a script that an issue quotes; GitHub takes 65,536 in all."""
+
+
+def issue_text(
+    facts: IssueFacts,
+    explanation: Explanation,
+    script: str,
+    environment: str,
+    title: str = "",
+) -> str:
+    """Fill in the form.
+
+    Args:
+        script: the repro's text.
+        environment: what is known of versions.
+        title: '' makes one.
+    """
+    title = title or title_of(facts, explanation, traits_of(script))
+    parts = [
+        f"# {title}",
+        *_unverified(facts),
+        "### 🐛 Describe the bug",
+        *_description(facts, explanation, script),
+        "### Error logs",
+        _fenced(_log(facts, script)),
+        "### Versions",
+        _fenced(environment),
+        _made_by(facts),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _log(facts: IssueFacts, script: str) -> str:
+    log = error_log(facts.log, "repro.py", lines_left_out(script))
+    return log or without_paths(facts.said)
+
+
+def _unverified(facts: IssueFacts) -> Iterator[str]:
+    if facts.is_verified:
+        return
+    did = "has not been run"
+    if facts.runs:
+        did = f"failed in {facts.failed} of {facts.runs} runs"
+    yield (
+        f"> **Not verified: do not file this as it is.** The script below {did} in an "
+        "empty folder: see it fail first."
+    )
+
+
+def _description(
+    facts: IssueFacts, explanation: Explanation, script: str
+) -> Iterator[str]:
+    traits = traits_of(script)
+    first = sentence(facts, explanation, traits)
+    yield " ".join([first, *circumstances(facts, traits)])
+    yield from map(_sentence, facts.careful)
+    yield from _repro(facts, script)
+    yield f"**Expected:** {expected(facts)}\n\n**Actual:** {actual(facts)}"
+    yield from _cause(facts, explanation)
+    unknown = "\n".join(f"- {text}" for text in not_known(facts, explanation))
+    yield f"**Not known:**\n{unknown}"
+
+
+def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
+    text = quoted(script)
+    beside = ", ".join(f"`{name}`" for name in facts.beside)
+    if len(text) > _QUOTED:
+        what = f"`repro.py`, {beside}" if beside else "`repro.py`"
+        yield f"The script is attached, too long to be quoted here: {what}."
+        return
+    yield _fenced(text.rstrip(), "python")
+    if beside:
+        yield f"It reads {beside}, attached, from the folder that it is run in."
+    if facts.guarded:
+        yield _SANITIZED
+
+
+_SANITIZED = (
+    "It accesses memory beyond a tensor, which need not show by itself. Under "
+    "AddressSanitizer (a `CXX` that adds `-fsanitize=address` and `LD_PRELOAD` of "
+    "`libasan.so`) it is sure to."
+)
+
+
+def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+    if said := cause(facts, explanation):
+        yield f"**Cause**, as far as it is known: {' '.join(said)}"
+    if lines := code(explanation):
+        yield _fenced(lines, "cpp")
+
+
+def _sentence(text: str) -> str:
+    """Make a warning a sentence, without what whoever ran the tool could do."""
+    parts = [part for part in text.split(". ") if " --" not in f" {part}"]
+    text = without_paths(with_code(". ".join(parts))).rstrip(" .")
+    for ours, plain in _OURS.items():
+        text = text.replace(ours, plain)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+_OURS = {
+    "lying operator: ": "the fake kernel of an operator is wrong: ",
+    "custom operator: ": "of a custom operator: ",
+    "; the failure may be theirs": ", which may be what is wrong",
+}
+"""What warnings say, and what that is to somebody else."""
+
+
+def _fenced(text: str, language: str = "") -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _made_by(facts: IssueFacts) -> str:
+    how = "Found" if facts.before == facts.after else "Reduced"
+    return (
+        f"({how} with shrinkfx {facts.tool}, in a model of {facts.before} operators.)"
+    )

@@ -1,0 +1,50 @@
+"""What a reader of an issue may take for known, and is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.issue.cause import cause
+from shrinkfx.report.issue.facts import IssueFacts
+
+
+def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
+    """List what nobody has looked at, or could find out."""
+    is_known = bool(cause(facts, explanation))
+    of_cause = _of_the_cause(explanation, is_known=is_known)
+    return [*_of_the_failure(facts), *of_cause, *_elsewhere(facts)]
+
+
+def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
+    if facts.rate < 1:
+        often = f"it does in some {facts.rate:.0%} of runs"
+        yield f"What decides whether it fails: {often}."
+    if facts.guarded:
+        yield "Whether it shows without AddressSanitizer."
+    if facts.stopped:
+        yield "Whether a smaller program fails as well: the search was stopped early."
+    elif not facts.minimal:
+        yield "Whether each of these operators is needed."
+    if not facts.compared:
+        yield "What is right: eager refuses these inputs, too."
+
+
+def _of_the_cause(explanation: Explanation, *, is_known: bool) -> Iterator[str]:
+    if not is_known:
+        yield "What it comes from."
+    if explanation.decisions is None:
+        yield "Whether an option or a pass of Inductor makes it go away."
+
+
+def _elsewhere(facts: IssueFacts) -> Iterator[str]:
+    torch = next((known for known in facts.versions if known.startswith("torch ")), "")
+    other = f"other versions of PyTorch than {torch.removeprefix('torch ')}"
+    if facts.interpreted:
+        yield (
+            f"What a GPU does: the kernels were made for {facts.interpreted}, and ran "
+            "on Triton's interpreter."
+        )
+        yield f"What {other} do."
+    else:
+        yield f"What {other} do, and other devices."

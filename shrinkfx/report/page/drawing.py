@@ -1,0 +1,185 @@
+"""Drawings of a program: boxes with places, lines between, and drawings inside."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shrinkfx.report.page.folding import Fold, Item, fold, parts_in
+from shrinkfx.report.page.layered import Point, lay_out
+from shrinkfx.report.page.parts import Light, Part
+
+BOX_HEIGHT = 26
+_GAP = 18
+"""Between two boxes side by side."""
+_BELOW = 16
+"""Between two layers."""
+_MARGIN = 10
+_LETTER = 6.7
+"""Width of a letter of the boxes, which are set in a monospaced face of 11 px."""
+
+
+_COUNT = 5
+"""Letters that are left to the count of what is folded: ``3/19``."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box with its place; x and y are its upper left corner.
+
+    Attributes:
+        label: cut to the box's width; ``more`` has it in full.
+        span: the operators in it, by their numbers: the first, and one past the last;
+            empty for what is none.
+        opens: the drawing that it folds, by its name; or ''.
+        left: operators in it that are left; ``of`` all of them.
+    """
+
+    x: float
+    y: float
+    label: str
+    more: str
+    light: Light
+    span: tuple[int, int]
+    opens: str = ""
+    left: int = 0
+    of: int = 1
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing, and those that its boxes open.
+
+    Attributes:
+        name: by which it is opened.
+        box: width of each box.
+        lines: paths, as SVG has them; those of ``lit`` lead from and to what is left.
+    """
+
+    name: str
+    title: str
+    width: float
+    height: float
+    box: float
+    boxes: tuple[Box, ...]
+    lines: tuple[str, ...]
+    lit: tuple[str, ...]
+    inside: tuple[Drawing, ...] = ()
+    left: int = 0
+    of: int = 0
+
+
+def draw(parts: Sequence[Part], name: str, widest: int = 18) -> Drawing:
+    """Draw a program, folded if it is large.
+
+    Args:
+        widest: letters of a label, at most.
+    """
+    return _drawn(fold(parts), parts, itertools.count(), name, "", widest)
+
+
+def _drawn(
+    items: Sequence[Item],
+    parts: Sequence[Part],
+    numbers: itertools.count[int],
+    prefix: str,
+    title: str,
+    widest: int,
+) -> Drawing:
+    """Draw some boxes of a program, and what is folded in them."""
+    place = {p.name: i for i, item in enumerate(items) for p in parts_in(item)}
+    reads = [
+        (place[read], place[part.name])
+        for part in parts
+        if part.name in place
+        for read in part.reads
+        if read in place
+    ]
+    edges = sorted({(a, b) for a, b in reads if a < b})
+    laid = lay_out(len(items), edges)
+    longest = max((_letters(item) for item in items), default=1)
+    wide = min(longest, widest) * _LETTER + 2 * _MARGIN
+    own = f"{prefix}-{next(numbers)}"
+    boxes, inside = [], []
+    for item, (x, y) in zip(items, laid.places, strict=True):
+        inner = None
+        if isinstance(item, Fold):
+            inner = _drawn(item.items, parts, numbers, prefix, item.label, widest)
+            inside.append(inner)
+        corner = _MARGIN + x * (wide + _GAP), _MARGIN + y * (BOX_HEIGHT + _BELOW)
+        boxes.append(_box(item, corner, inner.name if inner else "", widest))
+    lit = [_is_lit(boxes[a]) and _is_lit(boxes[b]) for a, b in edges]
+    paths = [_path(line, wide) for line in laid.lines]
+    counted = [p for item in items for p in parts_in(item) if p.index >= 0]
+    return Drawing(
+        own,
+        title,
+        width=2 * _MARGIN + laid.columns * (wide + _GAP) - _GAP,
+        height=2 * _MARGIN + laid.layers * (BOX_HEIGHT + _BELOW) - _BELOW,
+        box=wide,
+        boxes=tuple(boxes),
+        lines=tuple(p for p, is_lit in zip(paths, lit, strict=True) if not is_lit),
+        lit=tuple(p for p, is_lit in zip(paths, lit, strict=True) if is_lit),
+        inside=tuple(inside),
+        left=sum(p.light is not Light.GONE for p in counted),
+        of=len(counted),
+    )
+
+
+def _is_lit(box: Box) -> bool:
+    return box.light is not Light.GONE
+
+
+def _box(item: Item, corner: Point, opens: str, widest: int) -> Box:
+    parts = parts_in(item)
+    numbers = [part.index for part in parts if part.index >= 0]
+    span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
+    lights = {part.light for part in parts}
+    order = Light.GUILTY, Light.KEPT, Light.GONE, Light.VALUE
+    light = next(each for each in order if each in lights)
+    left = sum(part.light in (Light.KEPT, Light.GUILTY) for part in parts)
+    more = item.more if isinstance(item, Part) else _said(item, len(parts), left)
+    label = _cut(item, widest)
+    return Box(*corner, label, more, light, span, opens, left, len(parts))
+
+
+def _said(item: Fold, of: int, left: int) -> str:
+    return f"{item.label}: {left} of {of} left; click to look inside"
+
+
+def _letters(item: Item) -> int:
+    return len(item.label) + (_COUNT if isinstance(item, Fold) else 0)
+
+
+def _cut(item: Item, most: int) -> str:
+    """Shorten a label; of a module's the end says more than the beginning."""
+    label = item.label
+    if isinstance(item, Fold):
+        most -= _COUNT
+        return label if len(label) <= most else f"\u2026{label[1 - most :]}"
+    return label if len(label) <= most else f"{label[: most - 1]}\u2026"
+
+
+def _path(points: Sequence[Point], wide: float) -> str:
+    """Draw a line through points, from below the first box to above the last one."""
+    step = BOX_HEIGHT + _BELOW
+    middle = [
+        (
+            _MARGIN + x * (wide + _GAP) + wide / 2,
+            _MARGIN + y * step + BOX_HEIGHT / 2,
+        )
+        for x, y in points
+    ]
+    (x, y), *rest = middle
+    y += BOX_HEIGHT / 2
+    path = [f"M{x:.0f} {y:.0f}"]
+    for number, (to_x, to_y) in enumerate(rest, 1):
+        end = to_y - BOX_HEIGHT / 2
+        half = (y + end) / 2
+        path.append(f"C{x:.0f} {half:.0f} {to_x:.0f} {half:.0f} {to_x:.0f} {end:.0f}")
+        x, y = to_x, end
+        if number < len(rest):  # past a layer in which it has no box
+            y = to_y + BOX_HEIGHT / 2
+            path.append(f"V{y:.0f}")
+    return "".join(path)

@@ -1,0 +1,140 @@
+"""A large program, folded by its modules into few boxes, and these into few again.
+
+    embed, layers.0.norm, layers.0.qkv, ... layers.23.down, head
+    becomes    embed, layers.0 (18 operators), ..., layers.23 (18 operators), head
+
+A fold is a run of operators, one after the other in the program's order. So what is
+folded can be read in that order, and no two folds need each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shrinkfx.report.page.parts import OUTPUT, Light, Part
+
+MOST = 30
+"""Boxes of a drawing that can still be read."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Several operators in one box, with a drawing of its own.
+
+    Attributes:
+        label: the module that they are of, or the first and the last.
+        items: what is in it, in order.
+    """
+
+    label: str
+    items: tuple[Item, ...]
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        for item in self.items:
+            yield from item.parts if isinstance(item, Fold) else (item,)
+
+
+Item = Part | Fold
+
+
+def fold(parts: Sequence[Part], most: int = MOST) -> tuple[Item, ...]:
+    """Fold a program into a drawing of so many boxes, or nearly so.
+
+    Folds are opened as long as there is room for what is in them: those first that
+    something is left in, for which there is half as much again, and of these the
+    largest. What goes in and comes out has boxes of its own.
+    """
+    first = [p for p in parts if p.light is Light.VALUE and not p.reads]
+    last = [p for p in parts if p.name == OUTPUT]
+    inside = [p for p in parts if p not in first and p not in last]
+    items: list[Item] = [*inside]
+    if len(inside) > most:
+        items = [*_by_module(inside, 0, most)]
+    while closed := [i for i in range(len(items)) if _fits(items, i, most)]:
+        place = max(closed, key=lambda i: _worth(items[i]))
+        items[place : place + 1] = _items(items[place])
+    return (*_few(first, "inputs"), *items, *_few(last, "outputs"))
+
+
+def _fits(items: Sequence[Item], place: int, most: int) -> bool:
+    """Tell whether a fold may be opened."""
+    item = items[place]
+    room = most * 3 // 2 if is_lit(item) else most
+    return isinstance(item, Fold) and len(items) + len(item.items) - 1 <= room
+
+
+def parts_in(item: Item) -> list[Part]:
+    """List the operators of a box."""
+    return list(item.parts) if isinstance(item, Fold) else [item]
+
+
+def _worth(item: Item) -> tuple[bool, int]:
+    """Say how much is seen by opening a fold."""
+    return is_lit(item), len(parts_in(item))
+
+
+def is_lit(item: Item) -> bool:
+    """Tell whether something is left in a box."""
+    return any(part.light is not Light.GONE for part in parts_in(item))
+
+
+def _items(item: Item) -> list[Item]:
+    return [*item.items] if isinstance(item, Fold) else [item]
+
+
+def _by_module(parts: Sequence[Part], depth: int, most: int) -> tuple[Item, ...]:
+    """Fold runs of operators of one module; modules in it are folds in that."""
+    runs = [list(run) for _, run in itertools.groupby(parts, lambda p: _at(p, depth))]
+    if len(runs) == 1 and len(parts[0].scope) > depth:
+        return _by_module(parts, depth + 1, most)
+    items: list[Item] = []
+    for run in runs:
+        path = run[0].scope[: depth + 1]
+        if len(run) == 1 or len(path) <= depth:
+            items += run
+        else:
+            deep = _by_module(run, depth + 1, most) if len(run) > most else tuple(run)
+            items.append(Fold(_common(run), deep))
+    return _in_runs(items, most)
+
+
+def _at(part: Part, depth: int) -> tuple[str, ...]:
+    return part.scope[: depth + 1]
+
+
+def _common(parts: Sequence[Part]) -> str:
+    """Name the innermost module that all are of."""
+    names = []
+    for level in zip(*(part.scope for part in parts), strict=False):
+        if len(set(level)) > 1:
+            break
+        names.append(level[0])
+    return ".".join(names)
+
+
+def _in_runs(items: Sequence[Item], most: int) -> tuple[Item, ...]:
+    """Fold what is still too much by runs, of about as many items each."""
+    if len(items) <= most:
+        return tuple(items)
+    length = max(-(-len(items) // most), most // 2)
+    starts = range(0, len(items), length)
+    runs = [items[start : start + length] for start in starts]
+    return _in_runs([Fold(_span(run), tuple(run)) for run in runs], most)
+
+
+def _span(items: Sequence[Item]) -> str:
+    first, last = items[0], items[-1]
+    return first.label if len(items) == 1 else f"{first.label} \u2026 {last.label}"
+
+
+_VALUES = 6
+"""Inputs, or outputs, that have a box each."""
+
+
+def _few(parts: Sequence[Part], what: str) -> tuple[Item, ...]:
+    if len(parts) <= _VALUES:
+        return tuple(parts)
+    return (Fold(f"{len(parts)} {what}", tuple(parts)),)

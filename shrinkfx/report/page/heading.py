@@ -1,0 +1,79 @@
+"""The head of a page, and its foot: what failed, what came of it, in what figures."""
+
+from __future__ import annotations
+
+from shrinkfx.report.page.record import Run
+from shrinkfx.report.page.words import count, time
+
+
+def head(run: Run) -> tuple[str, str]:
+    """Split the failure into its kind, and its own words."""
+    kind, _, text = run.summary.failure.partition(": ")
+    if run.swept and not run.summary.failure:
+        return "a sweep over sizes", run.model
+    return (kind, text) if text else ("", kind or run.model)
+
+
+def lead(run: Run) -> str:
+    """Say in a sentence or two what came of it."""
+    summary = run.summary
+    sizes = summary.sizes.get("operators")
+    if sizes is None or sizes.after is None:
+        return (
+            f"{run.model}: no result was written yet." if not run.swept else run.model
+        )
+    before, after = count(sizes.before, "operator"), f"{sizes.after:,}"
+    told = f"{run.model} was reduced from {before} to {after}."
+    if summary.runs:
+        told += (
+            f" Its repro failed in the same way in {summary.failed} of {summary.runs} "
+            "runs in an empty folder."
+        )
+    else:
+        told += " Its repro was not verified."
+    return (
+        f"{told} The search was stopped: {summary.stopped}."
+        if summary.stopped
+        else told
+    )
+
+
+def figures(run: Run) -> list[tuple[str, str, str]]:
+    summary = run.summary
+    found = []
+    for name, what in (
+        ("operators", "operators"),
+        ("nodes", "nodes"),
+        ("inputs", "inputs"),
+    ):
+        size = summary.sizes.get(name)
+        if size is not None and size.before is not None and size.after is not None:
+            note = ""
+            if name == "operators":
+                note = "1-minimal" if summary.minimal else "not shown to be minimal"
+            found.append((what, f"{size.before:,} \u2192 {size.after:,}", note))
+    if run.checks:
+        checks = summary.checks or len(run.checks)
+        cached = f"and {summary.cached:,} from memory" if summary.cached else ""
+        found.append(("checks", f"{checks:,}", cached))
+    if summary.seconds:
+        cpu = sum(summary.cpu_seconds.values())
+        found.append(("time", time(summary.seconds), f"{cpu:,.0f} CPU-seconds"))
+    if min(summary.rate) < 1:
+        rates = f"{summary.rate[0]:.0%} \u2192 {summary.rate[1]:.0%}"
+        found.append(("runs that fail", rates, "flaky"))
+    if summary.runs:
+        found.append(("repro fails in", f"{summary.failed} of {summary.runs}", "runs"))
+    return found
+
+
+def about(run: Run) -> list[tuple[str, str]]:
+    summary = run.summary
+    versions = ", ".join(f"{name} {value}" for name, value in summary.versions.items())
+    rows = [
+        ("program", run.model),
+        ("made by", run.command),
+        ("came out", summary.status),
+        ("seen on", versions),
+    ]
+    return [(name, value) for name, value in rows if value]

@@ -1,0 +1,144 @@
+"""The chain of a failure as links: from what was seen back to where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shrinkfx.report.explanation.chain import Chain, Step
+from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.values import WrongValue, in_words
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link.
+
+    Attributes:
+        what: in a word or two: ``kernel``, ``index``.
+        text: a sentence or less; ``code`` is set in a monospaced face.
+        value: what the code gave in the run that failed, or ''.
+        more: in smaller print.
+    """
+
+    what: str
+    text: str = ""
+    code: str = ""
+    value: str = ""
+    more: tuple[str, ...] = ()
+
+
+def links(explanation: Explanation) -> tuple[Link, ...]:
+    """List the links that are known, the failure's own first."""
+    found: list[Link] = []
+    if explanation.halted is not None:
+        found += _of_halted(explanation.halted)
+    if explanation.chain is not None:
+        found += _of_chain(explanation.chain)
+    if explanation.values is not None:
+        found += _of_values(explanation.values)
+    if explanation.guilty:
+        one = "one of these" if len(explanation.guilty) > 1 else ""
+        found.append(Link("at fault", one, more=_named(explanation.guilty)))
+    return tuple(found)
+
+
+def _named(operators: Sequence[Operator]) -> tuple[str, ...]:
+    return tuple(map(str, operators))
+
+
+def _launch(number: int, of: int) -> str:
+    return f"launch {number} of {of}" if number else ""
+
+
+def _of_chain(chain: Chain) -> Iterator[Link]:
+    if chain.refusal is not None:
+        said = chain.refusal
+        text = f"{said.what}: expected {said.expected}, given {said.given}"
+        sizes = tuple(map(str, said.symbols))
+        which = (str(said.input),) if said.input is not None else ()
+        yield Link("refused", text, more=(*which, *sizes))
+    at = next((line.text.strip() for line in chain.code if line.at_fault), "")
+    if at:
+        yield Link("line", code=at)
+    if chain.kernel:
+        launch = _launch(chain.launch, chain.launches)
+        computes = tuple(f"computes {name}" for name in _named(chain.fused))
+        yield Link("kernel", launch, chain.kernel, more=computes)
+    yield from _of_access(chain)
+    if chain.index:
+        limit = chain.limit
+        text = f"must be below {limit.code}" if limit else ""
+        if limit and limit.value is not None and str(limit.value) != limit.code:
+            text += f" = {limit.value}"
+        sizes = tuple(map(str, limit.symbols)) if limit else ()
+        yield Link("index", text, chain.index, _known(chain.value), sizes)
+    for step in reversed(chain.steps):
+        yield _of_step(step)
+    for size in chain.sizes:
+        yield Link("size", str(size))
+    for layout in chain.inputs:
+        yield Link("given", str(layout))
+
+
+def _known(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _of_step(step: Step) -> Link:
+    reads = (f"reads {step.reads}",) if step.reads is not None else ()
+    written = tuple(f"written for {name}" for name in _named(step.operators))
+    return Link("computed", "", step.code, _known(step.value), (*reads, *written))
+
+
+def _of_access(chain: Chain) -> Iterator[Link]:
+    access = chain.access
+    if access is None:
+        return
+    what = access.does or "access"
+    where = f"through {access.parameter}" if access.parameter else ""
+    there = ""
+    if access.offset is not None and access.elements is not None:
+        there = f"to element {access.offset} of {access.elements}"
+    argument = (str(access.argument),) if access.argument is not None else ()
+    more = [*argument]
+    if access.argument is not None and access.argument.real_shape:
+        more.append(f"really of shape {[*access.argument.real_shape]}")
+    if access.lanes:
+        more.append(f"in {access.lanes} lanes of program {access.program}")
+    yield Link(what, " ".join(filter(None, (where, there))), more=tuple(more))
+
+
+def _of_values(values: WrongValue) -> Iterator[Link]:
+    wrong = values.wrong
+    if wrong is None:
+        return
+    yield Link("wrong value", in_words(wrong, "differ"), values.value)
+    if not wrong.metadata:
+        place = f"at {[*wrong.first]}"
+        text = f"{place}: eager gives {wrong.expected}"
+        yield Link("first", text, value=wrong.got)
+    if values.kernel:
+        launch = _launch(values.launch, values.launches)
+        given = "its inputs agree with eager" if values.agrees else ""
+        shown = tuple(f"shown by {name}" for name in values.shown_by)
+        text = ", ".join(filter(None, (launch, given)))
+        yield Link("kernel", text, values.kernel, more=shown)
+
+
+def _of_halted(halted: Halted) -> Iterator[Link]:
+    if not halted.doing:
+        return
+    yield Link("stopped at", halted.doing, more=(halted.said,) if halted.said else ())
+    if halted.place:
+        yield Link("raised in", code=halted.place)
+    at = next((line.text.strip() for line in halted.code if line.at_fault), "")
+    if at:
+        yield Link("line", code=at)
+    if halted.kernel:
+        before = "before it was launched" if halted.before else ""
+        launch = _launch(halted.launch, halted.launches)
+        text = ", ".join(filter(None, (launch, before)))
+        yield Link("kernel", text, halted.kernel)

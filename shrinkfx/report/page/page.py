@@ -1,0 +1,262 @@
+"""The page: what is known of a run, set out by the template beside this module.
+
+The template escapes all that it is given: names and texts come from files of others.
+The page's own script is named by its hash: no other one may run, and nothing may be
+fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import jinja2
+from markupsafe import Markup
+
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.report.explanation.decisions import (
+    Decisions,
+    LeftOut,
+    Setting,
+    by_hand,
+    lines,
+)
+from shrinkfx.report.page.course import Mark, course, mark_of, steps
+from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw
+from shrinkfx.report.page.heading import about, figures, head, lead
+from shrinkfx.report.page.links import links
+from shrinkfx.report.page.parts import parts_kept, parts_listed, parts_of
+from shrinkfx.report.page.record import Before, Check, Run, Summary
+from shrinkfx.report.page.words import count
+from shrinkfx.version import __version__
+
+REPORT = "report.html"
+"""Lies beside the repro."""
+
+DIGITS = 12
+"""How much of a digest is shown."""
+
+_LABEL, _STATEMENT = 20, 52
+"""Letters of a box: of an operator's name, of a statement."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A check in the table; ``mark`` is how it is drawn."""
+
+    number: int
+    at_s: float
+    strategy: str
+    form: str
+    build: str
+    operators: int
+    outcome: str
+    said: str
+    seconds: float
+    digest: str
+    mark: Mark
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What the failure needs the compiler to decide, in words and rows."""
+
+    lines: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    left_out: tuple[LeftOut, ...]
+    by_hand: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of the run has used; ``share`` is that of all, in percent."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+def page(run: Run) -> str:
+    """Write the page of a run."""
+    accepted = steps(run.checks)
+    explanation, summary = run.explanation, run.summary
+    guilty = [operator.name for operator in explanation.guilty] if explanation else []
+    before, after = _before(run, guilty), _after(run, guilty)
+    script = _file("page.js")
+    operators = summary.sizes.get("operators", Before(None, None))
+    begun_with = summary.cut or operators.before or len(_names(run))
+    overs = ("checks", "seconds") if run.checks else ()
+    kind, words = head(run)
+    decided = explanation.decisions if explanation else None
+    return _template().render(
+        run=run,
+        s=summary,
+        e=explanation,
+        kind=kind,
+        head=words,
+        lead=lead(run),
+        figures=figures(run),
+        sections=_sections(run),
+        cause=explanation.cause if explanation else summary.cause,
+        links=links(explanation) if explanation else (),
+        before=before,
+        after=after,
+        left_said=count(operators.after, "operator"),
+        height=BOX_HEIGHT,
+        courses=[course(run.checks, begun_with, accepted, over) for over in overs],
+        course_said=_course_said(run, len(accepted), begun_with),
+        decided=_decided(decided, summary) if decided else None,
+        guide=explanation.guide if explanation else None,
+        rows=[_row(check, accepted) for check in run.checks],
+        spent=_spent(summary),
+        about=about(run),
+        version=__version__,
+        data=_data_to_json(run),
+        css=Markup(_file("page.css")),
+        js=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    )
+    return environment.from_string(_file("page.html"))
+
+
+@cache
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
+    if run.program is None:
+        return None
+    kept = run.left.keep if run.left is not None else frozenset[str]()
+    return draw(parts_of(run.program, kept, guilty), "before", _LABEL)
+
+
+def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
+    if run.listing is not None:
+        return draw(parts_listed(run.listing, guilty), "after", _STATEMENT)
+    if run.left is not None:
+        return draw(parts_kept(run.left, guilty), "after", _STATEMENT)
+    return None
+
+
+def _sections(run: Run) -> list[tuple[str, str]]:
+    explanation = run.explanation
+    has_decisions = explanation and (explanation.decisions or explanation.guide)
+    known = (
+        ("why", "Why", True),
+        ("program", "Program", True),
+        ("search", "Search", run.checks),
+        ("kernel", "Kernel", run.source),
+        ("decisions", "Decisions", has_decisions),
+        ("sizes", "Sizes", run.swept),
+        ("checks", "Checks", run.checks),
+        ("about", "Run", True),
+    )
+    return [(name, title) for name, title, is_there in known if is_there]
+
+
+def _course_said(run: Run, accepted: int, cut: int) -> str:
+    steps_said = count(accepted, "step")
+    checks = count(len(run.checks), "question")
+    caught = sum(check.is_by_catch for check in run.checks)
+    also = f", {caught} by-catch" if caught else ""
+    return f"{checks} from {cut:,} operators down, {steps_said}{also}."
+
+
+def _decided(found: Decisions, summary: Summary) -> Decided:
+    failure = Signature(_kind(summary), _stage(summary))
+    switching = found.switching
+    return Decided(
+        tuple(lines(found, failure)),
+        switching.passes_with if switching else (),
+        found.left_out,
+        tuple(by_hand(found)),
+    )
+
+
+def _kind(summary: Summary) -> Kind:
+    return Kind(summary.kind) if summary.kind in set(Kind) else Kind.EXCEPTION
+
+
+def _stage(summary: Summary) -> Stage:
+    """Read the stage off the failure's words: ``assert in run: ...``."""
+    stage = summary.failure.partition(": ")[0].rpartition(" in ")[2]
+    return Stage(stage) if stage in set(Stage) else Stage.RUN
+
+
+def _row(check: Check, accepted: frozenset[int]) -> Row:
+    return Row(
+        check.number,
+        check.at_s,
+        check.strategy,
+        check.form,
+        check.build,
+        check.operators,
+        check.outcome.value if check.outcome else "did not end",
+        check.said,
+        check.seconds,
+        check.digest[:DIGITS],
+        mark_of(check, accepted),
+    )
+
+
+def _spent(summary: Summary) -> list[Part]:
+    whole = sum(summary.cpu_seconds.values())
+    if not whole:
+        return []
+    parts = summary.cpu_seconds.items()
+    return [Part(name, used, round(100 * used / whole, 2)) for name, used in parts]
+
+
+def _data_to_json(run: Run) -> dict[str, object]:
+    """State what the script needs: it draws nothing that is not on the page."""
+    order = {
+        name: i for i, name in enumerate(run.program.operators if run.program else ())
+    }
+    left = run.left.keep if run.left is not None else frozenset[str]()
+    return {
+        "again": run.again,
+        "left": ranges(order[name] for name in left if name in order),
+        "checks": [
+            {
+                "number": check.number,
+                "strategy": check.strategy,
+                "form": check.form,
+                "build": check.build,
+                "digest": check.digest,
+                "operators": check.operators,
+                "outcome": check.outcome.value if check.outcome else "did not end",
+                "said": check.said,
+                "seconds": round(check.seconds, 1),
+                "keep": ranges(order[name] for name in check.keep if name in order),
+            }
+            for check in run.checks
+        ],
+    }
+
+
+def _names(run: Run) -> Sequence[str]:
+    """Name the operators of the program, in its order."""
+    return run.program.operators if run.program is not None else ()
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write numbers down in few letters: ``0-3,7``."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)

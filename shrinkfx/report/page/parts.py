@@ -1,0 +1,144 @@
+"""A program as boxes that read each other: operators, and what goes in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.listing import Given, Listing
+from shrinkfx.program.listing.statements import RETURN
+from shrinkfx.program.skeleton import Role, Skeleton, TensorType
+
+
+class Light(StrEnum):
+    """How a box is drawn."""
+
+    GONE = "gone"
+    KEPT = "kept"
+    GUILTY = "guilty"
+    VALUE = "value"
+    """What goes in or out: it is no operator."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of a drawing.
+
+    Attributes:
+        reads: the boxes before it, by name.
+        label: what is written in it; ``more`` is told of it when it is pointed at.
+        scope: the path of the module that it is in, by its parts.
+        index: of the operators of the program, from 0; -1 for what is none.
+    """
+
+    name: str
+    label: str
+    more: str
+    reads: tuple[str, ...]
+    scope: tuple[str, ...] = ()
+    light: Light = Light.GONE
+    index: int = -1
+
+
+OUTPUT = "output"
+"""The name of the box of what a program returns; no node is called so."""
+
+
+def parts_of(
+    program: Skeleton, kept: Collection[str], guilty: Collection[str] = ()
+) -> list[Part]:
+    """List a whole program's boxes in its order, with what is left of it lit."""
+    found = [
+        Part(name, name, f"{name}: {_told(program.node(name).value)}", (), (), _VALUE)
+        for name in program.inputs
+    ]
+    for index, name in enumerate(program.operators):
+        node = program.node(name)
+        light = Light.KEPT if name in kept else Light.GONE
+        light = Light.GUILTY if name in guilty and name in kept else light
+        lines = f"{name} = {node.target}", _told(node.value), node.scope, node.source
+        more = "\n".join(filter(None, lines))
+        reads = _reads(program, node.operands)
+        scope = tuple(filter(None, node.scope.split(".")))
+        found.append(Part(name, short(node.target), more, reads, scope, light, index))
+    returned = _reads(program, program.outputs)
+    return [*found, Part(OUTPUT, "returns", "what it returns", returned, (), _VALUE)]
+
+
+_VALUE = Light.VALUE
+
+
+def _reads(program: Skeleton, operands: Iterable[str]) -> tuple[str, ...]:
+    """Name the operators and inputs that values come from; weights are not drawn."""
+    drawn = Role.INPUT, Role.OPERATOR
+    made_by = (program.producer(name) for name in operands)
+    return tuple(
+        dict.fromkeys(name for name in made_by if program.node(name).role in drawn)
+    )
+
+
+def short(target: str) -> str:
+    """Leave the overload out where it says nothing: ``aten.roll``."""
+    return target.removesuffix(".default")
+
+
+def _told(value: TensorType | None) -> str:
+    return f"{value.dtype}[{', '.join(value.shape)}]" if value else ""
+
+
+def parts_listed(listing: Listing, guilty: Collection[str] = ()) -> list[Part]:
+    """List the boxes of what is left, from its statements."""
+    found = [_given(given) for given in listing.given]
+    for statement in listing.main.statements:
+        reads = tuple(sorted(name.removeprefix("self.") for name in statement.reads))
+        code = _spelt(statement.code)
+        if statement.name == RETURN:
+            label = f"{RETURN} {code}"
+            found.append(Part(OUTPUT, label, statement.code, reads, (), _VALUE))
+            continue
+        light = Light.GUILTY if statement.name in guilty else Light.KEPT
+        light = light if statement.is_operator else _VALUE
+        more = "\n".join(filter(None, (statement.code, statement.origin)))
+        label = f"{statement.name} = {code}" if statement.yields else code
+        found.append(Part(statement.name, label, more, reads, (), light))
+    return found
+
+
+def _given(given: Given) -> Part:
+    recipe = given.recipe()
+    shape = ", ".join(map(str, recipe.shape))
+    label = f"{given.spelling}: {recipe.dtype}[{shape}]"
+    return Part(given.name, label, f"{given.kind} {label}", (), (), _VALUE)
+
+
+def _spelt(code: str) -> str:
+    """Spell calls without what all of them have."""
+    return code.replace("torch.ops.", "").replace(".default(", "(")
+
+
+def parts_kept(candidate: Candidate, guilty: Collection[str] = ()) -> list[Part]:
+    """List the boxes of a candidate that is no listing."""
+    program, fed = candidate.skeleton, candidate.inputs
+    found: list[Part] = []
+    for name in fed:
+        label = f"{name}: {_told(program.node(name).value)}"
+        found.append(Part(name, label, label, (), (), _VALUE))
+
+    def read(operands: Iterable[str], but: str = "") -> tuple[str, ...]:
+        values = (v if v in fed else program.producer(v) for v in operands)
+        return tuple(dict.fromkeys(v for v in values if v != but))
+
+    for name in candidate.operators:
+        if name in fed:  # a replaced one's own value, from outside
+            continue
+        node = program.node(name)
+        light = Light.GUILTY if name in guilty else Light.KEPT
+        lines = f"{name} = {node.target}", _told(node.value), node.source
+        more = "\n".join(filter(None, lines))
+        reads = read(candidate.operands(name), name)
+        label = short(candidate.target(name))
+        found.append(Part(name, label, more, reads, (), light))
+    returned = read(candidate.sinks)
+    return [*found, Part(OUTPUT, "returns", "what it returns", returned, (), _VALUE)]

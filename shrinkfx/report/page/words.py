@@ -1,0 +1,19 @@
+"""Numbers in words, as the page has them."""
+
+from __future__ import annotations
+
+
+def count(number: int | None, what: str) -> str:
+    """Say how many there are; nothing where that is not known."""
+    if number is None:
+        return ""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def time(seconds: float) -> str:
+    """Say how long it took, as exactly as it matters."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,140 @@
+"""The very last: what a run has found out, as an issue for PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.protocol.answers import Collected
+from shrinkfx.protocol.tasks import CollectVersions
+from shrinkfx.report.atomic_files import draft_of, publish
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.issue.environment import environment_text
+from shrinkfx.report.issue.facts import IssueFacts, facts_of
+from shrinkfx.report.issue.from_model import FromModel, from_model
+from shrinkfx.report.issue.text import ISSUE, issue_text
+from shrinkfx.report.record import RunRecord
+from shrinkfx.run.context import RunContext
+
+logger = logging.getLogger(__name__)
+
+_FACTS = "issue"
+"""The journal's fact of what an issue says, for who asks for the cause later."""
+
+_VERSIONS = "versions collected"
+"""The journal's fact of what ``collect_env`` has said."""
+
+_SECONDS = 60.0
+"""What collecting versions may take; half a CPU-second was seen, without a GPU."""
+
+
+def with_explanation(out: Path, record: RunRecord, found: Explanation) -> RunRecord:
+    """Add the cause, and what of the user's model the repro in a folder holds."""
+    carried, left = record.verified.written.carried, FromModel()
+    try:
+        left = from_model((out / "repro.py").read_text(encoding="utf-8"), carried)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - there is none
+        logger.info("what is left of the model is not known: %r", error)
+    return replace(record, cause=found.cause, left=left)
+
+
+def drop_issue(out: Path) -> None:
+    """Leave no issue of an earlier session beside a repro that is not verified."""
+    with contextlib.suppress(OSError):
+        (out / ISSUE).unlink(missing_ok=True)
+
+
+def collect_versions(
+    context: RunContext, client: CheckClient, target: Signature
+) -> str:
+    """Say once per run what ``collect_env`` says; '' where it does not, which is told.
+
+    Nothing that goes wrong here takes anything away from the result.
+    """
+    if target.kind is Kind.CHECK:
+        return ""
+    known = context.journal.fact(_VERSIONS)
+    try:
+        if known is None and context.budget.has(_SECONDS / 2):
+            known = _collected(context, client)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is told
+        logger.info("no versions: %r", error)
+    if known is None:
+        context.note(f"versions could not be collected: {_BY_HAND}")
+        return ""
+    return str(known)
+
+
+def _collected(context: RunContext, client: CheckClient) -> str | None:
+    limits = Limits(_SECONDS, client.limits.max_rss_bytes)
+    asked = client.with_limits(limits, context.meters["explain"]).within(2 * _SECONDS)
+    said = asked.ask(CollectVersions()).answer
+    if not isinstance(said, Collected):
+        return None
+    text = environment_text(said.text, said.hosts)
+    context.journal.note(_VERSIONS, text)
+    return text
+
+
+_BY_HAND = "put what python -m torch.utils.collect_env says into ISSUE.md"
+
+
+def write_issue(
+    context: RunContext, record: RunRecord, explanation: Explanation, versions: str
+) -> Path | None:
+    """Leave ``ISSUE.md`` beside the repro, and what it was written from in the journal.
+
+    Nothing that goes wrong here takes anything away from the result.
+
+    Returns:
+        None where a user's command judges: nobody knows what fails.
+    """
+    if record.failure.target.kind is Kind.CHECK:
+        return None
+    try:
+        facts = facts_of(record, anonymous=context.options.anonymous)
+        context.journal.note(_FACTS, json.loads(facts.to_line()))
+        return _written(context, facts, explanation, versions)
+    except (Exception, KeyboardInterrupt) as error:
+        logger.exception("no issue")
+        context.note(f"{ISSUE} could not be written: {error!r}")
+        return None
+
+
+def write_issue_anew(
+    context: RunContext, client: CheckClient, explanation: Explanation
+) -> Path | None:
+    """Write the issue of a run that is over with what is known of its cause by now."""
+    known: Any = context.journal.fact(_FACTS)
+    try:
+        facts = IssueFacts.from_json(known) if known is not None else None
+    except (TypeError, ValueError):
+        facts = None
+    if facts is None:
+        context.note(f"{ISSUE} is as it was: an earlier version has run this")
+        return None
+    versions = collect_versions(context, client, facts.failure)
+    return _written(context, facts, explanation, versions)
+
+
+def _written(
+    context: RunContext, facts: IssueFacts, explanation: Explanation, versions: str
+) -> Path | None:
+    environment, path = versions or "\n".join(facts.versions), context.out / ISSUE
+    try:
+        script = (context.out / "repro.py").read_text(encoding="utf-8")
+        title = context.options.title or ""
+        text = issue_text(facts, explanation, script, environment, title)
+        draft_of(path).write_text(text, encoding="utf-8")
+        publish(path)
+    except Exception as error:
+        logger.exception("no issue")
+        context.note(f"{ISSUE} could not be written: {error}")
+        return None
+    return path

@@ -1,0 +1,228 @@
+"""``report.html`` of a run: gathered from its folder, and written there.
+
+It comes after the result, and takes nothing away from it: what goes wrong is told.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shrinkfx.check.client.server import WORKER
+from shrinkfx.check.oracle import CheckClient
+from shrinkfx.errors import ShrinkfxError, UsageError
+from shrinkfx.events import Listener, Noted
+from shrinkfx.failure.classify import first_line
+from shrinkfx.journal.history import Question, history
+from shrinkfx.journal.journal import Journal
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.words import cut
+from shrinkfx.protocol.files import Left
+from shrinkfx.protocol.record import read_older
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.atomic_files import draft_of, publish
+from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.page.kernel import guilty_source
+from shrinkfx.report.page.record import Check, Run, SizesTold, Summary, Swept
+from shrinkfx.report.summary import SUMMARY
+from shrinkfx.run.context import RunContext, server_for
+from shrinkfx.run.describing import describe_program
+from shrinkfx.run.explaining import FOLDER
+from shrinkfx.run.folder import PROGRAM, RESULT, looked_back_at, unchanged
+from shrinkfx.run.observe import BASELINE_TIMEOUT_S
+
+logger = logging.getLogger(__name__)
+
+_MOST_CHARS, _SAID = 1 << 20, 400
+"""Of a file that is shown, and of what a check did."""
+
+
+def report_run(context: RunContext) -> Path | None:
+    """Write the page of the run at hand; None, and a line, where that fails."""
+    try:
+        return write_page(context.out, gather(context.out, context.journal))
+    except KeyboardInterrupt:
+        context.note(_FAILED.format("interrupted"))
+    except Exception as error:
+        logger.exception("the report failed")
+        context.note(_FAILED.format(error))
+    return None
+
+
+_FAILED = "report.html could not be written: {}"
+
+
+def report_explained(out: Path, listener: Listener) -> None:
+    """Write the page of a run that has been explained; say so where that fails."""
+    try:
+        report_folder(out, listener)
+    except (Exception, KeyboardInterrupt) as error:
+        logger.exception("the report failed")
+        listener(Noted(_FAILED.format(error)))
+
+
+def report_folder(out: Path, listener: Listener) -> Path:
+    """Write the page of a run that an earlier session has left in a folder.
+
+    An older version has not noted the program's graph: it is read anew then, once.
+
+    Raises:
+        UsageError: there is no run, or another process is at work there.
+        StorageError: the page cannot be written, or the journal not be read.
+    """
+    with looked_back_at(out) as journal:
+        why = ""
+        if journal.fact("baseline") is not None and journal.fact(PROGRAM) is None:
+            why = _note_program(out, journal, listener)
+        try:
+            run = gather(out, journal, why)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = f"what the run has left makes no sense ({error!r})"
+            advice = "has a file there been changed by hand?"
+            raise UsageError(f"--report {out}: {reason}: {advice}") from error
+        return write_page(out, run)
+
+
+def write_page(out: Path, run: Run) -> Path:
+    """Write the page of a run into its folder."""
+    # Not above: it takes a tenth of a second to import, which few tasks need.
+    from shrinkfx.report.page.page import REPORT, page
+
+    path = out / REPORT
+    draft_of(path).write_text(page(run), encoding="utf-8")
+    publish(path)
+    return path
+
+
+def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
+    """Read all that is known of a run.
+
+    Args:
+        no_program: why the journal has no graph of the program, if that is known.
+    """
+    asked = (journal.fact("run") or {}).get("options", {})
+    result: Mapping[str, Any] = journal.fact(RESULT) or {}
+    left = result.get("candidate", {})
+    program, candidate = _program(journal, left)
+    summary = _read(out / SUMMARY)
+    explanation, why = _explanation(out)
+    swept = _read(out / "sweep.json")
+    return Run(
+        model=Path(asked.get("model", "")).name,
+        command=asked.get("command", ""),
+        again=_again(out, asked, result),
+        summary=Summary.from_json(summary) if summary else Summary(),
+        checks=tuple(map(_check, history(journal))),
+        program=program,
+        no_program=no_program,
+        left=candidate,
+        listing=Listing.from_json(left["listing"]) if "listing" in left else None,
+        explanation=explanation,
+        no_explanation=why,
+        repro=_text(out / "repro.py"),
+        source=guilty_source(explanation, _sources(out)) if explanation else None,
+        swept=_swept(swept) if swept else None,
+    )
+
+
+def _check(asked: Question) -> Check:
+    shown = {"keep": frozenset(asked.keep), "said": cut(asked.said, _SAID)}
+    return Check(**{**vars(asked), **shown})
+
+
+class _Known(NamedTuple):
+    program: Skeleton | None
+    candidate: Candidate | None
+
+
+def _program(journal: Journal, left: Mapping[str, Any]) -> _Known:
+    """Fetch the graph, and what is left of it."""
+    told = journal.fact(PROGRAM)
+    if told is None:
+        return _Known(None, None)
+    program = Skeleton.from_json(told)
+    return _Known(program, Candidate.from_json(program, left) if left else None)
+
+
+def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
+    """Have the program's graph described anew, and note it; or say why not."""
+    try:
+        options = unchanged(out, journal)
+        context = RunContext(options, out, listener)
+        context.note("the run has not noted the program's graph: reading it anew")
+        known = CheckOptions.from_json(journal.fact("baseline")["options"])
+        with server_for(options, WORKER) as server:
+            client = CheckClient(server, context.limits(BASELINE_TIMEOUT_S), known)
+            _, described = describe_program(context, client)
+    except (ShrinkfxError, OSError, ValueError, TypeError, LookupError) as error:
+        why = re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", first_line(str(error)))
+        return f"The program's graph was not noted, and cannot be read: {why}"
+    names = {name for each in history(journal) for name in each.keep}
+    if not names <= set(described.skeleton.operators):
+        return "The program's graph was not noted, and the run has cut another form."
+    journal.note(PROGRAM, described.skeleton.to_json())
+    return ""
+
+
+def _again(out: Path, asked: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """Say how to have a candidate written out, without folders of this machine."""
+    if not asked:
+        return ""
+    inputs = result.get("inputs") or asked.get("inputs")
+    words = ["shrinkfx", Path(asked["model"]).name]
+    words += ["--inputs", Path(inputs).name] if inputs else []
+    for name in asked.get("preload", ()):
+        words += ["--preload", Path(name).name]
+    return shlex.join([*words, "--out", out.resolve().name])
+
+
+def _explanation(out: Path) -> tuple[Explanation | None, str]:
+    """Read what is known of the cause; or say why nothing is."""
+    try:
+        if (told := _read(out / EXPLAIN)) is not None:
+            return read_older(Explanation, told), ""
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        return None, f"{EXPLAIN} cannot be read: {error}"
+    return None, f"Nobody has asked: shrinkfx --explain {out.resolve().name} does."
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Read a file of JSON; None where there is none."""
+    if not path.exists():
+        return None
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return told if isinstance(told, dict) else None
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")[:_MOST_CHARS]
+
+
+def _sources(out: Path) -> dict[str, str]:
+    """Read the generated code that was kept, the kernels' first."""
+    folder = out / FOLDER / Left.SOURCES
+    found = [path for path in folder.glob("*") if path.is_file()]
+    found.sort(key=lambda path: ("wrapper" in path.name, path.name))
+    return {path.name: _text(path) for path in found}
+
+
+def _swept(told: Mapping[str, Any]) -> Swept:
+    findings = [
+        SizesTold(
+            each["described"],
+            each["kind"],
+            each["signature"]["text"] or each["signature"]["detail"],
+            ", ".join(f"{k}={v}" for k, v in (each["nearest_pass"] or {}).items()),
+        )
+        for each in told["findings"]
+    ]
+    return Swept(told["examples"]["inside"], tuple(findings))

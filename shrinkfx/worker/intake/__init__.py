@@ -1,0 +1,1 @@
+"""Doors in, where they need torch: objects, dumps and scripts, as programs."""

@@ -1,0 +1,132 @@
+"""Objects of this process, exported and saved: the only torch outside of a worker.
+
+The process is the user's own, and has torch: the object is one of it. Nothing else of
+the worker is imported here, and nothing that is in a file is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from shrinkfx.errors import LoadError, StorageError, UsageError
+
+
+def name_of(program: object) -> str:
+    """Name an object, for a folder of its runs.
+
+    Raises:
+        UsageError: it is no program.
+    """
+    if isinstance(program, ExportedProgram):
+        return "program"
+    if isinstance(program, nn.Module):
+        return type(program).__name__
+    raise UsageError(
+        f"minify() takes a path, an ExportedProgram, or an nn.Module with args=(...); "
+        f"this is of type {type(program).__name__}"
+    )
+
+
+def exported(
+    program: object, args: tuple[Any, ...] | None, kwargs: Any, dynamic_shapes: Any
+) -> ExportedProgram:
+    """Export a module as it is; a program is one already.
+
+    Raises:
+        UsageError: a module without arguments, or a program with dynamic shapes.
+        LoadError: torch.export refuses it.
+    """
+    if isinstance(program, ExportedProgram):
+        if dynamic_shapes is not None:
+            raise UsageError(
+                "dynamic_shapes= is for a module: this is exported already"
+            )
+        return program
+    assert isinstance(program, nn.Module)
+    if args is None and kwargs is None:
+        raise UsageError("a module is exported for its arguments: give args=(...)")
+    with _told(program, "torch.export refuses it", _EXPORT), torch.no_grad():
+        return torch.export.export(
+            program, args or (), kwargs, dynamic_shapes=dynamic_shapes
+        )
+
+
+_EXPORT = (
+    "does torch.export.export(module, args, kwargs, dynamic_shapes=...) do it by "
+    "itself? export it with your own settings, and give minify() the ExportedProgram"
+)
+_SAVE = (
+    "does torch.export.save(program, FILE) do it by itself? a class among its inputs "
+    "needs a name to be saved by: torch.export.register_dataclass"
+)
+_INPUTS = "give tensors, numbers and containers of these: does torch.save take them?"
+
+
+@contextmanager
+def _told(program: object, what: str, advice: str) -> Iterator[None]:
+    """Say which object torch refuses; what it raised stays attached."""
+    try:
+        yield
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        reason = f"{what} ({type(error).__name__}: {first})"
+        raise LoadError(name_of(program), reason, advice) from error
+
+
+def save_program(program: ExportedProgram, path: Path) -> None:
+    """Write a program, each weight once.
+
+    Raises:
+        LoadError: it cannot be saved.
+        StorageError: the disk is full, say.
+    """
+    try:
+        with _told(program, "it cannot be saved", _SAVE):
+            torch.export.save(program, path)
+    except LoadError as error:
+        if isinstance(error.__cause__, OSError) or _FULL.search(str(error)):
+            raise StorageError(str(path), error.reason, "free some space") from error
+        raise
+
+
+_FULL = re.compile("PytorchStreamWriter failed|file write failed|No space left")
+"""What PyTorch's own writer says where a disk is full."""
+
+
+def save_inputs(args: tuple[Any, ...] | None, kwargs: Any, path: Path) -> None:
+    """Write the inputs on which a program fails.
+
+    Raises:
+        LoadError: they cannot be saved.
+    """
+    try:
+        torch.save({"args": tuple(args or ()), "kwargs": dict(kwargs or {})}, path)
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        reason = f"they cannot be saved ({type(error).__name__}: {first})"
+        if isinstance(error, OSError) or _FULL.search(str(error)):
+            raise StorageError(str(path), reason, "free some space") from error
+        raise LoadError("the inputs", reason, _INPUTS) from error
+
+
+def remarks(program: object, done: ExportedProgram) -> Iterator[str]:
+    """Say what a user may not have meant."""
+    if isinstance(program, nn.Module) and program.training:
+        yield (
+            f"{name_of(program)} is in training mode and was exported so: dropout and "
+            "batch norm behave as in training; .eval() is how it is deployed"
+        )
+    devices = sorted({str(t.device) for t in done.state_dict.values()})
+    if any(device.startswith("cuda") for device in devices):
+        yield (
+            f"weights are on {', '.join(devices)}: processes of the run load them "
+            "there beside this one's; if memory is short, free the model here"
+        )

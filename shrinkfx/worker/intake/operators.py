@@ -1,0 +1,102 @@
+"""Where the custom operators of a program were registered in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from shrinkfx.program.namespaces import PYTORCHS
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Where an operator was registered.
+
+    Attributes:
+        operator: ``mylib::mix``.
+        module: as this process knows it, ``__main__`` for what was typed; or ''.
+        file: of that module, or what it was registered from otherwise; or ''.
+    """
+
+    operator: str
+    module: str = ""
+    file: str = ""
+
+
+def registrations(program: ExportedProgram) -> list[Registration]:
+    """Say of each operator that is not PyTorch's own where it was registered."""
+    names = {
+        node.target._schema.name
+        for module in program.graph_module.modules()
+        if isinstance(module, fx.GraphModule)
+        for node in module.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+        and node.target.namespace not in PYTORCHS
+    }
+    return [_registration(name) for name in sorted(names)]
+
+
+def libraries() -> list[str]:
+    """List the libraries that were loaded for their operators."""
+    return sorted(str(path) for path in torch.ops.loaded_libraries)
+
+
+def _registration(name: str) -> Registration:
+    for module, file in _told(name):
+        if module and not file:
+            file = getattr(sys.modules.get(module), "__file__", None) or ""
+        if file and not module:
+            module = _module_of(file)
+        if module or file:
+            return Registration(name, module, file)
+    return Registration(name)
+
+
+def _told(name: str) -> Iterator[tuple[str, str]]:
+    """Yield modules and files, by what PyTorch keeps of a registration."""
+    with_decorator = _of_decorator(name)
+    if with_decorator:
+        yield with_decorator, ""
+    dump = torch._C._dispatch_dump(name) if hasattr(torch._C, "_dispatch_dump") else ""
+    found = re.findall(r"registered at (.+?):\d+", dump)
+    for file in [_of_fake(name), *found]:
+        if file and not _is_torchs(file):
+            yield "", file
+
+
+def _of_decorator(name: str) -> str:
+    """Name the module of what ``torch.library.custom_op`` was put on."""
+    known = getattr(getattr(torch, "_library", None), "custom_ops", None)
+    definition = getattr(known, "OPDEFS", {}).get(name)
+    return str(getattr(getattr(definition, "_init_fn", None), "__module__", "") or "")
+
+
+def _of_fake(name: str) -> str:
+    """Name the file in which its fake kernel was registered."""
+    registry = getattr(getattr(torch, "_library", None), "simple_registry", None)
+    entry = registry.singleton.find(name) if registry else None
+    kernel = getattr(getattr(entry, "fake_impl", None), "kernel", None)
+    return str(getattr(kernel, "source", "")).rpartition(":")[0]
+
+
+def _is_torchs(file: str) -> bool:
+    return Path(torch.__file__).parent in Path(file).parents
+
+
+def _module_of(file: str) -> str:
+    """Find the module that lies in a file; what was typed lies in none."""
+    real = os.path.realpath(file)
+    for name, module in [*sys.modules.items()]:
+        own = getattr(module, "__file__", None)
+        if own and name != "__mp_main__" and os.path.realpath(own) == real:
+            return name
+    typed = file.startswith("<") or "ipykernel" in file
+    return "__main__" if typed else ""

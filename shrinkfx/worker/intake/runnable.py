@@ -1,0 +1,273 @@
+"""A graph that torch.compile has left as code: exported, or run as its own main would.
+
+Both run that code: whoever asks has the user's word. The file defines ``mod``, and
+``load_args(reader)`` that tells of its arguments, sizes by their symbols:
+
+    s77 = 5
+    def load_args(reader):
+        reader.symint(5, expr='s77')
+        buf0 = reader.storage(None, 16*s77)
+        reader.tensor(buf0, (s77, 4), is_leaf=True)
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._dynamo.debug_utils import InputReader
+from torch.export import Dim, ExportedProgram
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Done, Exported, Unresolved
+from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.loading.devices import read_cuda_storages_on_cpu, save_for_cuda
+
+_CUDA = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
+_TO_CUDA = re.compile(r"""\.to\(["']cuda(?::\d+)?["']\)""")
+
+
+def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
+    """Export the graph on its arguments, and save it.
+
+    Of a CUDA graph without a GPU, on the CPU; it is saved as the CUDA program that it
+    is, so that the interpreter can check its kernels.
+    """
+    note(Stage.REBUILD)
+    os.chdir(folder)
+    text = Path(task.path).read_text(encoding="utf-8")
+    elsewhere = _needs_gpu(text)
+    if elsewhere:
+        read_cuda_storages_on_cpu()
+        text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
+    torch.manual_seed(0)  # of values that the file does not have
+    names = _run(text, task.path, "repro")
+    reader = _read(names, task.save_dir)
+    module = _OnTensors(names["mod"], reader)
+    with torch.no_grad():
+        exported = _export(module, reader)
+    save = save_for_cuda if elsewhere else torch.export.save
+    save(exported, Path(task.program))
+    note(Stage.DONE)
+    return Exported(
+        inputs=len(reader.tensors),
+        made_up=reader.made_up,
+        fixed=tuple(sorted(module.fixed)),
+        left_out=len(module.left_out),
+    )
+
+
+def run_runnable(task: RunRunnable, note: Note, folder: Path) -> Done | Unresolved:
+    """Run the file as ``__main__``: compiled, and compared with eager.
+
+    It raises whatever ails it.
+    """
+    note(Stage.RUN)
+    os.chdir(folder)
+    text = Path(task.path).read_text(encoding="utf-8")
+    if _needs_gpu(text):
+        return Unresolved("it is for CUDA, and there is no CUDA device")
+    where = ["--save-dir", task.save_dir] if task.save_dir else ["--no-save-dir"]
+    for accuracy in ("--no-accuracy", "--accuracy"):
+        sys.argv = [task.path, "run", accuracy, *where]
+        _run(text, task.path, "__main__")
+    note(Stage.DONE)
+    return Done()
+
+
+def _needs_gpu(text: str) -> bool:
+    """Tell whether a graph is for CUDA, where there is none."""
+    return _CUDA.search(text) is not None and not torch.cuda.is_available()
+
+
+def _run(text: str, path: str, name: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": name, "__file__": path}
+    try:
+        exec(compile(text, path, "exec"), names)
+    except SystemExit as ended:  # which would end the child without a word
+        raise RuntimeError(f"it leaves with {ended.code}") from ended
+    return names
+
+
+def _read(names: dict[str, Any], save_dir: str) -> _Reader:
+    """Have the file tell of its arguments, with the names of its sizes."""
+    for name, value in names.items():
+        if type(value) is int and _SYMBOL.fullmatch(name):
+            names[name] = Size(value, name)
+    reader = _Reader(save_dir or None)
+    names["load_args"](reader)
+    return reader
+
+
+_SYMBOL = re.compile(r"[a-z]+\d+")
+
+
+class Size(int):
+    """A size that is not fixed: a symbol's, or one worked out of such.
+
+    Attributes:
+        name: the symbol, or ''.
+    """
+
+    name: str
+
+    def __new__(cls, value: int, name: str = "") -> Size:
+        made = super().__new__(cls, value)
+        made.name = name
+        return made
+
+
+def _keeping(work: Callable[[int, int], int], *, swapped: bool) -> Any:
+    def worked_out(self: Size, other: object) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        pair = (int(other), int(self)) if swapped else (int(self), int(other))
+        return Size(work(*pair))
+
+    return worked_out
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod"):
+    _work = getattr(operator, _name)
+    setattr(Size, f"__{_name}__", _keeping(_work, swapped=False))
+    setattr(Size, f"__r{_name}__", _keeping(_work, swapped=True))
+
+
+class _Reader(InputReader):
+    """Takes arguments, and notes what their sizes are called.
+
+    Attributes:
+        made_up: tensors with values of a generator: those of the failing run are not
+            there.
+        tensors: those among the arguments.
+        sizes: of each of them, by dim, what is not fixed.
+        expressions: by argument, what a number that is handed over is.
+    """
+
+    def __init__(self, save_dir: str | None) -> None:
+        super().__init__(save_dir)
+        self.made_up = 0
+        self.tensors: list[torch.Tensor] = []
+        self.sizes: list[dict[int, Size]] = []
+        self.expressions: dict[int, str] = {}
+        self._random: set[int] = set()
+
+    def storage(
+        self,
+        storage_hash: str | None,
+        nbytes: int,
+        **more: Any,
+    ) -> torch.UntypedStorage:
+        storage = super().storage(storage_hash, int(nbytes), **more)
+        loc = self.store.loc if self.store is not None else None
+        known = loc and storage_hash and Path(loc, "storages", storage_hash).exists()
+        if not known:
+            self._random.add(id(storage))
+        return storage
+
+    def tensor(
+        self,
+        storage: torch.UntypedStorage,
+        shape: Sequence[int],
+        stride: Sequence[int] | None = None,
+        *,
+        storage_offset: int | None = None,
+        **more: Any,
+    ) -> torch.Tensor:
+        made: torch.Tensor = super().tensor(
+            storage,
+            tuple(map(int, shape)),
+            None if stride is None else tuple(map(int, stride)),
+            storage_offset=None if storage_offset is None else int(storage_offset),
+            **more,
+        )
+        self.args[-1] = made = made.detach()
+        self.tensors.append(made)
+        named = {dim: size for dim, size in enumerate(shape) if isinstance(size, Size)}
+        self.sizes.append(named)
+        self.made_up += id(storage) in self._random
+        return made
+
+    def symint(self, *given: Any, **more: Any) -> Any:
+        value = given[0]
+        # Before torch 2.12 or so no name is told: what a number is, nobody knows then.
+        expression = more.get("expr") or getattr(value, "name", "") or str(int(value))
+        self.expressions[len(self.args)] = expression
+        self.args.append(int(value))
+        return value
+
+
+class _OnTensors(torch.nn.Module):
+    """Takes tensors alone, and returns such: AOTInductor's packages do.
+
+    A number that is a tensor's size is read off that. What is learned while it is
+    exported goes into sets: export gives each attribute its old value back.
+
+    Attributes:
+        fixed: expressions of numbers that are no tensor's.
+        left_out: the numbers of results that are no tensors.
+    """
+
+    def __init__(self, inner: torch.nn.Module, reader: _Reader) -> None:
+        super().__init__()
+        self.inner = inner
+        self.given = [
+            None if isinstance(given, torch.Tensor) else (given,)
+            for given in reader.args
+        ]
+        self.expressions = reader.expressions
+        self.places = {
+            size.name: (number, dim)
+            for number, sizes in enumerate(reader.sizes)
+            for dim, size in sizes.items()
+            if size.name
+        }
+        self.fixed: set[str] = set()
+        self.left_out: set[int] = set()
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = self.inner(*self._arguments(tensors))
+        results = found if isinstance(found, (tuple, list)) else (found,)
+        kept = {n: r for n, r in enumerate(results) if isinstance(r, torch.Tensor)}
+        self.left_out.update(n for n in range(len(results)) if n not in kept)
+        return tuple(kept.values())
+
+    def _arguments(self, tensors: Sequence[torch.Tensor]) -> Iterator[object]:
+        sizes = {
+            name: tensors[number].size(dim)
+            for name, (number, dim) in self.places.items()
+        }
+        left = iter(tensors)
+        for number, given in enumerate(self.given):
+            if given is None:
+                yield next(left)
+            elif number in self.expressions:
+                yield self._worked_out(self.expressions[number], sizes, given[0])
+            else:
+                yield given[0]
+
+    def _worked_out(
+        self, expression: str, sizes: dict[str, int], otherwise: object
+    ) -> object:
+        try:
+            found: object = eval(expression, {"__builtins__": {}}, sizes)
+        except (NameError, SyntaxError, TypeError):
+            found = otherwise
+        if type(found) is int:
+            self.fixed.add(expression)
+        return found
+
+
+def _export(module: _OnTensors, reader: _Reader) -> ExportedProgram:
+    shapes = None
+    if any(reader.sizes):
+        dims = tuple({dim: Dim.AUTO for dim in sizes} for sizes in reader.sizes)
+        shapes = {"tensors": dims}
+    return torch.export.export(module, tuple(reader.tensors), dynamic_shapes=shapes)

@@ -1,0 +1,1 @@
+"""A folder in front of PYTHONPATH: its ``sitecustomize`` is run by each Python."""

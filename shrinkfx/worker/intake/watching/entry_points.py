@@ -1,0 +1,187 @@
+"""PyTorch's entry points, each in a wrapper that writes down what it is given first.
+
+Public functions alone: whoever calls what lies below them is not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from . import packages, programs
+from .after_import import AfterImport
+from .diary import Diary, told
+from .origins import Origins
+from .settings import InductorSettings
+from .tracebacks import hide_own_frames
+
+Entry = Callable[..., Any]
+
+
+def watch(folder: str) -> None:
+    """Have the entry points of torch wrapped as soon as they are there."""
+    hide_own_frames()
+    diary = Diary(folder)
+    origins, settings = Origins(), InductorSettings()
+    keeper = programs.Keeper(diary, origins, settings)
+    points = _EntryPoints(diary, keeper)
+    AfterImport(
+        {
+            "torch.library": origins.watch,
+            "torch.export": points.of_export,
+            "torch.export.pt2_archive._package": points.of_archive,
+            "torch._export": points.of_deprecated,
+            "torch._inductor": points.of_inductor,
+            "torch._inductor.config": settings.remember,
+            "torch._inductor.package.package": points.of_package,
+        }
+    ).install()
+
+
+class _EntryPoints:
+    def __init__(self, diary: Diary, keeper: programs.Keeper) -> None:
+        self._diary, self._keeper = diary, keeper
+        self._loaded: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def of_export(self, module: ModuleType) -> None:
+        with told():
+            _say_who_we_are(self._diary)
+        _wrap(module, "export", self._exporting)
+
+    def of_inductor(self, module: ModuleType) -> None:
+        _wrap(module, "aoti_compile_and_package", self._compiling)
+        _wrap(module, "aoti_load_package", self._loading)
+
+    def of_package(self, module: ModuleType) -> None:
+        _wrap(module, "load_package", self._loading)
+
+    def of_archive(self, module: ModuleType) -> None:
+        model = getattr(module, "AOTICompiledModel", None)
+        if model is not None:
+            _wrap(model, "__call__", self._calling_loaded)
+
+    def of_deprecated(self, module: ModuleType) -> None:
+        _wrap(module, "aot_compile", self._compiling_module)
+        _wrap(module, "aot_load", self._loading_library)
+
+    def _exporting(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        with self._diary.step("export", 0):
+            return original(*args, **kwargs)
+
+    def _compiling(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        exported = args[0] if args else kwargs.get("exported_program")
+        number = self._keeper.keep(exported, kwargs.get("inductor_configs"))
+        with self._diary.step("compile", number):
+            made = original(*args, **kwargs)
+        with told():
+            packages.remember(self._diary, number, [made, kwargs.get("package_path")])
+        return made
+
+    def _compiling_module(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
+        """Export what is compiled without an export that a script could show."""
+        __tracebackhide__ = True
+        exported = None
+        with told():
+            exported = self._keeper.exported(*args, **kwargs)
+        number = self._keeper.keep(exported, kwargs.get("options"))
+        with self._diary.step("compile", number):
+            made = original(*args, **kwargs)
+        with told():
+            files = made if isinstance(made, list) else [made]
+            packages.remember(self._diary, number, files)
+        return made
+
+    def _loading(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        number = self._number(args[0] if args else kwargs.get("path"))
+        with self._diary.step("load", number):
+            loaded = original(*args, **kwargs)
+        with told():
+            self._loaded[loaded] = number
+        return loaded
+
+    def _loading_library(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        number = self._number(args[0] if args else kwargs.get("so_path"))
+        with self._diary.step("load", number):
+            loaded = original(*args, **kwargs)
+
+        @functools.wraps(loaded)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            return self._calling(number, loaded, args, kwargs)
+
+        return call
+
+    def _calling_loaded(
+        self, original: Entry, model: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        __tracebackhide__ = True
+        number = self._loaded.get(model, 0)
+        return self._calling(number, functools.partial(original, model), args, kwargs)
+
+    def _calling(
+        self,
+        number: int,
+        original: Entry,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        __tracebackhide__ = True  # from pytest, as in all that calls torch
+        if self._diary.inside:
+            return original(*args, **kwargs)
+
+        def keep(name: str) -> str:
+            return programs.keep_inputs(self._diary.path(f"{name}.pt"), args, kwargs)
+
+        with self._diary.step("call", number, keep):
+            return original(*args, **kwargs)
+
+    def _number(self, package: object) -> int:
+        with told():
+            return packages.number_of(self._diary, package)
+        return 0
+
+
+def _wrap(holder: Any, name: str, around: Callable[..., Any]) -> None:
+    """Put a wrapper in a function's place that is called with it before its arguments.
+
+    What torch does by itself inside of a step is left alone.
+    """
+    original = getattr(holder, name, None)
+    if original is None:
+        return
+    diary = around.__self__._diary  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if diary.inside:
+            return original(*args, **kwargs)
+        return around(original, *args, **kwargs)
+
+    setattr(holder, name, wrapper)
+
+
+@dataclass(frozen=True)
+class ProcessRecord:
+    """A process that has imported torch."""
+
+    pid: int
+    torch: str
+    python: str
+
+
+def _say_who_we_are(diary: Diary) -> None:
+    version = str(getattr(sys.modules["torch"], "__version__", ""))
+    record = ProcessRecord(os.getpid(), version, platform.python_version())
+    diary.write(f"process-{os.getpid()}.json", record)

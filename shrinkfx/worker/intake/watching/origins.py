@@ -1,0 +1,295 @@
+"""Which modules have to be there for a program to run and to compile as it does.
+
+Four things lead to a module: an operator of the program was registered in it, a library
+that was loaded holds that operator, it has put something of its own into Inductor, or
+it defines a class that the program takes or returns.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from types import FrameType, ModuleType
+from typing import Any
+
+from .diary import torch_folder
+
+_TORCHS = {
+    "_c10d_functional",
+    "_c10d_functional_autograd",
+    "_quantized",
+    "aten",
+    "c10d",
+    "c10d_functional",
+    "cuda",
+    "debugprims",
+    "fsdp",
+    "higher_order",
+    "inductor",
+    "mkl",
+    "mkldnn",
+    "mkldnn_prepacked",
+    "onednn",
+    "prepacked",
+    "prim",
+    "prims",
+    "profiler",
+    "quantized",
+    "quantized_decomposed",
+    "rngprims",
+    "sparse",
+    "streams",
+    "symm_mem",
+}
+"""Namespaces of operators that come with PyTorch."""
+
+Names = Mapping[str, object]
+"""What a module holds."""
+
+_INDUCTOR = "torch._inductor."
+_ROOMS = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A module that has to be there, or a library that no module stands for.
+
+    Attributes:
+        why: what leads to it.
+        called: not its import has registered something, but a function that somebody
+            called.
+    """
+
+    module: str
+    file: str
+    library: str
+    is_local: bool
+    why: str
+    called: bool = False
+
+
+class Origins:
+    """Remembers who has registered operators, and finds out about the rest."""
+
+    def __init__(self) -> None:
+        self._registrars: dict[str, dict[str, Origin]] = {}
+
+    def watch(self, library: ModuleType) -> None:
+        """See each ``torch.library.Library`` being made: all of Python's come so."""
+        original = library.Library.__init__
+
+        def __init__(made: object, ns: str, *args: object, **kwargs: object) -> None:
+            if ns not in _TORCHS:
+                origin = _registrar(sys._getframe(1), f"operators of {ns}")
+                if origin is not None:
+                    known = self._registrars.setdefault(ns, {})
+                    known.setdefault(origin.module, origin)
+            original(made, ns, *args, **kwargs)
+
+        __init__.__wrapped__ = original  # type: ignore[attr-defined]
+        library.Library.__init__ = __init__
+
+    def of(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
+        """List what a program needs, in an order in which it can be imported."""
+        operators = custom_operators(exported)
+        spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
+        found = [*_libraries(operators)]
+        for space in spaces:
+            found += self._registrars.get(space, {}).values()
+        found += _of_classes(_classes(exported))
+        found += _foreign_in_inductor()
+        found += _of_values(settings)
+        first: dict[tuple[str, str], Origin] = {}
+        for origin in found:
+            first.setdefault((origin.module, origin.library), origin)
+        return list(first.values())
+
+
+def _registrar(frame: FrameType | None, why: str) -> Origin | None:
+    """Find the module whose import this is; None if it is torch's own.
+
+    Where a helper of another module registers, its caller's import does.
+    """
+    nearest: FrameType | None = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        is_import = file.startswith("<frozen importlib")
+        if nearest is None and is_import:
+            return None
+        if not is_import and not file.startswith(torch_folder()):
+            nearest = nearest or frame
+            if frame.f_code.co_name == "<module>":
+                return _origin_of(frame.f_globals, why)
+        elif is_import and nearest is not None:
+            break
+        frame = frame.f_back
+    if nearest is None:
+        return None
+    return replace(_origin_of(nearest.f_globals, why), called=True)
+
+
+def _origin_of(names: Names, why: str) -> Origin:
+    file = names.get("__file__")
+    path = os.path.abspath(file) if isinstance(file, str) else ""
+    return _origin(str(names.get("__name__", "")), path, why)
+
+
+def _origin(module: str, file: str, why: str, library: str = "") -> Origin:
+    place = file or library
+    return Origin(module, file, library, bool(place) and is_local(place), why)
+
+
+def custom_operators(exported: Any) -> list[str]:
+    """Name the operators of a program that do not come with PyTorch."""
+    found: dict[str, None] = {}
+    for graph in exported.graph_module.modules():
+        for node in getattr(getattr(graph, "graph", None), "nodes", ()):
+            name = getattr(getattr(node.target, "_schema", None), "name", "")
+            if name and name.partition("::")[0] not in _TORCHS:
+                found[name] = None
+    return list(found)
+
+
+def _libraries(operators: Iterable[str]) -> Iterator[Origin]:
+    """Find the libraries that hold operators which no Python file has defined."""
+    import torch
+
+    wanted = []
+    for name in operators:
+        dump = torch._C._dispatch_dump(name)
+        debug = dump.partition("debug: ")[2].partition("\n")[0]
+        if ".py:" not in debug and "/dev/null" not in debug:
+            wanted.append(name)
+    if not wanted:
+        return
+    for path in _mapped():
+        held = _named_in(path, wanted)
+        if held:
+            why = f"operators {', '.join(held)}"
+            module = _module_at(path)
+            if module is None:
+                yield _origin("", "", why, path)
+            else:
+                yield _origin(module, path, why)
+
+
+def _named_in(path: str, operators: Iterable[str]) -> list[str]:
+    """Look for the parts of a name as a schema spells them out."""
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return [
+            name
+            for name in operators
+            if all(content.find(part.encode()) >= 0 for part in name.split("::"))
+        ]
+
+
+def _mapped() -> list[str]:
+    """List the libraries in this process's memory that did not come with torch."""
+    with open("/proc/self/maps", errors="replace") as file:
+        paths = [line.split(maxsplit=5)[5].strip() for line in file if "/" in line]
+    known = (torch_folder(), *_SYSTEM)
+    libraries = [p for p in dict.fromkeys(paths) if ".so" in os.path.basename(p)]
+    return [p for p in libraries if not p.startswith(known) and os.path.isfile(p)]
+
+
+_SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/local/cuda")
+
+
+def _module_at(path: str) -> str | None:
+    """Find the module that a library is, or the installed package that it is in."""
+    folder, package = os.path.dirname(path), None
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.realpath(file) == os.path.realpath(path):
+            return name
+        if file and folder == os.path.dirname(file) and hasattr(module, "__path__"):
+            package = name
+    return None if is_local(path) else package
+
+
+def _classes(exported: Any) -> Iterator[type]:
+    """Yield the classes of containers that a program takes and returns."""
+    stack = [exported.call_spec.in_spec, exported.call_spec.out_spec]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while stack:
+            spec = stack.pop()
+            kind = getattr(spec, "type", None)
+            if isinstance(kind, type):
+                yield kind
+            children = getattr(spec, "children_specs", None)
+            if children is None and hasattr(spec, "children"):
+                children = spec.children()
+            stack += children or ()
+
+
+def _of_classes(classes: Iterable[type]) -> Iterator[Origin]:
+    for kind in classes:
+        if kind.__module__ not in ("builtins", "collections"):
+            yield from _of_module(kind.__module__, f"class {kind.__name__}")
+
+
+def _of_module(name: str, why: str) -> Iterator[Origin]:
+    """Lead to a module, unless it is torch's or of the standard library."""
+    top = name.partition(".")[0]
+    if top in _ROOMS or (top in sys.stdlib_module_names and top != "__main__"):
+        return
+    module = sys.modules.get(name)
+    if module is not None and (name == "__main__" or hasattr(module, "__file__")):
+        yield _origin_of(vars(module), why)
+
+
+def _foreign_in_inductor() -> Iterator[Origin]:
+    """Find functions in Inductor that are somebody's own: lowerings, printers, passes.
+
+    What an installed package leaves there is its way of being imported: somebody's own
+    files alone count.
+    """
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(_INDUCTOR) or not isinstance(module, ModuleType):
+            continue
+        for held, value in list(vars(module).items()):
+            for part in _within(value, name):
+                for origin in _of_values([part]):
+                    if origin.is_local:
+                        yield replace(origin, why=f"{name}.{held}")
+
+
+def _within(value: Any, module: str) -> Iterator[object]:
+    """Yield what a name stands for, and what a table or a class there holds."""
+    yield value
+    if isinstance(value, dict):
+        yield from list(value.values())
+    elif isinstance(value, (list, set)):
+        yield from list(value)
+    elif isinstance(value, type) and value.__module__ == module:
+        yield from list(vars(value).values())
+
+
+def _of_values(values: Iterable[object]) -> Iterator[Origin]:
+    """Lead from a function, a class or an object to the module that defines it."""
+    for value in values:
+        while isinstance(value, (staticmethod, classmethod, partial)):
+            value = value.func if isinstance(value, partial) else value.__func__
+        home = getattr(value, "__module__", None)
+        if isinstance(home, str) and home and home.partition(".")[0] not in _ROOMS:
+            yield from _of_module(home, "set in Inductor's configuration")
+
+
+@cache
+def is_local(path: str) -> bool:
+    """Tell whether a file is somebody's own, which no installation brings along."""
+    real = os.path.realpath(path)
+    installed = [os.path.realpath(each) for each in sysconfig.get_paths().values()]
+    return "-packages/" not in real and not real.startswith(
+        tuple(f"{each}/" for each in installed)
+    )

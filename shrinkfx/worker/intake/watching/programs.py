@@ -1,0 +1,148 @@
+"""Programs and inputs, saved where they were on their way to AOTInductor."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import settings as set_by_script
+from .diary import Diary, told, where
+from .origins import Origin, Origins, custom_operators
+from .settings import InductorSettings, Settings
+
+
+@dataclass(frozen=True)
+class ProgramRecord:
+    """A program, as it is written down beside its file.
+
+    Attributes:
+        unsaved: why there is no file.
+        custom: its operators that do not come with PyTorch.
+        inductor: settings that are other than PyTorch's own.
+        not_carried: names of such that are no plain values.
+    """
+
+    program: int
+    where: str
+    unsaved: str
+    environment: Mapping[str, str]
+    inductor: Settings = field(default_factory=dict)
+    not_carried: tuple[str, ...] = ()
+    operators: int = 0
+    custom: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+
+class Keeper:
+    """Saves each program that is compiled, and what it is compiled with."""
+
+    def __init__(
+        self, diary: Diary, origins: Origins, settings: InductorSettings
+    ) -> None:
+        self._diary, self._origins, self._settings = diary, origins, settings
+
+    def keep(self, exported: Any, options: Settings | None) -> int:
+        """Put a program on disk, and all that is known of it; return its number."""
+        number = 0
+        with told():
+            number = self._diary.claim()
+            unsaved = "it could not be exported"
+            if exported is not None:
+                with self._diary.step("save", number):
+                    unsaved = _saved(
+                        exported, self._diary.path(f"program-{number}.pt2")
+                    )
+            self._describe(number, exported, options, unsaved)
+        return number
+
+    def _describe(
+        self,
+        number: int,
+        exported: Any,
+        options: Settings | None,
+        unsaved: str,
+    ) -> None:
+        variables = set_by_script.environment()
+        record = ProgramRecord(number, where(), unsaved, variables)
+        settings: Settings = {}
+        with told():
+            settings = self._settings.changed(options)
+            plain = {k: v for k, v in settings.items() if set_by_script.is_plain(v)}
+            others = tuple(name for name in settings if name not in plain)
+            record = replace(record, inductor=plain, not_carried=others)
+        with told():
+            record = replace(
+                record,
+                operators=_count(exported),
+                custom=tuple(custom_operators(exported)),
+                origins=tuple(self._origins.of(exported, settings.values())),
+            )
+        self._diary.write(f"program-{number}.json", record)
+
+    def exported(
+        self,
+        f: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        dynamic_shapes: Any = None,
+        **_: Any,
+    ) -> Any:
+        """Export what the deprecated entry point takes, by its names.
+
+        The module's forward is traced once more, with fake tensors.
+        """
+        import torch
+
+        with self._diary.step("export", 0), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(f, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def _saved(exported: Any, path: str) -> str:
+    """Save a program; return why it could not be."""
+    import torch
+
+    draft = os.path.join(os.path.dirname(path), f"draft-{os.path.basename(path)}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.export.save(exported, draft)
+        os.replace(draft, path)
+    except Exception as error:  # noqa: BLE001 - what torch cannot save, the script can do
+        return f"{type(error).__name__}: {error}".partition("\n")[0][:500]
+    return ""
+
+
+def _count(exported: Any) -> int:
+    """Count the operators of a program, as a glance at its graphs can tell them."""
+    import operator
+
+    graphs = (getattr(each, "graph", None) for each in exported.graph_module.modules())
+    nodes = (node for graph in graphs if graph is not None for node in graph.nodes)
+    calls = (node for node in nodes if node.op == "call_function")
+    return sum(node.target is not operator.getitem for node in calls)
+
+
+def keep_inputs(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Save what a call is given, with devices, strides and shared memory.
+
+    Returns:
+        Why it could not be, or ''.
+    """
+    import torch
+
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is being captured: nothing can be copied"
+    inputs = {"args": args, "kwargs": dict(kwargs)} if kwargs else args
+    draft = f"{path}.{threading.get_ident()}"
+    try:
+        torch.save(inputs, draft)
+        os.replace(draft, path)
+    except Exception as error:  # noqa: BLE001 - what cannot be saved may still be run
+        return f"{type(error).__name__}: {error}".partition("\n")[0][:500]
+    return ""

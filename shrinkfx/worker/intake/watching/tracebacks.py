@@ -1,0 +1,59 @@
+"""Tracebacks of exceptions that nobody has caught, as they would be without us."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from itertools import pairwise
+from types import TracebackType
+
+_OWN = os.path.dirname(os.path.abspath(__file__))
+
+
+def hide_own_frames() -> None:
+    """Have Python leave our frames out of what it prints when it is about to leave.
+
+    What a script formats by itself still shows them.
+    """
+    usual, of_threads = sys.excepthook, threading.excepthook
+
+    @functools.wraps(usual)
+    def hook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        _strip(error)
+        usual(kind, error, without_own(trace))
+
+    @functools.wraps(of_threads)
+    def of_thread(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.exc_value is not None:
+            _strip(arguments.exc_value)
+        exc = arguments.exc_value
+        trace = exc.__traceback__ if exc else arguments.exc_traceback
+        parts = (arguments.exc_type, exc, trace, arguments.thread)
+        of_threads(threading.ExceptHookArgs(parts))
+
+    sys.excepthook, threading.excepthook = hook, of_thread
+
+
+def without_own(trace: TracebackType | None) -> TracebackType | None:
+    """Unlink our frames from a traceback."""
+    kept: list[TracebackType] = []
+    while trace is not None:
+        if os.path.dirname(trace.tb_frame.f_code.co_filename) != _OWN:
+            kept.append(trace)
+        trace = trace.tb_next
+    for each, following in pairwise([*kept, None]):
+        if each is not None:
+            each.tb_next = following
+    return kept[0] if kept else None
+
+
+def _strip(error: BaseException | None) -> None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = without_own(error.__traceback__)
+        error = error.__cause__ or error.__context__

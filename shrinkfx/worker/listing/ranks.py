@@ -1,0 +1,79 @@
+"""What statements say of the dims of an operand that has lost some of size 1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from shrinkfx.program.listing.changes import Write
+from shrinkfx.program.listing.listing import MAIN
+from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
+from shrinkfx.worker.listing.arguments import arguments_of
+from shrinkfx.worker.listing.stepwise import shapes_of
+from shrinkfx.worker.listing.upstream import Values
+
+_DIMS = re.compile(r"dims?\d?|.*_dim|axis")
+"""Arguments that say which dims."""
+
+_SIZES = re.compile(r"\w*size|\w*shape|repeats")
+"""Lists that have an item for each dim, or for the last ones."""
+
+
+def follow(statement: Statement, was: Values, now: Values) -> tuple[Write, ...]:
+    """Have a statement of the main block name the dims that are left.
+
+    Args:
+        was: what its values were, ``now`` what they are.
+    """
+    for leaf in statement.leaves:
+        old, new = (held.get((MAIN, leaf.text)) for held in (was, now))
+        if leaf.kind is LeafKind.VALUE and old is not None and new is not None:
+            shapes = [*shapes_of(old)[:1], *shapes_of(new)[:1]]
+            if len(shapes) == 2 and (gone := _lost(*shapes)):
+                return tuple(_writes(statement, len(shapes[0]), gone))
+    return ()
+
+
+def _lost(old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """Number the dims of size 1 that are there no more, if nothing else is."""
+    gone, left = [], list(new)
+    for dim, size in enumerate(old):
+        more = len(old) - dim > len(left)
+        if left[:1] == [size] and not (more and size == 1):
+            left.pop(0)
+        else:
+            gone.append(dim)
+    return gone if not left and all(old[dim] == 1 for dim in gone) else []
+
+
+def _writes(statement: Statement, rank: int, gone: Sequence[int]) -> Iterator[Write]:
+    lists = {x.number: x for x in statement.leaves if x.kind is LeafKind.LIST}
+    for leaf in statement.leaves:
+        name, kind = arguments_of(statement).get(leaf.number, ("", ""))
+        if leaf.kind is not LeafKind.NUMBER or "nt" not in kind or not _is_whole(leaf):
+            continue
+        items = [x for x in statement.leaves if x.parent == leaf.parent in lists]
+        if _DIMS.fullmatch(name):
+            text = _renumbered(int(leaf.text), rank, gone)
+            if not any(_renumbered(int(x.text), rank, gone) for x in items):
+                text = text or leaf.text  # an empty list may stand for all dims
+        elif _SIZES.fullmatch(name) and items and leaf.text in ("1", "-1"):
+            place = items.index(leaf) + rank - len(items)
+            text = "" if place in gone else leaf.text
+        else:
+            continue
+        if text != leaf.text and (text or leaf.parent in lists):
+            yield Write(MAIN, statement.name, leaf.number, text)
+
+
+def _is_whole(leaf: Leaf) -> bool:
+    return leaf.text.lstrip("-").isdigit()
+
+
+def _renumbered(dim: int, rank: int, gone: Sequence[int]) -> str:
+    """Number a dim among those that are left; '' for what is not."""
+    place = dim % rank
+    if place in gone:
+        return ""
+    left = place - sum(each < place for each in gone)
+    return str(left if dim >= 0 else left - rank + len(gone))

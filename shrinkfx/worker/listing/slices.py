@@ -1,0 +1,187 @@
+"""Whole numbers that are made of what a program is given, computed in eager.
+
+Of those drawn from a seed the least and the largest, and of the rows that a body sees
+one by one as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from shrinkfx.program.listing.listing import MAIN, Given, Listing, Run
+from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved, Seeded
+from shrinkfx.program.listing.statements import Statement
+from shrinkfx.worker.listing.recipes import make
+from shrinkfx.worker.listing.scope import Names, reads_of, scope_of
+from shrinkfx.worker.listing.stepwise import Place, Trace
+
+_MOST_ELEMENTS = 1 << 20
+"""Of a value that is computed."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The values of a run, each computed from what it reads.
+
+    Of what a loop carries, that is what it begins with.
+    """
+
+    computed: dict[Hashable, Tensor | None]
+    saved: Mapping[str, Tensor]
+    listing: Listing
+    run: Run
+    trace: Trace
+
+    def tensor(self, place: Place) -> Tensor | None:
+        """Compute a value; None where that takes more than whole numbers."""
+        key = self._key(place)
+        if key not in self.computed:
+            self.computed[key] = self._compute(place)
+        return self.computed[key]
+
+    def givens(self, place: Place) -> tuple[str, ...]:
+        """List the inputs and weights that a value is made of."""
+        if given := self._given(place):
+            return (given.name,)
+        if handed := self._handed(place):
+            return self.givens(handed)
+        found: dict[str, None] = {}
+        statement = self._statement(place)
+        for read in statement.reads if statement else ():
+            found |= dict.fromkeys(self.givens((place[0], read)))
+        return tuple(sorted(found))
+
+    def _given(self, place: Place) -> Given | None:
+        block, name = place
+        given = self.listing.given if block == MAIN else ()
+        return next((each for each in given if each.spelling == name), None)
+
+    def _statement(self, place: Place) -> Statement | None:
+        block, name = place
+        found = (s for s in self.listing.block(block).statements if s.name == name)
+        return next((line for line in found if line.yields), None)
+
+    def _handed(self, place: Place) -> Place | None:
+        """Find what an argument of a block is given by whoever calls that."""
+        block, name = place
+        caller = self.trace.callers.get(block)
+        arguments = self.listing.block(block).arguments
+        if caller is None or name not in arguments:
+            return None
+        line = self._statement(caller)
+        operands = operands_of(line.code) if line else ()
+        if len(operands) != len(arguments):
+            return None
+        operand = operands[arguments.index(name)]
+        return (caller[0], operand) if operand else None
+
+    def _key(self, place: Place) -> Hashable:
+        if given := self._given(place):
+            return given.recipe(self.run)
+        if handed := self._handed(place):
+            value = self.trace.values.get(place)
+            shapes = value and tuple(tuple(t.shape) for t in value.tensors())
+            return "handed", shapes, self._key(handed)
+        statement = self._statement(place)
+        if statement is None:
+            return place
+        reads = reads_of(statement)
+        return statement.code, *(self._key((place[0], read)) for read in reads)
+
+    def _compute(self, place: Place) -> Tensor | None:
+        value = self.trace.values.get(place)
+        if value is None or any(t.numel() > _MOST_ELEMENTS for t in value.tensors()):
+            return None
+        if given := self._given(place):
+            return _worst(given.recipe(self.run), self.saved)
+        if handed := self._handed(place):
+            values = self.tensor(handed)
+            return None if values is None else _rowwise(values, value.what)
+        statement = self._statement(place)
+        if statement is None:
+            return None
+        read = {}
+        for other in reads_of(statement):
+            known = self.trace.values.get((place[0], other))
+            if known is None:
+                return None
+            made = self.tensor((place[0], other)) if known.tensors() else known.what
+            if made is None:
+                return None
+            read[other] = made
+        return _evaluated(statement.code, read)
+
+
+@cache
+def operands_of(code: str) -> tuple[str, ...]:
+    """List what a call hands to its blocks, by name; '' for what has none.
+
+    That is what stands in lists; or where there are none, what follows the last block.
+    """
+    call = ast.parse(code, mode="eval").body
+    if not isinstance(call, ast.Call):
+        return ()
+    kinds = ast.Tuple, ast.List
+    lists = [each for each in call.args if isinstance(each, kinds)]
+    if lists:
+        return tuple(_name(item) for each in lists for item in each.elts)
+    blocks = [n for n, each in enumerate(call.args) if isinstance(each, ast.Attribute)]
+    after = call.args[blocks[-1] + 1 :] if blocks else []
+    return tuple(_name(each) for each in after if not isinstance(each, ast.Constant))
+
+
+def _name(item: ast.expr) -> str:
+    spelled = isinstance(item, (ast.Name, ast.Attribute))
+    return ast.unparse(item) if spelled else ""
+
+
+def _rowwise(values: Tensor, seen: object) -> Tensor | None:
+    """Make of all rows one of a shape that a body sees, of the least and largest."""
+    if not isinstance(seen, Tensor) or not values.numel():
+        return None
+    if values.shape == seen.shape:
+        return values
+    places = torch.arange(seen.numel()).reshape(seen.shape) % 2
+    ends = torch.stack([values.min(), values.max()])
+    return ends[places].to(values.dtype)
+
+
+def _evaluated(code: str, read: Names) -> Tensor | None:
+    if "cuda" in code:
+        return None
+    try:
+        with torch.no_grad():
+            made = eval(code, scope_of(read))
+    except Exception:  # noqa: BLE001 - eager says it again where it is run
+        return None
+    whole = isinstance(made, Tensor) and not made.is_floating_point()
+    return made if whole else None
+
+
+def _worst(recipe: Recipe, saved: Mapping[str, Tensor]) -> Tensor | None:
+    """Make whole numbers as a recipe says; of drawn ones the least and largest."""
+    if isinstance(recipe.fill, Opaque) or not is_whole(recipe):
+        return None
+    match recipe.fill:
+        case Seeded("randint", low, high):
+            places = torch.arange(math.prod(recipe.shape)) % 2
+            drawn = low + places * (max(high, low + 1) - 1 - low)
+            return drawn.to(getattr(torch, recipe.dtype)).reshape(recipe.shape)
+        case Seeded():
+            return None
+        case Saved(key) if key not in saved:
+            return None
+    made: Tensor = make(replace(recipe, device="cpu"), saved)
+    return made
+
+
+def is_whole(recipe: Recipe) -> bool:
+    dtype = getattr(torch, recipe.dtype)
+    return not dtype.is_floating_point and not dtype.is_complex

@@ -1,0 +1,38 @@
+"""Leave out dims of size 1.
+
+    x = torch.ones((1, 1, 17))           x = torch.ones((17,))
+    flip(x, [2])              becomes    flip(x, [0])
+
+A reader asks of each dim what it is for. What statements say of dims, the fitter mends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Squeeze
+from shrinkfx.program.listing.parts import in_parts
+from shrinkfx.program.listing.ranks import needless
+from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.view import View
+
+
+class DropDims:
+    """Propose to leave out all that fit together, then some, then single ones.
+
+    Of neighbours any one goes as well as the first.
+    """
+
+    name = "drop_dims"
+    kind = Kind.SIZES
+    combines = False
+    """Of what is left after one, places are others."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        dims = [Squeeze(name, dim) for name, dim in needless(view.listing)]
+        if dims:
+            yield Rewrite(tuple(dims), partly=True)
+        first = [d for d in dims if Squeeze(d.name, d.dim - 1) not in dims]
+        for part in in_parts(first):
+            yield Rewrite(tuple(part))

@@ -1,0 +1,95 @@
+"""What is typed for a script that is captured, and what of it is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.cli.command import apart, as_shown
+from shrinkfx.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours", "theirs"),
+    [
+        ("--capture -- python a.py --json", "--capture", "python a.py --json"),
+        (
+            "-q --capture --jobs 1 -- pytest -- -x",
+            "-q --capture --jobs 1",
+            "pytest -- -x",
+        ),
+        ("model.pt2 --jobs 1", "model.pt2 --jobs 1", ""),
+        ("-- --capture", "-- --capture", ""),
+        ("--capture --", "--capture", ""),
+    ],
+)
+def test_command_is_told_from_options(typed: str, ours: str, theirs: str) -> None:
+    assert apart(typed.split()) == (ours.split(), theirs.split())
+
+
+def test_what_a_script_was_told_is_not_shown() -> None:
+    command = ["python", "serve.py", "--token", "secret"]
+    assert as_shown(command) == ["--", "python", "serve.py", "..."]
+    assert as_shown(command[:2]) == ["--", "python", "serve.py"]
+    assert as_shown(["env", "HF_TOKEN=hf_x", "python", "a.py"]) == ["--", "env", "..."]
+    assert as_shown([]) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (
+            "--capture",
+            "--capture takes a command behind --: shrinkfx --capture -- pyth",
+        ),
+        ("--capture x.pt2 -- true", "leave x.pt2 out"),
+        ("--capture --verify -- true", "--capture runs a script: leave --verify out"),
+        ("--capture --resume out -- true", "leave --resume out"),
+        ("--capture --program 0 -- true", "--program must be above 0, not 0"),
+        ("--capture --until hang -- true", "--until hang needs --timeout"),
+        ("--capture -- ./not-there.py", "No such file or directory"),
+        ("x.pt2 --program 2", "x.pt2 is no folder of such a run"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(typed.split()) == 2
+    assert said in capfd.readouterr().err
+    assert not list(tmp_path.glob("shrinkfx-out/*"))
+
+
+def test_stdout_is_for_events_alone(
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = "print('hello'); raise SystemExit(7)"
+    assert main(["--capture", "--json", "--", sys.executable, "-c", script]) == 3
+    out, err = capfd.readouterr()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [(e["event"], e.get("task")) for e in events] == [
+        ("start", "capture"),
+        ("end", None),
+    ]
+    assert "hello" in err
+    assert "it ended with exit code 7" in events[-1]["error"]
+
+
+def test_a_command_without_its_dashes_is_told_where_they_go(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["shrinkfx", "--capture", "python", "serve.py"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert "goes behind --: shrinkfx --capture -- python serve.py" in said

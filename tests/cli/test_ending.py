@@ -1,0 +1,94 @@
+"""The last lines of a reduction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.api import Reduction
+from shrinkfx.cli.ending import lines
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.testing import PLANTED, chain, whole
+
+SEEN = Signature(Kind.NAN, Stage.COMPARE, text="output 0: 2 of 4 elements differ")
+CAUSE = ("cause:    It overflows.", "code:     line 3: x", "where:    aten.exp.default")
+CAUGHT = {"kind": "nan", "stage": "run", "text": "x", "operators": 2, "candidate": "1a"}
+DONE = Reduction(
+    "reduced",
+    whole(chain("x", "relu")),
+    SEEN,
+    SEEN,
+    minimal=True,
+    operators=(87, 2),
+    checks=21,
+    seconds=90.4,
+    verified=(3, 3),
+    repro=Path("report/repro.py"),
+    summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+    cause=CAUSE,
+)
+
+
+def said(reduction: Reduction, *, everything: bool = False) -> list[str]:
+    return [*lines(reduction, everything=everything)]
+
+
+def test_five_lines_say_what_came_of_it_and_the_cause_stands_between() -> None:
+    assert said(DONE) == [
+        "reduced: 87 -> 2 operators, 1-minimal; 21 checks, 90 s",
+        "failure:  nan in compare: output 0: 2 of 4 elements differ",
+        CAUSE[0],
+        CAUSE[2],
+        "verified: 3 of 3 runs of the repro fail in the same way",
+        "repro:    report/repro.py",
+        "next:     python report/repro.py",
+    ]
+    assert set(CAUSE) < set(said(DONE, everything=True))
+
+
+def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
+    caught = replace(DONE, summary={**DONE.summary, "by_catch": [CAUGHT] * 5})
+    short, full = said(caught), said(caught, everything=True)
+    assert [s for s in short if "by-catch" in s] == [
+        "by-catch: nan in run: x (2 operators, --candidate 1a)",
+        "by-catch: 4 more: summary.json",
+    ]
+    assert sum("by-catch" in s for s in full) == 4
+    assert full[-4] == "by-catch: 2 more: summary.json"
+
+
+def test_failure_that_some_runs_show_says_so() -> None:
+    rates = {"rate": {"before": 0.25, "after": 0.5}}
+    flaky = replace(DONE, summary={**DONE.summary, **rates})
+    assert "flaky:    25% of runs fail, 50% now" in said(flaky)
+
+
+CHECKED = replace(PLANTED, kind=Kind.CHECK)
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, "python report/repro.py"),
+        ({"repro": Path("my report/repro.py")}, "python 'my report/repro.py'"),
+        ({"to_go_on": "shrinkfx --resume report"}, "shrinkfx --resume report"),
+        ({"verified": (3, 1)}, "shrinkfx --verify report/repro.py"),
+        ({"shows_alone": False}, "shrinkfx --verify report/repro.py"),
+        ({"cause": ("where:    x",)}, "shrinkfx --explain report"),
+        (
+            {"signature": CHECKED},
+            "python report/repro.py (makes repro.pt2, for your command)",
+        ),
+        (
+            {"signature": CHECKED, "repro": Path("report/minimal.pt2")},
+            "your command, with report/minimal.pt2 in the place of {}",
+        ),
+    ],
+)
+def test_next_command_is_the_one_that_fits(
+    changes: dict[str, Any], command: str
+) -> None:
+    assert said(replace(DONE, **changes))[-1] == f"next:     {command}"

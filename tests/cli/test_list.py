@@ -1,0 +1,94 @@
+"""The table of ``--list``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from shrinkfx import api
+from shrinkfx.api import Run
+from shrinkfx.cli.main import main
+from shrinkfx.cli.runs import lines
+
+AT = time.mktime((2026, 11, 22, 17, 31, 0, 0, 0, -1))
+HERE = Path("shrinkfx-out")
+OVER = Run(
+    HERE / "model-1",
+    "reduced",
+    "model.pt2",
+    "compile-error",
+    (65, 2),
+    (3, 3),
+    11,
+    206.4,
+    AT,
+)
+WORKS = Run(HERE / "model-2", "at work", "model.pt2", checks=0, seconds=8.0, at=AT)
+STOPPED = Run(HERE / "other-1", "stopped", "other.pt2", "nan", (87, 12), at=AT)
+DAMAGED = Run(HERE / "other-2", "damaged", at=AT, problem="it is empty; run anew")
+
+TABLE = """\
+name     status   program    kind           operators  verified  checks  seconds  when
+model-1  reduced  model.pt2  compile-error    65 -> 2    3 of 3      11      206  2026-11-22 17:31
+model-2  at work  model.pt2  -                      -         -       0        8  2026-11-22 17:31
+other-1  stopped  other.pt2  nan             87 -> 12         -       -        -  2026-11-22 17:31
+other-2  damaged  -          -                      -         -       -        -  2026-11-22 17:31
+to go on with one that is not over: shrinkfx --resume shrinkfx-out/other-1
+shrinkfx-out/other-2: it is empty; run anew
+"""  # noqa: E501
+
+
+def test_runs_are_tabulated_with_the_way_on() -> None:
+    runs = [OVER, WORKS, STOPPED, DAMAGED]
+    assert [*lines(runs, HERE, 1000)] == TABLE.splitlines()
+
+
+def test_names_are_cut_where_the_terminal_is_narrow() -> None:
+    long = Run(HERE / "transformer_of_layers-1", "reduced", "transformer_of_layers.pt2")
+    _, whole = lines([long], HERE, 1000)
+    assert whole.startswith(
+        "transformer_of_layers-1  reduced  transformer_of_layers.pt2"
+    )
+    _, row = lines([long], HERE, 105)
+    assert len(row) <= 105 < len(whole)
+    assert row.startswith("transformer_of_layers-1  reduced  transf")
+    _, row = lines([long], HERE, 90)
+    assert len(row) <= 90
+    assert row.startswith("transf...  reduced  trans...  -")
+
+
+def test_run_that_is_over_is_not_gone_on_with() -> None:
+    assert not any("--resume" in line for line in lines([OVER, WORKS], HERE, 1000))
+
+
+def test_folder_without_runs_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--list", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said == f"{tmp_path} holds no runs: begin one with shrinkfx MODEL.pt2\n"
+
+
+def test_folder_that_is_missing_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--list"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("shrinkfx: --list shrinkfx-out: No such file or directory\n")
+    assert "shrinkfx MODEL.pt2" in said
+
+
+def test_other_programs_read_the_list_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(api, "list_runs", lambda _: [OVER, STOPPED])
+    assert main(["--list", "--json"]) == 0
+    end = json.loads(capsys.readouterr().out)
+    assert (end["event"], end["status"], end["exit_code"]) == ("end", "listed", 0)
+    over, stopped = end["result"]["runs"]
+    assert (over["folder"], over["verified"]) == ("shrinkfx-out/model-1", [3, 3])
+    assert (stopped["status"], stopped["operators"]) == ("stopped", [87, 12])

@@ -1,0 +1,36 @@
+"""A run that is over may get another title, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shrinkfx import api
+from shrinkfx.cli.from_arguments import refuse_beside_explain
+from shrinkfx.cli.parser import make_parser
+from shrinkfx.errors import UsageError
+from shrinkfx.options.options import Options
+
+
+def test_title_may_be_said_anew_and_names_not() -> None:
+    parse = make_parser().parse_args
+    refuse_beside_explain(parse(["out", "--explain", "--title", "it fails"]))
+    with pytest.raises(UsageError, match="leave --anonymous out"):
+        refuse_beside_explain(parse(["out", "--explain", "--anonymous"]))
+
+
+@pytest.mark.parametrize(
+    ("anew", "title"), [(None, "as it was"), ("it fails", "it fails")]
+)
+def test_title_reaches_who_explains(
+    monkeypatch: pytest.MonkeyPatch, anew: str | None, title: str
+) -> None:
+    asked: list[Options] = []
+    before = Options(Path("m.pt2"), title="as it was")
+    monkeypatch.setattr(api, "over", lambda _: before)
+    monkeypatch.setattr(
+        api, "explain_folder", lambda options, *_: asked.append(options)
+    )
+    api.explain("out", title=anew)
+    assert asked[0].title == title

@@ -1,0 +1,565 @@
+"""Scripts that are captured, with a torch that has the entry points and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from support.fake_torch import install
+
+from shrinkfx import api
+from shrinkfx.errors import NothingToReduce, UsageError
+from shrinkfx.intake.capture import door
+from shrinkfx.intake.capture.running import environment
+from shrinkfx.options.options import Options
+
+pytestmark = pytest.mark.processes
+
+HEADER = """\
+import os, sys, torch
+from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+def compiled(what, name="package", **options):
+    program = torch.export.export(what, ())
+    path = f"{os.path.dirname(__file__)}/{name}.pt2"
+    return aoti_compile_and_package(program, package_path=path, **options)
+
+def run(what, *args, name="package", **options):
+    return aoti_load_package(compiled(what, name, **options))(*args)
+"""
+
+
+@dataclass
+class Captured:
+    """What came of a script."""
+
+    folder: Path
+    said: list[str] = field(default_factory=list)
+    asked: Options | None = None
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "capture"
+
+    def reduced(self) -> list[str]:
+        """Read the program that is to be reduced."""
+        assert self.asked is not None
+        words: list[str] = pickle.loads(self.asked.model.read_bytes())
+        return words
+
+    def inputs(self) -> object:
+        assert self.asked is not None
+        assert self.asked.inputs is not None
+        return pickle.loads(self.asked.inputs.read_bytes())
+
+
+@pytest.fixture
+def captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Captured]:
+    """Run a script that ends so, and find what is to be reduced."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("TORCH", "PYTORCH"))]:
+        monkeypatch.delenv(name)
+    install(tmp_path)
+
+    def run(
+        text: str,
+        *command: str,
+        program: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Captured:
+        (tmp_path / "serve.py").write_text(HEADER + text)
+        made = Captured(tmp_path / "out")
+        made.folder.mkdir(exist_ok=True)
+        words = command or (sys.executable, "serve.py")
+        options = Options(model=Path("serve"), timeout_s=timeout_s)
+        teller = door.Teller(made.said.append, lambda _: None)
+        made.asked = door.capture(options, words, program, made.folder, teller)
+        return made
+
+    return run
+
+
+def test_process_that_dies_in_a_call_leaves_program_and_inputs(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("run('a call:segv', 1, 2)")
+    assert came.reduced() == ["a", "call:segv"]
+    assert came.inputs() == (1, 2)
+    assert came.said == [
+        "captured: the process died in call 1 of program 1 (serve.py:10): the script "
+        "was ended by SIGSEGV"
+    ]
+
+
+@pytest.mark.parametrize("step", ["compile", "load"])
+def test_process_that_dies_before_any_call(
+    captured: Callable[..., Captured], step: str
+) -> None:
+    came = captured(f"run('{step}:segv')")
+    assert came.reduced() == [f"{step}:segv"]
+    assert came.asked is not None
+    assert came.asked.inputs is None
+    verb = {"compile": "compiling", "load": "loading"}[step]
+    assert f"the process died in {verb} program 1" in came.said[0]
+
+
+@pytest.mark.parametrize("what", ["call:sleep", "compile:spin"])
+def test_step_that_does_not_end_is_a_hang(
+    captured: Callable[..., Captured], what: str
+) -> None:
+    began = time.monotonic()
+    came = captured(f"run('{what}')", timeout_s=1.0)
+    assert time.monotonic() - began < 60
+    assert came.reduced() == [what]
+    assert "did not end in " in came.said[0]
+
+
+def test_time_between_steps_is_the_scripts_own(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "import time; m = compiled('call:raise'); time.sleep(2); "
+        "aoti_load_package(m)()",
+        timeout_s=1.0,
+    )
+    assert "call 1 of program 1 (serve.py:11) raised RuntimeError" in came.said[0]
+
+
+def test_exception_that_the_script_catches_is_a_failure(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("try: run('call:raise')\nexcept RuntimeError: pass\nrun('b')")
+    assert came.reduced() == ["call:raise"]
+    assert came.said[-1].endswith(
+        "raised RuntimeError: call failed; the script went on"
+    )
+
+
+def test_export_that_was_tried_in_another_way_is_no_failure(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("try: run('raise')\nexcept ValueError: pass\nrun('b', 2)\n1 / 0")
+    assert came.reduced() == ["b"]
+
+
+def test_script_that_fails_after_all_has_ended_well_is_asked_for_its_last_call(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("run('a', 1)\nassert run('b', 2) == 3")
+    assert came.reduced() == ["b"]
+    assert came.inputs() == (2,)
+    assert "ended well, and the script with exit code 1" in came.said[-1]
+
+
+def test_of_several_programs_the_one_that_failed_is_reduced(
+    captured: Callable[..., Captured],
+) -> None:
+    text = "run('a', 1, name='one')\nrun('b call:segv', 2, name='two')"
+    came = captured(text)
+    assert came.reduced() == ["b", "call:segv"]
+    assert came.said[:3] == [
+        "program  operators  compiled at  calls",
+        "1        1          serve.py:7   1",
+        "2*       2          serve.py:7   1      call: the process died",
+    ]
+    assert came.said[3].startswith("*: being reduced; another: shrinkfx ")
+    other = captured(text, program=1)
+    assert other.reduced() == ["a"]
+    assert other.inputs() == (1,)
+    assert "program 1, as you say: nothing of it was seen to fail" in other.said[-1]
+
+
+def test_capture_is_there_for_another_of_its_programs(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("run('a', 1, name='one')\nrun('call:raise', name='two')")
+    teller = door.Teller(came.said.append, lambda _: None)
+    for folder in (came.folder, came.place):
+        options = Options(model=folder)
+        asked = door.recaptured(options, folder, 1, teller)
+        assert asked.model == came.place / "program-1.pt2"
+    with pytest.raises(UsageError, match=r"captured: program 1, 2\n.*--program N"):
+        door.recaptured(Options(model=came.folder), came.folder, 3, teller)
+
+
+def test_run_goes_on_from_what_was_captured(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("run('call:raise', 1)")
+    again = door.resumable(came.folder)
+    assert again is not None
+    assert again.model == came.place / "program-1.pt2"
+    assert again.inputs
+    assert again.inputs.read_bytes()
+    assert again.out == came.folder
+
+
+def test_resume_begins_where_a_capture_ended(
+    captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came = captured("run('call:raise', 1)")
+    begun: list[Options] = []
+
+    def run(options: Options, out: Path, _: object) -> Options:
+        begun.append(replace(options, out=out))
+        return options
+
+    monkeypatch.setattr(api, "run", run)
+    api.resume(came.folder, max_checks=7)
+    assert came.asked is not None
+    (options,) = begun
+    assert (options.model, options.max_checks) == (came.asked.model, 7)
+    assert options.inputs == came.asked.inputs
+
+
+def test_calls_are_counted_and_only_the_last_one_is_kept(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "m = aoti_load_package(compiled('a'))\n"
+        "for i in range(50): m(i)\nos.kill(os.getpid(), 9)"
+    )
+    assert came.inputs() == (49,)
+    assert "call 50 of program 1" in came.said[0]
+    assert len(list(came.place.glob("*.pt"))) == 1
+
+
+def test_inputs_that_failed_are_not_lost_to_later_calls(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "m = aoti_load_package(compiled('a call:raise'))\n"
+        "try: m(0)\nexcept RuntimeError: m.words = []\n"
+        "for i in range(5): m(i)"
+    )
+    assert came.inputs() == (0,)
+    assert len(list(came.place.glob("*.pt"))) == 2
+
+
+def test_of_calls_that_raise_alike_the_first_is_kept(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "m = aoti_load_package(compiled('call:raise'))\n"
+        "for i in range(5):\n  try: m(i)\n  except RuntimeError: pass\n"
+        "m.words = []; m(7)\nm.words = ['call:raise']; m(8)"
+    )
+    assert came.inputs() == (0,)
+    assert len(list(came.place.glob("*.pt"))) == 2
+
+
+def test_child_that_dies_is_what_failed(captured: Callable[..., Captured]) -> None:
+    came = captured(
+        "import subprocess\n"
+        "if len(sys.argv) > 1: run('b call:segv', 2, name='two')\n"
+        "run('a', 1)\n"
+        "command = [sys.executable, __file__, 'child']\n"
+        "sys.exit(subprocess.run(command).returncode and 3)"
+    )
+    assert came.reduced() == ["b", "call:segv"]
+    assert came.inputs() == (2,)
+
+
+def test_fork_that_dies_is_what_failed(captured: Callable[..., Captured]) -> None:
+    came = captured(
+        "m = aoti_load_package(compiled('call:segv'))\n"
+        "pid = os.fork()\nif not pid: m(1)\nos.waitpid(pid, 0)\nm.words = []; m(2)"
+    )
+    assert came.inputs() == (1,)
+
+
+def test_package_that_another_process_has_made_is_known(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "import shutil, subprocess\n"
+        "if len(sys.argv) > 1: compiled('call:raise'); sys.exit()\n"
+        "subprocess.run([sys.executable, __file__, 'child'])\n"
+        "shutil.move('package.pt2', 'moved.pt2')\n"
+        "aoti_load_package('moved.pt2')(5)"
+    )
+    assert came.reduced() == ["call:raise"]
+
+
+def test_deprecated_entry_points_are_watched(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "from torch._export import aot_compile, aot_load\n"
+        "options = {'aot_inductor.output_path': 'lib', 'freezing': True}\n"
+        "so = aot_compile('a call:raise', (), options=options)\n"
+        "aot_load(so, 'cpu')(1)"
+    )
+    assert came.reduced() == ["a", "call:raise"]
+    assert came.inputs() == (1,)
+    assert came.asked is not None
+    assert came.asked.inductor == {"freezing": True}
+
+
+def test_settings_of_the_script_are_those_of_the_run(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "os.environ['TORCHINDUCTOR_X'] = '1'\nos.environ['TORCH_DIR'] = '/a/b'\n"
+        "os.environ['OTHER'] = '1'\n"
+        "torch._inductor.config.max_autotune = True\n"
+        "torch._inductor.config.custom_pass = lambda graph: None\n"
+        "run('call:raise', inductor_configs={'freezing': True})"
+    )
+    assert came.asked is not None
+    assert came.asked.environment == {"TORCHINDUCTOR_X": "1"}
+    assert came.asked.inductor == {"max_autotune": True, "freezing": True}
+    assert "Inductor's custom_pass cannot be carried: no plain value" in came.said[2]
+
+
+def test_modules_that_register_operators_are_preloaded(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere" / "pkg").mkdir(parents=True)
+    helper = "import torch\ndef register(name): torch.library.custom_op(name)\n"
+    (tmp_path / "helper.py").write_text(helper)
+    registers = "from helper import register\nregister('{}::mix')\n"
+    (tmp_path / "ops.py").write_text(registers.format("one"))
+    (tmp_path / "elsewhere" / "pkg" / "ops.py").write_text(registers.format("two"))
+    (tmp_path / "unused.py").write_text(registers.format("three"))
+    came = captured(
+        "import ops, unused\nsys.path.append('elsewhere')\nimport pkg.ops\n"
+        "run('one::mix two::mix call:raise')"
+    )
+    assert came.asked is not None
+    here, there = came.asked.preload
+    assert here == str(tmp_path / "ops.py")
+    text = Path(there).read_text()
+    assert str(tmp_path / "elsewhere") in text
+    assert "import pkg.ops" in text
+
+
+def test_operators_of_the_script_itself_are_taken_out_of_it(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "SCALE = 2\n"
+        "@torch.library.custom_op('mine::mix')\n"
+        "def mix(x):\n    return x * SCALE\n"
+        "print('this acts')\n"
+        "run('mine::mix call:raise')"
+    )
+    assert came.asked is not None
+    (preload,) = came.asked.preload
+    assert Path(preload).parent == came.place
+    text = Path(preload).read_text()
+    assert "def mix(x):" in text
+    assert "SCALE = 2" in text
+    assert "this acts" not in text
+    assert "call:raise" not in text
+    assert any("defined" in said or "what defines it" in said for said in came.said)
+
+
+# --- what cannot be reduced
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("run('a')", "serve.py did not fail: there is nothing to reduce"),
+        ("sys.exit(3)", "compiled nothing with AOTInductor; it ended with exit code 3"),
+        ("run('raise')", "torch.export.export (serve.py:5) raised ValueError"),
+        ("run('unsavable call:raise')", "no such thing can be serialized"),
+        (
+            "open('p.pt2', 'w').write('[\"call:raise\"]')\n"
+            "aoti_load_package('p.pt2')()",
+            "call 1 of a package made elsewhere (serve.py:12) raised",
+        ),
+    ],
+)
+def test_nothing_to_reduce_is_told(
+    captured: Callable[..., Captured], text: str, said: str
+) -> None:
+    with pytest.raises(NothingToReduce) as told:
+        captured(text)
+    assert said in str(told.value)
+    assert told.value.exit_code == 3
+
+
+def test_script_without_torch_is_told(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    (tmp_path / "bare.py").write_text("raise SystemExit(7)")
+    with pytest.raises(NothingToReduce, match="did not import PyTorch; it ended with"):
+        captured("", sys.executable, "bare.py")
+    assert not (tmp_path / "out" / "capture").exists()
+    with pytest.raises(NothingToReduce, match="no Python of this command could be"):
+        captured("", sys.executable, "-I", "bare.py")
+
+
+def test_folder_of_somebody_else_is_left_alone(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "out" / "capture" / "photo.png"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    with pytest.raises(UsageError, match="holds no capture: name another --out"):
+        captured("run('call:raise')")
+    assert theirs.exists()
+
+
+def test_damaged_capture_is_told(captured: Callable[..., Captured]) -> None:
+    came = captured("run('call:raise')")
+    (came.place / "end.json").write_text('{"code": 1}')
+    teller = door.Teller(came.said.append, lambda _: None)
+    with pytest.raises(UsageError, match="damaged, or another version's"):
+        door.recaptured(Options(model=came.folder), came.folder, None, teller)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python serve.py --batch 4", "serve"),
+        ("pytest -x tests/test_serving.py::test_one", "test_serving"),
+        ("python -m pkg.serve", "pkg-serve"),
+        ("torchrun --nproc 2 -m serving", "serving"),
+        ("./bench", "bench"),
+    ],
+)
+def test_run_is_named_after_its_script(command: str, name: str) -> None:
+    assert door.name_of(tuple(command.split())).name == name
+
+
+def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) -> None:
+    with pytest.raises(UsageError, match="No such file or directory; what follows --"):
+        captured("", "no-such-program")
+
+
+# --- the script is as it would be
+
+
+def both_ways(folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
+    place = folder / "capture"
+    place.mkdir(exist_ok=True)
+    command = [sys.executable, *words]
+    usual = dict(os.environ)
+    return [
+        subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        for env in (usual, environment(place, usual))
+    ]
+
+
+def test_script_sees_what_it_would_have_seen(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    script = (
+        "import sys, sitecustomize_next\n"
+        "print(sys.path, sys.argv, sitecustomize_next.__name__)\n"
+        "import torch, torch._inductor\n"
+        "print(torch.export.export.__name__, torch.export.export.__module__)\n"
+        "print(type(torch.export.__loader__).__name__)\n"
+        "print('to stderr', file=sys.stderr)\nsys.exit(5)\n"
+    )
+    (tmp_path / "sitecustomize_next.py").touch()
+    (tmp_path / "shown.py").write_text(script)
+    without, within = both_ways(tmp_path, "shown.py", "a")
+    assert (without.stdout, without.stderr) == (within.stdout, within.stderr)
+    assert without.returncode == within.returncode == 5
+
+
+@pytest.mark.parametrize("where", ["", "t = threading.Thread(target=run); t.start()"])
+def test_tracebacks_are_as_they_would_be(
+    captured: Callable[..., Captured], tmp_path: Path, where: str
+) -> None:
+    script = "import threading\ndef run():\n    torch.export.export('raise', ())\n"
+    text = f"import torch\n{script}{where or 'run()'}"
+    (tmp_path / "raises.py").write_text(text)
+    without, within = both_ways(tmp_path, "raises.py")
+    assert "ValueError: not exportable" in within.stderr
+    assert without.stderr == within.stderr
+
+
+def test_sitecustomize_of_the_user_is_run(
+    captured: Callable[..., Captured],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = 42\n")
+    monkeypatch.setenv("PYTHONPATH", str(own))
+    shown = "import sitecustomize; print(theirs, sitecustomize.__file__)"
+    without, within = both_ways(tmp_path, "-c", shown)
+    assert within.stdout == without.stdout == f"42 {own}/sitecustomize.py\n"
+
+
+def test_nothing_is_imported_before_torch_is(tmp_path: Path) -> None:
+    shown = "import sys; print(len(sys.modules), 'torch' in sys.modules)"
+    without, within = both_ways(tmp_path, "-c", shown)
+    count, _, has_torch = within.stdout.strip().partition(" ")
+    assert has_torch == "False"
+    assert int(count) - int(without.stdout.split()[0]) < 200
+
+
+def test_what_the_script_has_started_ends_with_it(
+    captured: Callable[..., Captured], marked: Callable[[], list[int]]
+) -> None:
+    sleeper = "[sys.executable, '-c', 'import time; time.sleep(600)']"
+    captured(
+        "import subprocess\n"
+        f"subprocess.Popen({sleeper}, start_new_session=True)\n"
+        f"subprocess.Popen({sleeper})\n"
+        "run('call:raise')"
+    )
+    deadline = time.monotonic() + 20
+    while marked() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert marked() == []
+
+
+def test_script_may_read_the_terminal(tmp_path: Path) -> None:
+    code = "print('got ' + input()); raise SystemExit(7)"
+    words = [sys.executable, "-m", "shrinkfx", "--capture", "-q", "--"]
+    within = "import os, pty, sys; os._exit(pty.spawn(sys.argv[1:]) >> 8)"
+    done = subprocess.run(
+        [sys.executable, "-c", within, *words, sys.executable, "-c", code],
+        cwd=tmp_path,
+        input=b"abc\n",
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert b"got abc" in done.stdout
+    assert done.returncode == 3
+
+
+def test_ctrl_c_ends_the_script_and_says_what_it_was_in(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        begun = tmp_path / "out" / "capture"
+        while not list(begun.glob("begun-call-*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    import threading
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt) as ended:
+        captured(
+            "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+            "run('call:spin')"
+        )
+    thread.join()
+    (note,) = ended.value.__notes__
+    assert "the script was in call 1 of program 1; if that hangs: shrinkfx" in note
+    end = json.loads((tmp_path / "out" / "capture" / "end.json").read_text())
+    assert end["code"] == -signal.SIGINT

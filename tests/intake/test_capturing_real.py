@@ -1,0 +1,124 @@
+"""Scripts that fail in AOTInductor, captured with PyTorch itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shrinkfx import api
+from shrinkfx.events import Noted
+from shrinkfx.options.options import Options
+
+pytestmark = pytest.mark.aoti
+
+PLANTED = """
+from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
+
+def read_null(x):
+    return f"({x} + decltype({x})(*reinterpret_cast<const volatile float*>(8)))"
+
+CppOverrides.cos = CppVecOverrides.cos = staticmethod(read_null)
+"""
+
+UNDER_PYTEST = """
+import torch
+import planted
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x).cos() + 1
+
+def test_serving(tmp_path):
+    dims = {"x": {0: torch.export.Dim("rows", min=2, max=64)}}
+    program = torch.export.export(Model(), (torch.ones(2, 3),), dynamic_shapes=dims)
+    with torch._inductor.config.patch(epilogue_fusion=False):
+        path = torch._inductor.aoti_compile_and_package(
+            program, package_path=str(tmp_path / "model.pt2")
+        )
+    torch._inductor.aoti_load_package(path)(torch.full((5, 3), 2.0))
+"""
+
+OPERATORS = """
+import time
+import torch
+
+@torch.library.custom_op("captured::wait", mutates_args=())
+def wait(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 100:
+        time.sleep(600)
+    return x.clone()
+
+@wait.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+
+HANGS = """
+import os
+import torch
+import kernels.waiting
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.captured.wait(x) + 1
+
+program = torch.export.export(Model(), (torch.zeros(4),))
+path = torch._inductor.aoti_compile_and_package(program, package_path="model.pt2")
+model = torch._inductor.aoti_load_package(path)
+model(torch.ones(4))
+model(torch.full((4,), 100.0))
+"""
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planted.py").write_text(PLANTED)
+    (tmp_path / "test_model.py").write_text(UNDER_PYTEST)
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "waiting.py").write_text(OPERATORS)
+    (tmp_path / "serve.py").write_text(HANGS)
+    return []
+
+
+def listener(said: list[str]) -> Callable[[object], None]:
+    return lambda event: said.append(event.text) if isinstance(event, Noted) else None
+
+
+def segfaulting(tmp_path: Path, said: list[str]) -> Options:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    options = Options(model=Path(), out=tmp_path / "out")
+    return api.capture(options, command, listener(said))
+
+
+@pytest.mark.every_run
+def test_segfault_under_pytest_is_captured(tmp_path: Path, said: list[str]) -> None:
+    asked = segfaulting(tmp_path, said)
+    assert asked.model == tmp_path / "out" / "capture" / "program-1.pt2"
+    assert asked.inputs
+    assert asked.preload == (str(tmp_path / "planted.py"),)
+    assert asked.inductor == {"epilogue_fusion": False}
+    (line,) = [line for line in said if "the process died in call 1" in line]
+    assert line.startswith("captured: the process died in call 1 of program 1 (test_mo")
+
+
+@pytest.mark.every_run
+def test_hang_is_captured(tmp_path: Path, said: list[str]) -> None:
+    options = Options(model=Path(), out=tmp_path / "out", timeout_s=25.0)
+    asked = api.capture(options, [sys.executable, "serve.py"], listener(said))
+    assert asked.preload == ("kernels.waiting",)
+    assert asked.inputs
+    assert any("call 2 of program 1 (serve.py:14) did not end in" in s for s in said)
+
+
+def test_segfault_under_pytest_is_reduced(tmp_path: Path, said: list[str]) -> None:
+    asked = replace(segfaulting(tmp_path, said), no_explain=True)
+    reduction = api.reduce(asked)
+    assert reduction.exit_code == 0
+    assert str(reduction.signature.kind) == "crash"
+    assert reduction.operators == (3, 1)
+    assert "cos" in reduction.repro.read_text()

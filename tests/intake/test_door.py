@@ -1,0 +1,338 @@
+"""From what a user names to a program in the folder of a run; no worker is started."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.dumped import LAUNCHER, RUNNABLE
+
+from shrinkfx.cli.main import main
+from shrinkfx.errors import (
+    LoadError,
+    NotCuttable,
+    NotReproducible,
+    UsageError,
+    WorkerError,
+)
+from shrinkfx.intake import minifier, runnable
+from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
+from shrinkfx.intake.minifier import locate
+from shrinkfx.intake.script import read_script
+from shrinkfx.intake.worker import Asks, settings_that_differ
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.answers import (
+    Answer,
+    Done,
+    Ending,
+    Exported,
+    Raised,
+    Settings,
+    Unresolved,
+)
+from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
+
+DEFAULTS: Mapping[str, object] = {
+    "comprehensive_padding": True,
+    "max_autotune": False,
+    "freezing": True,
+    "cpp.threads": -1,
+    "torch._dynamo.config.specialize_int": True,
+}
+
+
+class Told:
+    """A worker that knows those defaults, and answers as it is told."""
+
+    def __init__(self, answer: Answer | None = None, how: str = "exit") -> None:
+        self.answer, self.how = answer or Exported(2, 0, (), 0), how
+        self.asked: list[Task] = []
+        self.said: list[str] = []
+
+    @contextmanager
+    def worker(self, *_: object) -> Iterator[Asks]:
+        yield self.ask
+
+    def ask(self, task: Task) -> Ending:
+        self.asked.append(task)
+        match task:
+            case ReadSettings():
+                return Ending("exit", answer=Settings(DEFAULTS, (), False))
+            case ExportRunnable():
+                Path(task.program).write_text("exported")
+        return Ending(self.how, 11 if self.how == "signal" else 0, answer=self.answer)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    worker = Told()
+    for module in (minifier, runnable):
+        monkeypatch.setattr(module, "bare_worker", worker.worker)
+    return worker
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("e/models/model.json", "{}")
+    return path
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """What a minifier has left, moved here from another machine."""
+    folder = tmp_path / "moved" / "minifier"
+    program(folder / "checkpoints" / "e.pt2")
+    (folder / "minifier_launcher.py").write_text(LAUNCHER)
+    return folder
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    path = tmp_path / "fx_graph_runnable_3.txt"
+    path.write_text(RUNNABLE)
+    return path
+
+
+def test_program_is_taken_as_it_is(tmp_path: Path) -> None:
+    options = Options(tmp_path / "model.pt2")
+    assert take_in(options, pytest.fail) is options
+
+
+def test_program_of_a_dump_is_copied_to_the_run(dump: Path, told: Told) -> None:
+    out = dump.parent / "out"
+    asked = Options(dump, out=out, inductor={"max_autotune": False})
+    options = take_in(asked, told.said.append)
+    assert options.model == out / "intake" / "program.pt2"
+    assert options.model.read_bytes() == (dump / "checkpoints/e.pt2").read_bytes()
+    assert options.inductor == {"comprehensive_padding": False, "max_autotune": False}
+    assert options.environment == {"TORCHINDUCTOR_FREEZING": "1"}
+    assert options.out == out
+    assert f"loads {dump}/checkpoints/e.pt2" in told.said[0]
+
+
+def test_what_is_no_longer_there_is_named(dump: Path, told: Told) -> None:
+    (dump / "checkpoints" / "e.pt2").unlink()
+    out = dump.parent / "out"
+    with pytest.raises(
+        LoadError, match=r"not there, nor beside .*\n.*put e.pt2 beside"
+    ):
+        take_in(Options(dump, out=out), told.said.append)
+    assert not out.exists()
+
+
+def test_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:
+    script = tmp_path / "here" / "repro.py"
+    near, nearer = tmp_path / "here/e.pt2", tmp_path / "here/checkpoints/e.pt2"
+    named = "/home/who/minifier/checkpoints/e.pt2"
+    assert locate(named, script) is None
+    assert locate("", script) is None
+    program(near)
+    assert locate(named, script) == near
+    assert locate("e.pt2", script) == near
+    program(nearer)
+    assert locate(named, script) == nearer
+    assert locate("checkpoints/e.pt2", script) == nearer
+    assert locate(str(near), script) == near
+
+
+def test_only_settings_that_are_no_defaults_are_kept(told: Told) -> None:
+    script = read_script(Path("a.py"), LAUNCHER)
+    inductor, said = settings_that_differ(told.ask, script)
+    assert inductor == {"comprehensive_padding": False, "max_autotune": True}
+    assert said == (
+        "with the settings: comprehensive_padding=False, max_autotune=True",
+        "settings of other than Inductor, left out: "
+        "torch._dynamo.config.specialize_int=False",
+        "settings that this version of PyTorch has not, left out: "
+        "torch.fx.experimental._config.use_duck_shape",
+    )
+
+
+def test_code_is_run_at_the_users_word_alone(
+    graph: Path, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(graph), "--no-progress", "--out", str(graph.parent / "o")]) == 2
+    said = capsys.readouterr().err
+    assert f"its {len(RUNNABLE.splitlines())} lines of Python must be run" in said
+    assert "--run-code" in said
+    assert not told.asked
+    assert not (graph.parent / "o").exists()
+
+
+def test_graph_is_exported_into_the_folder_of_the_run(graph: Path, told: Told) -> None:
+    out = graph.parent / "out"
+    told.answer = Exported(2, 1, ("s1",), 3)
+    asked = Options(graph, out=out, run_code=True, until="crash")
+    options = take_in(asked, told.said.append)
+    there = (out / "intake").resolve()
+    code = there / "fx_graph_runnable.py"
+    assert told.asked[0] == ExportRunnable(str(code), "", str(there / "program.pt2"))
+    assert code.read_text() == RUNNABLE
+    assert options == replace(asked, model=out / "intake" / "program.pt2")
+    said = "\n".join(told.said)
+    assert "1 of 2 inputs have values of a generator" in said
+    assert "kept as they were: s1" in said
+    assert "3 of its results are no tensors" in said
+
+
+def test_values_are_looked_for_where_the_files_are_now(graph: Path, told: Told) -> None:
+    graph.write_text(RUNNABLE.replace("save_dir=None", "save_dir='/gone/checkpoints'"))
+    (graph.parent / "checkpoints").mkdir()
+    out = graph.parent / "out"
+    take_in(Options(graph, out=out, run_code=True), told.said.append)
+    export, *_ = told.asked
+    assert isinstance(export, ExportRunnable)
+    assert export.save_dir == str((graph.parent / "checkpoints").resolve())
+    assert repr(export.save_dir) in Path(export.path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("answer", "how", "says"),
+    [
+        (Raised("NameError", "name 'x' is\nnot defined"), "exit", "NameError: name"),
+        (None, "signal", "it dies of SIGSEGV"),
+        (None, "timeout", "has not ended after"),
+        (None, "memory", "more memory"),
+        (None, "exit", "ends with exit 0"),
+    ],
+)
+def test_code_that_cannot_be_exported_leaves_nothing(
+    graph: Path, told: Told, answer: Answer | None, how: str, says: str
+) -> None:
+    told.answer, told.how = answer or Done(), how
+    out = graph.parent / "out"
+    with pytest.raises(LoadError, match=says):
+        take_in(Options(graph, out=out, run_code=True), told.said.append)
+    assert not out.exists()
+
+
+def test_folder_that_holds_a_run_is_refused(dump: Path, told: Told) -> None:
+    out = dump.parent / "out"
+    out.mkdir()
+    (out / "journal.sqlite").touch()
+    with pytest.raises(UsageError, match=f"shrinkfx --resume {out}"):
+        take_in(Options(dump, out=out), told.said.append)
+    assert not told.asked
+    assert not (out / "intake").exists()
+
+
+def test_candidate_of_a_dumps_run_is_of_the_program_there(dump: Path) -> None:
+    out = dump.parent / "out"
+    asked = Options(dump, out=out)
+    assert taken_before(asked).model == out / "intake" / "program.pt2"
+    other = Options(dump / "checkpoints" / "e.pt2", out=out)
+    assert taken_before(other) is other
+
+
+# --- a graph that AOTInductor compiles and runs well
+
+PASSED = NotReproducible("any", 9, ["passes"], "what may differ:")
+
+
+def taken(graph: Path, told: Told) -> Options:
+    asked = Options(graph, out=graph.parent / "out", run_code=True)
+    return take_in(asked, told.said.append)
+
+
+def test_failure_of_torch_compile_alone_is_said(graph: Path, told: Told) -> None:
+    options = taken(graph, told)
+    told.answer = Raised("InductorError", "boom")
+    error = with_torch_compile(PASSED, options)
+    assert "it does not fail under AOTInductor" in str(error)
+    assert "as torch.compile runs it, it does: InductorError: boom\n" in str(error)
+    assert str(error).endswith("what may differ:")
+    assert (error.exit_code, error.runs) == (3, 9)
+    code = options.model.resolve().with_name("fx_graph_runnable.py")
+    assert told.asked[-1] == RunRunnable(str(code), "")
+
+
+def test_what_does_not_fail_in_torch_compile_either_is_said(
+    graph: Path, told: Told
+) -> None:
+    options = taken(graph, told)
+    told.answer = Done()
+    error = with_torch_compile(replaced(PASSED, "crash"), options)
+    assert "it does not fail with 'crash' under AOTInductor" in str(error)
+    assert "it does not fail either\n" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("raised", "says"),
+    [(None, "nobody can tell: no GPU"), (WorkerError("it died"), "tell: it died")],
+)
+def test_what_torch_compile_does_may_be_unknown(
+    graph: Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: Exception | None,
+    says: str,
+) -> None:
+    options = taken(graph, told)
+    told.answer = Unresolved("no GPU")
+
+    def dies(*_: object) -> object:
+        assert raised
+        raise raised
+
+    if raised:
+        monkeypatch.setattr(runnable, "bare_worker", dies)
+    assert says in str(with_torch_compile(PASSED, options))
+
+
+def replaced(error: NotReproducible, wanted: str) -> NotReproducible:
+    return NotReproducible(wanted, error.runs, error.seen, error.advice)
+
+
+def test_torch_compile_is_asked_about_its_own_graphs_alone(
+    graph: Path, dump: Path, told: Told
+) -> None:
+    options = taken(graph, told)
+    known = len(told.asked)
+    assert with_torch_compile(NotCuttable("any", "known", []), options).runs == 0
+    without = replace(options, run_code=False)
+    assert with_torch_compile(PASSED, without) is PASSED
+    elsewhere = replace(options, model=dump / "checkpoints" / "e.pt2")
+    (dump / "checkpoints" / "fx_graph_runnable.py").write_text(RUNNABLE)
+    assert with_torch_compile(PASSED, elsewhere) is PASSED
+    assert len(told.asked) == known
+
+
+def test_what_else_is_missing_is_told_before_anything_is_made(
+    dump: Path, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = dump.parent / "out"
+    given = [str(dump), "--inputs", "nowhere.pt", "--out", str(out), "--no-progress"]
+    assert main(given) == 2
+    assert "nowhere.pt: no such file" in capsys.readouterr().err
+    assert not told.asked
+    assert not out.exists()
+
+
+def test_folder_of_a_dump_is_none_of_a_run_to_explain(
+    dump: Path, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--explain`` beside it is asked of the new run."""
+    (dump / "checkpoints" / "e.pt2").unlink()
+    out = dump.parent / "out"
+    assert main([str(dump), "--explain", "--out", str(out), "--no-progress"]) == 2
+    assert "not there, nor beside the script" in capsys.readouterr().err
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(told: Told, tmp_path: Path) -> None:
+    theirs = tmp_path / "out" / "intake" / "notes.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine")
+    script = tmp_path / "minifier_launcher.py"
+    script.write_text(LAUNCHER)
+    with pytest.raises(UsageError, match="holds other files"):
+        take_in(Options(model=script, out=tmp_path / "out"), told.said.append)
+    assert theirs.read_text() == "mine"
+    theirs.rename(tmp_path / "out" / "notes.txt")
+    with pytest.raises(LoadError, match="is not there"):
+        take_in(Options(model=script, out=tmp_path / "out"), told.said.append)
+    assert (tmp_path / "out" / "notes.txt").exists()

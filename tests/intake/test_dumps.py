@@ -1,0 +1,136 @@
+"""Dumps that PyTorch makes of a failure here and now, each reduced for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shrinkfx
+from shrinkfx import api
+from shrinkfx.events import Event, Noted, Seen
+
+pytestmark = [pytest.mark.aoti, pytest.mark.every_run]
+
+PLANT = """\
+import torch
+from torch._inductor.lowering import lowerings
+from torch._inductor.virtualized import V
+
+COSH = torch.ops.aten.cosh.default
+
+
+def refuse(lower):
+    def lower_unless_of_exp(*args):
+        if V.graph.current_node.args[0].target is torch.ops.aten.exp.default:
+            raise NotImplementedError("planted: cannot lower what is of exp")
+        return lower(*args)
+
+    lower_unless_of_exp.planted = True
+    return lower_unless_of_exp
+
+
+if not hasattr(lowerings[COSH], "planted"):
+    lowerings[COSH] = refuse(lowerings[COSH])
+"""
+
+FAILS = """\
+import contextlib
+import logging
+import plant
+import torch
+
+
+class Net(torch.nn.Module):
+    def forward(self, x, w):
+        y = torch.relu(x @ w)
+        return (y.exp().cosh() + y.shape[0]).sum(), y
+
+
+args = torch.randn(5, 4), torch.randn(4, 3)
+with contextlib.suppress(Exception):
+    torch.compile(Net(), dynamic=True)(*args)
+logging.getLogger("torch.__trace").handlers.clear()  # the graph alone shall be there
+program = torch.export.export(Net(), args)
+with contextlib.suppress(Exception):
+    configs = {"comprehensive_padding": False}
+    torch._inductor.aoti_compile_and_package(program, inductor_configs=configs)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where ``TORCH_TRACE`` and ``DUMP_AOTI_MINIFIER`` have left a failure."""
+    folder = tmp_path_factory.mktemp("dumps")
+    (folder / "plant.py").write_text(PLANT)
+    (folder / "fails.py").write_text(FAILS)
+    variables = {"TORCH_TRACE": str(folder / "trace"), "DUMP_AOTI_MINIFIER": "1"}
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "fails.py"],
+        cwd=folder,
+        env={**os.environ, **variables},
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+def test_graph_of_a_trace_is_reduced(folder: Path, tmp_path: Path) -> None:
+    (log,) = (folder / "trace").iterdir()
+    said: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Noted):
+            said.append(event.text)
+
+    reduction = shrinkfx.minify(
+        log,
+        run_code=True,
+        preload=[folder / "plant.py"],
+        keep="all",
+        no_explain=True,
+        out=tmp_path / "out",
+        listener=listen,
+    )
+    assert_reduced(reduction)
+    assert reduction.summary["dynamic_dims"]["before"] == 4
+    assert any("2 of 2 inputs have values of a generator" in text for text in said)
+
+
+def test_minifiers_dump_is_reduced_and_gone_on_with_when_it_is_gone(
+    folder: Path, tmp_path: Path
+) -> None:
+    dump = tmp_path / "moved"
+    shutil.move(folder / "torch_compile_debug", dump)
+    out = tmp_path / "out"
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Seen):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shrinkfx.minify(
+            dump,
+            preload=[folder / "plant.py"],
+            keep="all",
+            no_explain=True,
+            out=out,
+            listener=stop,
+        )
+    shutil.rmtree(dump)
+    reduction = api.resume(out)
+    assert isinstance(reduction, api.Reduction)
+    assert_reduced(reduction)
+    text = reduction.repro.read_text()
+    assert "comprehensive_padding" in text
+    assert str(tmp_path) not in text
+
+
+def assert_reduced(reduction: api.Reduction) -> None:
+    assert (reduction.status, reduction.operators[1]) == ("reduced", 2)
+    assert "planted: cannot lower what is of exp" in str(reduction.seen)
+    assert reduction.verified == (3, 3)

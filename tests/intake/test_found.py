@@ -1,0 +1,42 @@
+"""What a door finds, and what the user says beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shrinkfx.intake.found import Found
+from shrinkfx.options.options import Options
+
+FOUND = Found(
+    program=Path("found.pt2"),
+    inputs=Path("found.pt"),
+    inductor={"max_autotune": True, "freezing": True},
+    environment={"A": "1", "B": "1"},
+    preload=("ops", "more.py"),
+    device="cpu",
+)
+
+
+def test_what_was_found_is_asked_about() -> None:
+    asked = FOUND.asked_with(Options(model=Path("script.py"), until="assert"))
+    assert (asked.model, asked.inputs) == (FOUND.program, FOUND.inputs)
+    assert asked.inductor == FOUND.inductor
+    assert asked.environment == FOUND.environment
+    assert (asked.preload, asked.device) == (FOUND.preload, "cpu")
+    assert asked.until == "assert"
+
+
+def test_what_the_user_says_goes_before() -> None:
+    said = Options(
+        model=Path("script.py"),
+        inputs=Path("mine.pt"),
+        inductor={"freezing": False},
+        environment={"B": "2"},
+        preload=("ops", "mine"),
+        device="cuda",
+    )
+    asked = FOUND.asked_with(said)
+    assert (asked.inputs, asked.device) == (Path("mine.pt"), "cuda")
+    assert asked.inductor == {"max_autotune": True, "freezing": False}
+    assert asked.environment == {"A": "1", "B": "2"}
+    assert asked.preload == ("more.py", "ops", "mine")

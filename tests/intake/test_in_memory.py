@@ -1,0 +1,263 @@
+"""Objects of this process become files of a run, and what they need is preloaded."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import shrinkfx
+from shrinkfx import api
+from shrinkfx.errors import LoadError, StorageError, UsageError
+from shrinkfx.events import Noted
+from shrinkfx.intake import in_memory
+from shrinkfx.intake.in_memory import Given, written_down
+from shrinkfx.options.options import Options
+from shrinkfx.worker.intake.operators import registrations
+
+OPERATORS = """
+import torch
+@torch.library.custom_op("{name}::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+
+
+class Small(nn.Module):
+    """``x @ weight``, the weight held twice: (3, 4) from (3, 200)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(200, 4))
+        self.tied = self.weight
+
+    def forward(self, x: Tensor, *, bias: Tensor) -> Tensor:
+        return (x @ self.weight) + (x @ self.tied) + bias
+
+
+class Custom(nn.Module):
+    """Calls a custom operator."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Tensor) -> Tensor:
+        done: Tensor = getattr(torch.ops, self.name).twice(x)
+        return done
+
+
+X, BIAS = torch.ones(3, 200), {"bias": torch.ones(4)}
+
+
+@pytest.fixture(name="asked")
+def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """Collect what runs are asked for; each leaves a journal."""
+    asked: list[Options] = []
+
+    def run(options: Options, out: Path, _: object) -> None:
+        (out / "journal.sqlite").touch()
+        asked.append(options)
+
+    monkeypatch.setattr(api, "run", run)
+    return asked
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_module_is_exported_and_saved_once_in_the_folder_of_its_run(
+    asked: list[Options],
+) -> None:
+    shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, until="nan")
+    (options,) = asked
+    assert options.model == Path("shrinkfx-out/Small-1/intake/program.pt2")
+    assert options.out == Path("shrinkfx-out/Small-1")
+    assert (options.until, options.inputs, options.preload) == ("nan", None, ())
+    assert options.command == "shrinkfx.minify(module, args=..., kwargs=...)"
+    with zipfile.ZipFile(options.model) as archive:
+        weights = [n for n in archive.namelist() if "/weights/weight_" in n]
+    assert len(weights) == 1
+    assert [*options.model.parent.iterdir()] == [options.model]
+
+
+def test_program_goes_as_it_is_with_its_failing_inputs_beside_it(
+    asked: list[Options], tmp_path: Path
+) -> None:
+    program = torch.export.export(Small().eval(), (X,), BIAS)
+    shrinkfx.minify(program, out=tmp_path / "a")
+    shrinkfx.minify(program, args=(X * 2,), kwargs=BIAS, out=tmp_path / "b")
+    without, failing = asked
+    assert without.inputs is None
+    assert failing.inputs == tmp_path / "b" / "intake" / "inputs.pt"
+    saved = torch.load(failing.inputs, weights_only=True)
+    assert torch.equal(saved["args"][0], X * 2)
+    assert saved["kwargs"].keys() == {"bias"}
+
+
+def test_same_object_has_the_same_bytes_and_another_one_is_refused(
+    asked: list[Options], tmp_path: Path
+) -> None:
+    """So a cell that is run again is told that its run is there."""
+    out, options = tmp_path / "out", Options(Path(), out=tmp_path / "out")
+    program = torch.export.export(Small().eval(), (X,), BIAS)
+    shrinkfx.minify(program, out=out)
+    before = asked[0].model.read_bytes()
+    with written_down(Given(program), options) as (again, _):
+        assert again.model.read_bytes() == before
+    other = torch.export.export(Small().double().eval(), (X.double(),), BIAS)
+    with pytest.raises(UsageError, match="holds a run of another program"):
+        shrinkfx.minify(other, out=out)
+    assert asked[0].model.read_bytes() == before
+
+
+def test_run_that_comes_to_nothing_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise UsageError("no")
+
+    monkeypatch.setattr(api, "run", fail)
+    with pytest.raises(UsageError, match="no"):
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    mine = tmp_path / "intake" / "mine.txt"
+    mine.parent.mkdir()
+    mine.touch()
+    with pytest.raises(UsageError, match="no"):
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, out=tmp_path)
+    assert [*mine.parent.iterdir()] == [mine]
+
+
+def test_training_mode_is_told_and_kept(asked: list[Options]) -> None:
+    module, told = Small(), list[str]()
+
+    def listen(event: object) -> None:
+        if isinstance(event, Noted):
+            told.append(event.text)
+
+    shrinkfx.minify(module, args=(X,), kwargs=BIAS, listener=listen)
+    assert "Small is in training mode" in "\n".join(told)
+    assert module.training
+    assert len(asked) == 1
+
+
+class Unsure(nn.Module):
+    """What export refuses: a branch on a value."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("program", "more", "said"),
+    [
+        (3, {}, "of type int"),
+        (Small(), {}, "give args="),
+        ("model.pt2", {"args": (X,)}, "inputs=FILE"),
+        ("model.pt2", {"dynamic_shapes": {}}, "has its own"),
+        (None, {}, "of type NoneType"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    program: object, more: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        shrinkfx.minify(program, **more)  # type: ignore[arg-type]
+
+
+def test_module_that_export_refuses_is_told_with_what_it_says() -> None:
+    with pytest.raises(LoadError, match=r"Unsure: torch\.export refuses it") as told:
+        shrinkfx.minify(Unsure().eval(), args=(X,))
+    assert told.value.__cause__ is not None
+    assert not Path("shrinkfx-out").exists()
+
+
+def test_program_that_cannot_be_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("No registered serialization name for Box")
+
+    monkeypatch.setattr(torch.export, "save", refuse)
+    with pytest.raises(LoadError, match="register_dataclass"):
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS)
+    assert not any(Path("shrinkfx-out").rglob("*.pt2"))
+
+
+def test_full_disk_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("PytorchStreamWriter failed writing file data.pkl")
+
+    monkeypatch.setattr(torch.export, "save", fail)
+    with pytest.raises(StorageError, match="free some space"):
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS)
+
+
+# --- what registers custom operators
+
+
+@pytest.fixture(name="imported")
+def _imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Import a module that registers one; its folder is on the path here alone."""
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    name = f"ops_{abs(hash(str(tmp_path)))}"
+    (folder / f"{name}.py").write_text(OPERATORS.format(name=name))
+    monkeypatch.syspath_prepend(str(folder))
+    importlib.import_module(name)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_module_that_only_this_process_finds_is_preloaded_by_its_file(
+    asked: list[Options], imported: str, tmp_path: Path
+) -> None:
+    shrinkfx.minify(Custom(imported).eval(), args=(X,))
+    assert asked[0].preload == (str(tmp_path / "lib" / f"{imported}.py"),)
+
+
+def test_module_that_a_new_process_finds_is_preloaded_by_its_name(
+    asked: list[Options], imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "lib")
+    shrinkfx.minify(Custom(imported).eval(), args=(X,))
+    assert asked[0].preload == (imported,)
+
+
+def test_operators_that_were_typed_are_refused_with_what_to_do(
+    asked: list[Options], tmp_path: Path
+) -> None:
+    """As in a cell of a notebook, whose module is ``__main__``."""
+    name = f"typed_{abs(hash(str(tmp_path)))}"
+    cell = types.ModuleType("__main__")
+    exec(OPERATORS.format(name=name), cell.__dict__)
+    with pytest.raises(UsageError, match=f"{name}::twice: .*%%writefile my_ops.py"):
+        shrinkfx.minify(Custom(name).eval(), args=(X,))
+    Path("my_ops.py").write_text(OPERATORS.format(name=name))
+    shrinkfx.minify(Custom(name).eval(), args=(X,), preload="my_ops.py")
+    assert asked[0].preload == ("my_ops.py",)
+
+
+def test_operators_are_found_however_they_were_registered(imported: str) -> None:
+    name = f"lib_{imported}"
+    library: Any = torch.library.Library(name, "DEF")  # type: ignore[no-untyped-call]
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{name}::twice", torch.empty_like, lib=library)
+    program = torch.export.export(Custom(name).eval(), (X,))
+    (found,) = registrations(program)
+    assert found.operator == f"{name}::twice"
+    assert found.module == __name__
+    assert in_memory._of_python(found) == __name__

@@ -1,0 +1,107 @@
+"""What a notebook shows: a bar while a run goes on, and the repro at its end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from shrinkfx.events import Checked, Noted, Started, Stepped, ignore
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.intake.notebook import Bar, in_notebook, shown
+from shrinkfx.options.options import Reduction
+from shrinkfx.testing import chain, whole
+
+
+class FakeBar:
+    """What ``tqdm`` is asked to show."""
+
+    said: list[str]
+
+    def __init__(self, total: int | None, bar_format: str) -> None:
+        FakeBar.said = [f"of {total}: {bar_format}"]
+
+    @staticmethod
+    def write(text: str) -> None:
+        FakeBar.said.append(text)
+
+    def set_description_str(self, text: str, *, refresh: bool) -> None:
+        self.said.append(text)
+
+    def update(self) -> None:
+        self.said.append("+1")
+
+    def close(self) -> None:
+        self.said.append("closed")
+
+
+def test_bar_counts_checks_and_shows_notes_and_steps() -> None:
+    bar = Bar(FakeBar)
+    bar(Started(12, 40))
+    bar(Noted("making what is left smaller"))
+    bar(Checked(1, Outcome.PASSED, 12, 3.0, None))
+    bar(Stepped(12, 3, "drop_nodes", 1, 4.0))
+    bar.close()
+    assert FakeBar.said == [
+        *(
+            "of 40: {desc}, {n_fmt} checks [{elapsed}]",
+            "12 operators",
+            "making what is left smaller",
+        ),
+        *("12 operators", "+1", "12 -> 3 operators, 4 s", "closed"),
+    ]
+
+
+def notebook(monkeypatch: pytest.MonkeyPatch, kernel: object) -> None:
+    module = ModuleType("IPython")
+    shell = SimpleNamespace(kernel=kernel)
+    module.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", module)
+
+
+def test_bar_is_shown_in_a_notebook_where_nobody_else_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with shown(None) as listener:
+        assert listener is ignore
+    notebook(monkeypatch, kernel=None)  # IPython in a terminal
+    assert not in_notebook()
+    notebook(monkeypatch, kernel=object())
+    with shown(None) as listener:
+        assert isinstance(listener, Bar)
+    with shown(print) as listener:
+        assert listener is print
+
+
+def reduction_of(repro: Path) -> Reduction:
+    failure = Signature(Kind.EXCEPTION, Stage.RUN, text="it `is` so\nor not")
+    return Reduction(
+        status="reduced",
+        candidate=whole(chain("x", "relu")),
+        signature=failure,
+        seen=failure,
+        minimal=True,
+        operators=(12, 1),
+        checks=3,
+        seconds=4.0,
+        verified=(3, 3),
+        repro=repro,
+        summary={},
+    )
+
+
+def test_result_shows_its_repro_as_code(tmp_path: Path) -> None:
+    repro = tmp_path / "repro.py"
+    repro.write_text('"""Not a ```fence```."""\n')
+    told = reduction_of(repro)._repr_markdown_()
+    assert "12 → 1 operators; 3 of 3 runs" in told
+    assert "`exception in run: it 'is' so or not`" in told
+    assert '````python\n"""Not a ```fence```."""\n````' in told
+    assert str(repro) in told
+    repro.write_text("x\n" * 50_000)
+    assert len(reduction_of(repro)._repr_markdown_()) < 21_000
+    repro.unlink()
+    assert "```python\n```" in reduction_of(repro)._repr_markdown_()

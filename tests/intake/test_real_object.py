@@ -1,0 +1,58 @@
+"""A module in memory, all the way to an issue that says nothing else of its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import shrinkfx
+from shrinkfx import api
+from shrinkfx.errors import Finished
+
+
+class Gated(nn.Module):
+    """Scales its weight in place, which AOTInductor makes another result of.
+
+    Not planted (``repros/wild_rwkv_parameter_written``).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_scale = nn.Parameter(torch.ones(3, 4), requires_grad=False)
+
+    def forward(self, token_states: Tensor) -> Tensor:
+        self.gate_scale.div_(2.0)
+        return token_states.tanh() + self.gate_scale
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_module_in_memory_becomes_an_anonymous_issue(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    reduction = shrinkfx.minify(
+        Gated().eval(),
+        args=(torch.ones(3, 4),),
+        out=out,
+        keep="all",  # so that names are those of the graph, before they are changed
+        anonymous=True,
+        title="a parameter that is written becomes a result",
+    )
+    assert reduction.status == "reduced"
+    assert reduction.operators[1] == 1
+    assert reduction.verified == (3, 3)
+    script, issue = reduction.repro.read_text(), (out / "ISSUE.md").read_text()
+    assert reduction.issue == out / "ISSUE.md"
+    for text in (script, issue):
+        for word in ("gate_scale", "token_states", "Gated", "test_real_object"):
+            assert word not in text
+        assert "self.weight" in text
+    assert str(tmp_path) not in issue
+    assert issue.startswith("# a parameter that is written becomes a result\n")
+    assert f"PyTorch version: {torch.__version__}" in issue
+    assert "unflatten" in issue.partition("### Error logs")[2]
+    assert reduction.left_of_model == ""
+    with pytest.raises(Finished):
+        api.resume(out)

@@ -1,0 +1,95 @@
+"""Scripts of PyTorch's are read, and nothing of them runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.dumped import LAUNCHER, RUNNABLE
+
+from shrinkfx.errors import LoadError
+from shrinkfx.intake.script import Kind, read_script
+
+PATH = Path("minifier_launcher.py")
+
+
+def test_launcher_names_its_program_and_what_it_sets() -> None:
+    script = read_script(PATH, LAUNCHER)
+    assert script.kind is Kind.MINIFIER
+    assert script.program == "/home/who/minifier/checkpoints/e.pt2"
+    assert script.save_dir == "/home/who/minifier/checkpoints"
+    assert script.inductor == {
+        "comprehensive_padding": False,
+        "cpp.threads": -1,
+        "max_autotune": True,
+    }
+    assert script.environment == {"TORCHINDUCTOR_FREEZING": "1"}
+    assert script.others == {
+        "torch._dynamo.config.specialize_int": False,
+        "torch.fx.experimental._config.use_duck_shape": False,
+    }
+
+
+def test_what_would_run_a_program_is_left_out() -> None:
+    """A dump is read: where code is found and who compiles are none of its business."""
+    said = (
+        "import os\nos.environ['PYTHONPATH'] = 'x'\nos.environ['LD_PRELOAD'] = 'x.so'\n"
+        "os.environ['CXX'] = 'evil'\ntorch._inductor.config.cpp.cxx = (None, 'evil')\n"
+    )
+    script = read_script(PATH, said + LAUNCHER)
+    assert script.environment == {"TORCHINDUCTOR_FREEZING": "1"}
+    assert "cpp.cxx" not in script.inductor
+    assert "they name programs to be run, so left out: cpp.cxx" in script.said
+
+
+def test_what_is_not_taken_is_said() -> None:
+    said = " | ".join(read_script(PATH, LAUNCHER).said)
+    assert "written by torch 2.13.0+cpu" in said
+    assert "no literals, so left out: torch._dynamo.config.reorderable" in said
+    assert "post_grad_custom_post_pass" in said
+    assert "--until mismatch" in said
+    assert "it looks for 'no': --match" in said
+
+
+def test_graph_of_torch_compile_is_code() -> None:
+    script = read_script(Path("fx_graph_runnable_3.txt"), RUNNABLE)
+    assert script.kind is Kind.RUNNABLE
+    assert (script.program, script.save_dir) == ("", "")
+    assert script.inductor == {"freezing": True}
+    assert script.environment == {}
+    assert script.said == ("written by torch 2.13.0+cpu",)
+
+
+def test_script_from_before_the_step_of_dynamo_is_code_too() -> None:
+    script = read_script(
+        PATH, RUNNABLE.replace("repro.after_aot", "repro.after_dynamo")
+    )
+    assert script.kind is Kind.RUNNABLE
+
+
+def test_nothing_is_run(tmp_path: Path) -> None:
+    trap = f"open({str(tmp_path / 'sprung')!r}, 'w')"
+    armed = f"x = {trap}\nos.environ['TORCH_X'] = {trap}\n{LAUNCHER}\n"
+    armed += f"torch._inductor.config.x = {trap}\nconfig_patches = {{'a': {trap}}}\n"
+    script = read_script(PATH, armed)
+    assert script.kind is Kind.MINIFIER
+    assert "config_patches" in " ".join(script.said)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("print('hello')", "none that PyTorch writes"),
+        ("class Repro: ...", "none that PyTorch writes"),
+        ("exported_program = torch.export.load(path)", "none that PyTorch writes"),
+        ("def f(:", "no Python that can be read"),
+        ("x = " + "(" * 5000, "no Python that can be read"),
+        ("a\0b", "no Python that can be read"),
+        ("# Failure: assert | run | x\nprint()", "--verify"),
+    ],
+    ids=["other", "half", "no literal", "broken", "deep", "zero", "ours"],
+)
+def test_others_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(LoadError, match=reason):
+        read_script(PATH, text)

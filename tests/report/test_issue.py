@@ -1,0 +1,397 @@
+"""``ISSUE.md``: PyTorch's form, filled in from records, and fit to be shared."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.protocol.answers import Collected
+from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.carried import Carried
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.decisions import (
+    Decisions,
+    LeftOut,
+    Setting,
+    Switching,
+)
+from shrinkfx.report.explanation.decisions import lines as decision_lines
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.report.issue.code import Traits, quoted, traits_of
+from shrinkfx.report.issue.environment import environment_text
+from shrinkfx.report.issue.facts import IssueFacts, facts_of
+from shrinkfx.report.issue.from_model import FromModel, from_model
+from shrinkfx.report.issue.plain import error_log, without_paths
+from shrinkfx.report.issue.sentences import title_of
+from shrinkfx.report.issue.text import issue_text
+from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
+from shrinkfx.report.record import Search as Searched
+from shrinkfx.report.written import Verified, Written
+
+SEEN = Signature(
+    Kind.MISMATCH,
+    Stage.COMPARE,
+    text="output 0: dtype torch.int64, eager gives torch.int8",
+)
+LOG = """\
+Traceback (most recent call last):
+  File "/opt/x/shrinkfx/worker/__main__.py", line 9, in main
+    runpy.run_path(path)
+  File "<frozen runpy>", line 291, in run_path
+  File "/tmp/abc/repro.py", line 20, in <module>
+    torch.testing.assert_close(actual, expected, equal_nan=True)
+  File "/home/me/site-packages/torch/testing/_comparison.py", line 1, in f
+    raise error
+AssertionError: The values for attribute 'dtype' do not match
+Fatal Python error: Aborted
+"""
+SCRIPT = """\
+# mismatch in AOTInductor (compare): reduced from 85 operators to 1.
+# Made by: shrinkfx decoder.pt2
+
+import torch
+
+
+@torch.library.custom_op("mine::mix", mutates_args=())
+def mix(x: torch.Tensor) -> torch.Tensor:  # as it was
+    return x.clone()
+
+
+class Repro(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.decoder_embed_weight = torch.nn.Parameter(unpack("aa", torch.int8, (2,)))
+        self.weight = torch.nn.Parameter(torch.ones((2,)), requires_grad=False)
+
+    def forward(self, token_ids, x):
+        bmm = torch.ops.aten.bmm.default(token_ids, x)  # model.py:7, decoder.attention
+        mix = torch.ops.mine.mix.default(bmm, 0.125, "# no comment")  # model.py:8
+        return (mix,)
+
+
+args = (torch.tensor([[101, 7592]]), torch.zeros((1, 1)))
+N = torch.export.Dim("N", min=2, max=9)
+batch = torch.export.Dim("batch", min=2, max=9)
+"""
+GUILTY = Operator("bmm_1", "aten.bmm.default", "model.py:7", "decoder.attention")
+EXPLAINED = Explanation(
+    cause=(f"{GUILTY} in kernel cpp_fused_bmm_0 (launch 1 of 1) is wrong.",),
+    operators=(GUILTY,),
+    guilty=(GUILTY,),
+)
+RECORD = RunRecord(
+    Failure(SEEN, SEEN),
+    Programs(ProgramSize(85), ProgramSize(1), 85, ("aten.bmm.default",)),
+    command="shrinkfx decoder.pt2",
+    versions={"torch": "2.13.0", "Python": "3.11.7"},
+    search=Searched(minimal=True),
+    verified=Verified(Written((Path("out/repro.py"),), "source"), 3, 3, LOG),
+)
+FACTS = facts_of(RECORD)
+
+
+def text_of(facts: IssueFacts = FACTS, explanation: Explanation = EXPLAINED) -> str:
+    return issue_text(facts, explanation, SCRIPT, "PyTorch version: 2.13.0")
+
+
+def test_issue_has_the_parts_of_pytorchs_form() -> None:
+    text = text_of()
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads[1:] == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
+    assert heads[0] == ("# [AOTInductor] aten.bmm: wrong dtype, int64 instead of int8")
+    assert "returns another result than eager." in text
+    assert "```python\nimport torch\n" in text
+    assert "**Expected:** the same result as in eager." in text
+    assert "`aten.bmm` in kernel `cpp_fused_bmm_0` is wrong." in text
+    assert text.count("shrinkfx") == 1
+    assert text.rstrip().endswith(".)")
+
+
+def test_nothing_of_the_model_or_the_machine_is_in_an_issue_beside_its_code() -> None:
+    text = text_of()
+    for word in ("model.py", "decoder.attention", "/home/me", "/tmp/", "decoder.pt2"):
+        assert word not in text, word
+    assert "torch/testing/_comparison.py" in text
+
+
+def test_lines_of_the_log_are_those_of_the_code_that_is_quoted() -> None:
+    above = SCRIPT.partition("import torch")[0].count("\n")
+    assert f'File "repro.py", line {20 - above}, in <module>' in text_of()
+
+
+def test_size_that_is_worked_out_wrongly_is_no_operators_fault() -> None:
+    shape = "output 0: shape torch.Size([22, 1]), eager gives torch.Size([25, 1])"
+    missized = replace(EXPLAINED, values=WrongValue(missized="3*s0 is 3 too small"))
+    title = title_of(replace(FACTS, said=shape), missized, Traits(dynamic=True))
+    assert title == (
+        "[AOTInductor] a dynamic size is worked out wrongly: wrong shape, [22, 1] "
+        "instead of [25, 1]"
+    )
+
+
+def test_title_may_be_given() -> None:
+    text = issue_text(FACTS, EXPLAINED, SCRIPT, "", "int8 bmm is int64")
+    assert text.startswith("# int8 bmm is int64\n")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (replace(FACTS, runs=3, failed=1), "failed in 1 of 3 runs"),
+        (replace(FACTS, runs=0, failed=0), "has not been run"),
+    ],
+)
+def test_issue_that_is_not_verified_says_so_first(facts: IssueFacts, said: str) -> None:
+    top = text_of(facts).partition("###")[0]
+    assert "Not verified" in top
+    assert said in top
+    assert "Not verified" not in text_of()
+
+
+def test_what_is_not_known_is_told() -> None:
+    known = text_of()
+    assert "Whether each of these operators" not in known
+    assert "other versions of PyTorch than 2.13.0" in known
+    flaky = replace(FACTS, rate=0.4, minimal=False, interpreted="sm_90")
+    text = text_of(flaky, Explanation())
+    for said in ("some 40% of runs", "each of these operators", "What it comes from"):
+        assert said in text
+    assert "Triton's interpreter" in text
+
+
+def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
+    said = "ValueError: no place for five."
+    facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, said=said)
+    halted = Halted((GUILTY,), "the run", said=said)
+    text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
+    assert "**Cause**" not in text
+    assert "What it comes from." in text
+
+
+def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
+    code = (CodeLine(1, "    {"), CodeLine(2, "        check(i < n);", at_fault=True))
+    halted = Halted((), "compiling", "cpp", code=code)
+    text = text_of(FACTS, replace(EXPLAINED, halted=halted))
+    assert "```cpp\n{\n    check(i < n);  // <-- here\n```" in text
+
+
+def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
+    left = LeftOut(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
+    switching = Switching(tried=32)
+    known = Decisions(switching, (left,))
+    said = decision_lines(known, FACTS.failure)[0]
+    text = text_of(FACTS, replace(EXPLAINED, decisions=known, cause=(said,)))
+    assert text.count("bmm` falls back to eager's kernel.") == 1
+    assert "lowering 2" not in text
+    assert "None of 32 options of Inductor that were tried avoids it." in text
+    assert "Whether an option or a pass" not in text
+    setting = Setting("epilogue_fusion", False, "fusing")
+    left = LeftOut(Subsystem.POST_GRAD, 2, 9, "group_batch")
+    known = Decisions(Switching(32, (setting,), minimal=True), (left,))
+    text = text_of(FACTS, replace(EXPLAINED, decisions=known))
+    assert "without the post-grad pass `group_batch` and all that come after" in text
+    assert "It goes away with `epilogue_fusion=False`." in text
+
+
+def test_warnings_are_told_without_options_of_the_tool() -> None:
+    careful = (
+        "with CHECK=1 the program refuses its inputs (size 25==22); the failure may be "
+        "theirs. Other inputs: --inputs FILE; to reduce the refusal: --until x",
+        "lying operator: mix (my.mix.default) has strides [1]",
+    )
+    text = text_of(replace(FACTS, careful=careful))
+    said = "With CHECK=1 the program refuses its inputs (size 25==22), which may be"
+    assert f"{said} what is wrong.\n" in text
+    assert "The fake kernel of an operator is wrong: mix (`my.mix`) has strides" in text
+    assert "--" not in text.partition("### Error")[0]
+
+
+def test_script_that_is_too_long_or_needs_files_is_attached() -> None:
+    beside = text_of(replace(FACTS, beside=("repro_inputs.pt",)))
+    assert "It reads `repro_inputs.pt`, attached" in beside
+    long = issue_text(FACTS, EXPLAINED, SCRIPT + "# x\n" * 9000, "")
+    assert "The script is attached" in long
+    assert len(long) < 65_536
+
+
+def test_facts_are_read_back_as_they_were_noted() -> None:
+    facts = facts_of(
+        replace(RECORD, conditions=Conditions(inductor={"max_autotune": True}))
+    )
+    assert IssueFacts.from_line(facts.to_line()) == facts
+    assert "options `{'max_autotune': True}`" in text_of(facts)
+
+
+KINDS = [kind for kind in Kind if kind is not Kind.CHECK]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_has_a_title_and_a_sentence(kind: Kind) -> None:
+    said = "RuntimeError: it `does` not do"
+    facts = replace(FACTS, kind=kind, stage=Stage.RUN, said=said)
+    assert title_of(facts, EXPLAINED, Traits()).startswith("[AOTInductor] aten.bmm: ")
+    first = text_of(facts).partition("Describe the bug")[2].strip().partition("\n")[0]
+    assert "`aten.bmm`" in first
+    assert first.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("given", "traits"),
+    [
+        ("args = (torch.zeros((2,), dtype=torch.int8),)", Traits("int8")),
+        ("args = (torch.randn((2,)), torch.randn((2,)).to(torch.bfloat16))", Traits()),
+        ("args = ()\nexport(model, args, dynamic_shapes=None)", Traits(dynamic=True)),
+        ("failing = (torch.randn((2,)), 3)", Traits()),
+    ],
+)
+def test_dtype_and_dynamic_sizes_are_told(given: str, traits: Traits) -> None:
+    assert traits_of(given) == traits
+    text = issue_text(FACTS, EXPLAINED, given, "")
+    assert (" (int8): " in text and "on int8 tensors" in text) is bool(traits.dtype)
+    assert ("dynamic shapes" in text.partition("```")[0]) is traits.dynamic
+
+
+WRITES = """
+class Repro(torch.nn.Module):
+    def __init__(self):
+        self.weight = torch.nn.Parameter(torch.ones((1,)), requires_grad=False)
+        self.register_buffer("seen", torch.ones((1,)))
+
+    def forward(self, x, y):
+        return (torch.ops.aten.div_.Tensor({}, 1),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("operand", "writes"),
+    [
+        ("self.weight", "a parameter"),
+        ("self.seen", "a buffer"),
+        ("y", "an input"),
+        ("made", ""),
+    ],
+)
+def test_what_is_written_in_place_is_told(operand: str, writes: str) -> None:
+    said = "ValueError: no place"
+    facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, said=said, writes=True)
+    text = issue_text(facts, EXPLAINED, WRITES.format(operand), "")
+    title = f"({writes} written in place): no place" if writes else ": no place"
+    assert text.partition("\n")[0].endswith(title)
+    assert f"changes {writes or 'an input or a weight'} in place." in text
+    assert "raises `ValueError` when it runs" in text
+
+
+# --- what is quoted
+
+
+def test_code_is_quoted_without_header_and_places() -> None:
+    code = quoted(SCRIPT)
+    assert code.startswith("import torch\n")
+    assert "model.py" not in code
+    assert '"# no comment")\n' in code
+    assert "# as it was" in code  # a preload's own
+
+
+@pytest.mark.parametrize(
+    ("said", "plain"),
+    [
+        ("at /home/me/models/net.py:3", "at net.py:3"),
+        ("in /x/lib/python3.11/site-packages/torch/_ops.py", "in torch/_ops.py"),
+        ("/usr/lib/x86_64-linux-gnu/libcudnn.so.9", "libcudnn.so.9"),
+        ("torch @ file:///home/me/wheels/torch.whl", "torch @ torch.whl"),
+        ("g++ -I/home/me/v/include -L/home/me/lib", "g++ -Iinclude -Llib"),
+        ("~/work/net.py and N/A", "net.py and N/A"),
+        ("see https://pytorch.org/docs/main", "see https://pytorch.org/docs/main"),
+        ("on gpu-17.acme.com (gpu-17)", "on HOST (HOST)"),
+        ("usercopy/swapgs barriers", "usercopy/swapgs barriers"),
+    ],
+)
+def test_paths_and_hosts_go(said: str, plain: str) -> None:
+    assert without_paths(said, ("gpu-17.acme.com", "gpu-17")) == plain
+
+
+def test_versions_are_those_of_collect_env_less_what_is_nobodys_business() -> None:
+    said = Collected(
+        "PyTorch version: 2.13.0\nPython platform: Linux-6.8.0-acme-prod-x86_64-with-"
+        "glibc2.36\ncuDNN version: Probably one of the following:\n"
+        "/opt/acme/lib/libcudnn.so.9\nVulnerability Spectre v1: Mitigation\n"
+        "[pip3] torch==2.13.0",
+        ("gpu-17",),
+    )
+    assert environment_text(said.text, said.hosts).splitlines() == [
+        "PyTorch version: 2.13.0",
+        "Python platform: Linux-6.8.0-x86_64-with-glibc2.36",
+        "cuDNN version: Probably one of the following:",
+        "libcudnn.so.9",
+        "[pip3] torch==2.13.0",
+    ]
+
+
+def test_error_log_begins_with_the_script() -> None:
+    log = error_log(LOG, "repro.py")
+    assert log.splitlines()[:2] == [
+        "Traceback (most recent call last):",
+        '  File "repro.py", line 20, in <module>',
+    ]
+    assert "shrinkfx" not in log
+    assert "Fatal Python error" not in log
+    assert error_log("what():  index out of bounds\n", "repro.py").startswith("what()")
+    assert len(error_log("a\n" * 500, "repro.py").splitlines()) == 61
+
+
+# --- what is left of a model
+
+
+def test_what_is_left_of_a_model_is_found() -> None:
+    carried = Carried(kept={"/home/me/ops.py": "cut", "torchvision": "imported"})
+    left = from_model(SCRIPT, carried)
+    assert left == FromModel(
+        names=("token_ids", "decoder_embed_weight", "batch"),
+        operators=("mine.mix",),
+        constants=("0.125", "'# no comment'"),
+        values=("unpack('aa', torch.int8, (2,))", "torch.tensor([[101, 7592]])"),
+        sources=("ops.py",),
+        places=("model.py", "decoder.attention"),
+        header=("decoder.pt2",),
+    )
+    assert "names token_ids, decoder_embed_weight, batch, mine.mix" in left.in_words()
+
+
+def test_nothing_is_left_where_all_names_are_made_up() -> None:
+    plain = (
+        "# Made by: shrinkfx MODEL.pt2 --anonymous\n\n"
+        "import torch\n\n\nclass Repro(torch.nn.Module):\n"
+        "    def forward(self, x, arg0_1):\n"
+        "        return torch.ops.aten.add.Tensor(x, 1)\nargs = (torch.zeros((2,)),)\n"
+    )
+    left = from_model(plain, Carried())
+    assert left == FromModel()
+    assert left.in_words() == ""
+
+
+# --- those that were written of failures in which nothing is planted
+
+ISSUES = sorted((Path(__file__).resolve().parents[2] / "repros").glob("*/ISSUE.md"))
+
+
+@pytest.mark.parametrize("issue", ISSUES, ids=lambda path: path.parent.name)
+def test_issues_that_are_kept_are_in_the_form_of_today(issue: Path) -> None:
+    text = issue.read_text()
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads[0].startswith("# [AOTInductor] ")
+    assert heads[1:] == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
+    assert without_paths(text) == text
+    assert text.count("shrinkfx") == 1
+    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert quoted(script) == script
+
+
+def test_three_issues_are_kept() -> None:
+    assert len(ISSUES) >= 3

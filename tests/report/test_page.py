@@ -1,0 +1,347 @@
+"""The page of a run: what is on it, and that nothing in it runs but its own script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import itertools
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.pages import KERNEL, SOURCE, explained, searched, transformer
+
+from shrinkfx.events import ignore
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.report.page.course import course, steps
+from shrinkfx.report.page.drawing import Drawing, draw
+from shrinkfx.report.page.folding import MOST, Fold, fold
+from shrinkfx.report.page.kernel import guilty_source
+from shrinkfx.report.page.layered import lay_out
+from shrinkfx.report.page.links import links
+from shrinkfx.report.page.page import page, ranges
+from shrinkfx.report.page.parts import Light, parts_kept, parts_listed, parts_of
+from shrinkfx.report.page.record import Check, Run, Summary
+from shrinkfx.run.reporting import report_folder
+from shrinkfx.testing import chain, listing, whole
+
+EVIL = "</script><img src=x onerror=alert(1)>"
+
+
+class Elements(html.parser.HTMLParser):
+    """Collects elements as a browser would see them, and what scripts hold."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.lasttag = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "script" and self.scripts:
+            self.scripts[-1] += data
+
+
+@pytest.fixture(name="out", scope="module")
+def _out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    return explained(searched(folder / "out", transformer(3)))
+
+
+@pytest.fixture(name="text", scope="module")
+def _text(out: Path) -> str:
+    return report_folder(out, ignore).read_text()
+
+
+# --- the page
+
+
+def test_page_tells_what_was_found(text: str) -> None:
+    for told in (
+        "index out of bounds: 0 &lt;= tmp1 &lt; 12L",
+        "was reduced from 62 operators to 2",
+        "Index 12 of size 12 in aten.roll.default (model.py:14, needle).",
+        "epilogue_fusion=False",
+        "the original&#39;s kernel",
+        "CUDA_LAUNCH_BLOCKING=1",
+        SOURCE,
+    ):
+        assert told in text, told
+
+
+def test_page_needs_nothing_but_itself(text: str) -> None:
+    found = Elements(text)
+    assert not {"img", "iframe", "object", "embed"} & {*found.tags}
+    told = [value for name, value in found.attributes if name in ("src", "href")]
+    assert all(value and value.startswith(("#", "data:,")) for value in told)
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "@import" not in text
+
+
+def test_page_runs_its_own_script_only(text: str) -> None:
+    found = Elements(text)
+    data, script = found.scripts
+    json.loads(data)
+    policies = [v for n, v in found.attributes if n == "content" and v]
+    (policy,) = [each for each in policies if "script-src" in each]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+
+
+def test_names_from_files_of_others_are_text_and_nothing_else(tmp_path: Path) -> None:
+    plain = transformer(1)
+    nodes = [replace(plain.node(name), scope=EVIL, source=EVIL) for name in plain.graph]
+    out = explained(searched(tmp_path / "out", Skeleton(nodes, plain.outputs), EVIL))
+    summary = json.loads((out / "summary.json").read_text())
+    summary |= {"failure": f"assert in run: {EVIL}", "warnings": [EVIL]}
+    summary["versions"] = {EVIL: EVIL}
+    (out / "summary.json").write_text(json.dumps(summary))
+    told = Explanation(cause=(EVIL,), guilty=(Operator(EVIL, EVIL, EVIL, EVIL),))
+    (out / "explain.json").write_text(told.to_line())
+    (out / "repro.py").write_text(f"# {EVIL}\n")
+    found = Elements(report_folder(out, ignore).read_text())
+    assert "img" not in found.tags
+    assert len(found.scripts) == 2
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+
+
+def test_page_of_what_is_not_known_says_so() -> None:
+    text = page(Run("model.pt2"))
+    assert "no result was written yet" in text
+    assert "Nothing points at a cause" in text
+
+
+def test_a_thousand_nodes_take_under_a_second_and_five_megabytes(
+    tmp_path: Path,
+) -> None:
+    out = explained(searched(tmp_path / "out", transformer(35)))
+    began = time.process_time()
+    path = report_folder(out, ignore)
+    assert time.process_time() - began < 1.0
+    assert path.stat().st_size < 1_000_000
+
+
+def test_explanation_of_an_older_version_is_read_as_far_as_it_goes(out: Path) -> None:
+    path = out / "explain.json"
+    before = path.read_text()
+    told = json.loads(before)
+    del told["chain"]["dies"], told["schema"]
+    told["gone_by_now"] = 1
+    path.write_text(json.dumps(told))
+    try:
+        assert "cpp_fused_mul_roll_0" in report_folder(out, ignore).read_text()
+        path.write_text("[")
+        assert "explain.json cannot be read" in report_folder(out, ignore).read_text()
+    finally:
+        path.write_text(before)
+
+
+# --- drawings
+
+
+def names_in(drawing: Drawing) -> list[str]:
+    return [box.label for box in drawing.boxes]
+
+
+def test_what_is_left_is_lit_and_what_is_at_fault_marked() -> None:
+    parts = parts_of(chain("x", "relu", "tanh", "exp"), {"tanh", "exp"}, {"exp"})
+    lights = {part.name: part.light for part in parts}
+    assert lights == {
+        "x": Light.VALUE,
+        "relu": Light.GONE,
+        "tanh": Light.KEPT,
+        "exp": Light.GUILTY,
+        "output": Light.VALUE,
+    }
+    drawing = draw(parts, "before")
+    assert (drawing.left, drawing.of) == (2, 3)
+    assert len(drawing.lit) == 2  # to exp, and from it to what is returned
+
+
+def test_a_small_program_is_not_folded() -> None:
+    items = fold(parts_of(chain("x", *(f"relu_{i}" for i in range(20))), ()))
+    assert not any(isinstance(item, Fold) for item in items)
+
+
+def test_a_large_program_is_folded_by_its_modules() -> None:
+    drawing = draw(parts_of(transformer(20), {"roll"}), "before")
+    assert {"layers.0", "layers.19", "aten.roll"} <= {*names_in(drawing)}
+    assert len(drawing.boxes) <= MOST + 2
+    first = next(each for each in drawing.inside if each.title == "layers.0")
+    assert first.of == 19
+    assert "aten.split.Tensor" in names_in(first)
+
+
+def test_what_has_no_modules_is_folded_by_runs() -> None:
+    drawing = draw(parts_of(chain("x", *(f"f_{i}" for i in range(500))), ()), "before")
+    assert len(drawing.boxes) <= MOST + 2
+    assert sum(each.of for each in drawing.inside) == 500
+    assert all(len(each.boxes) <= MOST for each in drawing.inside)
+
+
+def test_folds_are_runs_and_lines_lead_down() -> None:
+    def go_through(drawing: Drawing) -> None:
+        spans = [box.span for box in drawing.boxes if box.span[1]]
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+        assert len({box.opens for box in drawing.boxes if box.opens}) == len(
+            drawing.inside
+        )
+        for each in drawing.inside:
+            go_through(each)
+
+    go_through(draw(parts_of(transformer(40), {"roll"}), "before"))
+
+
+def test_folds_that_hold_what_is_left_are_opened_first() -> None:
+    parts = parts_of(transformer(40), {"gelu_7"})
+    drawing = draw(parts, "before")
+    assert "aten.gelu" in names_in(drawing)
+    assert len(drawing.boxes) <= MOST * 3 // 2 + 2
+
+
+def test_boxes_stand_below_what_they_read_and_none_on_another() -> None:
+    edges = [(0, 2), (1, 2), (2, 3), (0, 3), (3, 5), (0, 5), (4, 5)]
+    laid = lay_out(7, edges)
+    assert all(laid.places[a][1] < laid.places[b][1] for a, b in edges)
+    assert len(set(laid.places)) == 7
+    assert laid.places[4][1] == laid.places[5][1] - 1  # an input beside its reader
+    for (a, b), line in zip(edges, laid.lines, strict=True):
+        assert (line[0], line[-1]) == (laid.places[a], laid.places[b])
+        heights = [y for _, y in line]
+        assert heights == [*range(int(heights[0]), int(heights[-1]) + 1)]
+
+
+def test_nothing_is_laid_out_as_nothing() -> None:
+    assert lay_out(0, []).places == ()
+
+
+def test_a_candidate_is_drawn_with_what_it_is_fed() -> None:
+    candidate = whole(chain("x", "relu", "tanh", "exp"))
+    left = replace(candidate, keep=frozenset({"tanh"})).normalised()
+    reads = {part.name: part.reads for part in parts_kept(left)}
+    assert reads == {"relu": (), "tanh": ("relu",), "output": ("tanh",)}
+
+
+def test_a_listing_is_drawn_by_its_statements() -> None:
+    some = listing("a = torch.ops.aten.relu.default(x)\nreturn (a,)")
+    parts = parts_listed(some, {"a"})
+    assert [part.name for part in parts][-2:] == ["a", "output"]
+    assert parts[-2].label == "a = aten.relu(x)"
+    assert parts[-2].light is Light.GUILTY
+
+
+# --- the course of a search
+
+
+def check(
+    number: int,
+    operators: int,
+    outcome: Outcome | None = Outcome.REPRODUCED,
+    strategy: str = "drop_nodes",
+    digest: str = "",
+) -> Check:
+    kept = frozenset({"a"})
+    said = digest or str(number)
+    asked = number, float(number), strategy, "program", "fast", said, operators, kept
+    return Check(*asked, outcome, "", 1.0)
+
+
+def test_steps_are_what_became_the_smallest() -> None:
+    checks = [
+        check(1, 10, digest="a"),
+        check(2, 10, strategy="source", digest="a"),
+        check(3, 5, Outcome.PASSED),
+        check(4, 4, Outcome.DIFFERENT),
+        check(5, 6, digest="b"),
+        check(6, 6, Outcome.PASSED, strategy="source", digest="b"),
+        check(7, 7),
+        check(8, 90, strategy="ablation"),
+        check(9, 7, None),
+    ]
+    assert steps(checks) == {1, 7}
+
+
+@pytest.mark.parametrize("over", ["checks", "seconds"])
+def test_each_check_is_drawn_in_its_lane_and_within_the_picture(over: str) -> None:
+    checks = [check(1, 10), check(2, 4, Outcome.DIFFERENT), check(3, 0, None, "other")]
+    drawn = course(checks, 20, steps(checks), over)
+    assert [lane.name for lane in drawn.lanes] == ["drop_nodes", "other"]
+    assert sum(len(lane.dots) for lane in drawn.lanes) == 3
+    for dot in drawn.dots:
+        assert drawn.left <= dot.x <= drawn.right
+        assert drawn.top <= dot.y <= drawn.bottom
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_course_of_few_checks_can_be_drawn(count: int) -> None:
+    checks = [check(i + 1, 1) for i in range(count)]
+    assert len(course(checks, 1, frozenset(), "seconds").dots) == count
+
+
+def test_ranges_say_in_few_letters_which_numbers() -> None:
+    assert ranges([7, 0, 1, 2, 3]) == "0-3,7"
+    assert ranges([]) == ""
+
+
+# --- the cause
+
+
+def test_guilty_source_is_the_file_that_the_quoted_lines_are_of() -> None:
+    lines = KERNEL.splitlines()
+    code = tuple(CodeLine(i, lines[i - 1].strip(), i == 6) for i in (5, 6, 7))
+    known = Explanation(chain=Chain(code=code))
+    found = guilty_source(known, {"wrapper.cpp": "x", "k.cpp": f"\n\n{KERNEL}"})
+    assert found is not None
+    assert (found.name, found.marked) == ("k.cpp", 8)
+    assert "AOTI_TORCH_CHECK" in found.lines[found.marked - 1]
+    alone = guilty_source(known, {})
+    assert alone is not None
+    assert (alone.name, alone.first, alone.marked) == ("", 5, 6)
+
+
+def test_kernel_without_a_line_at_fault_is_found_by_its_name() -> None:
+    known = Explanation(values=WrongValue(kernel="cpp_fused_mul_roll_0"))
+    files = {"wrapper.cpp": "cpp_fused_mul_roll_0(x)", "k.cpp": KERNEL}
+    found = guilty_source(known, files)
+    assert found is not None
+    assert (found.name, found.marked) == ("k.cpp", 1)
+    assert guilty_source(Explanation(), files) is None
+
+
+def test_links_tell_a_wrong_value_and_a_compiler_that_stops() -> None:
+    wrong = Wrong(wrong=3, of=8, first=(0, 1), got="1", expected="2")
+    values = WrongValue(wrong=wrong, kernel="k", launch=2, launches=3, value="buf1")
+    told = [link.what for link in links(Explanation(values=values))]
+    assert told == ["wrong value", "first", "kernel"]
+    halted = Halted((), "lowering", place="lowering.py:roll", said="no")
+    told = [link.what for link in links(Explanation(halted=halted))]
+    assert told == ["stopped at", "raised in"]
+
+
+def test_summary_of_an_older_version_is_read_as_far_as_it_goes() -> None:
+    told = Summary.from_json({"operators": {"before": 3, "after": 1}, "is_new": 1})
+    assert told.sizes["operators"].after == 1
+    assert told.cpu_seconds == {}

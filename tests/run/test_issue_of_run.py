@@ -1,0 +1,142 @@
+"""The issue of a run: written at its end, and anew when its cause is asked for."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.doubles import FakeServer
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.errors import WorkerError
+from shrinkfx.events import Event, Noted
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.answers import Collected, Ending, Raised
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
+from shrinkfx.report.written import Verified, Written
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.folder import JOURNAL
+from shrinkfx.run.issue import (
+    collect_versions,
+    drop_issue,
+    with_explanation,
+    write_issue,
+    write_issue_anew,
+)
+
+SEEN = Signature(Kind.EXCEPTION, Stage.RUN, text="RuntimeError: no")
+SIZE = ProgramSize(1)
+RECORD = RunRecord(
+    Failure(SEEN, SEEN),
+    Programs(SIZE, SIZE, 1, ("aten.relu.default",)),
+    verified=Verified(Written((Path("repro.py"),), "source"), 3, 3),
+)
+SCRIPT = "# Seen on: torch\n\nimport torch\n"
+COLLECTED = Ending(
+    "exit", answer=Collected("PyTorch version: 9\non gpu-17", ("gpu-17",))
+)
+
+
+@pytest.fixture(name="out")
+def _out(tmp_path: Path) -> Path:
+    (tmp_path / "repro.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def client_of(server: FakeServer) -> CheckClient:
+    return CheckClient(server, Limits(10.0, 1 << 30))
+
+
+def notes(told: list[Event]) -> str:
+    return "\n".join(event.text for event in told if isinstance(event, Noted))
+
+
+def test_issue_is_written_at_the_end_and_anew_with_another_cause(out: Path) -> None:
+    server, told = FakeServer(COLLECTED), list[Event]()
+    with closing(Journal(out / JOURNAL)) as journal:
+        context = RunContext(Options(Path("m.pt2")), out, told.append, journal)
+        versions = collect_versions(context, client_of(server), SEEN)
+        path = write_issue(context, RECORD, Explanation(), versions)
+        assert path == out / "ISSUE.md"
+        first = path.read_text()
+    assert "PyTorch version: 9\non HOST" in first
+    assert "What it comes from." in first
+    with closing(Journal(out / JOURNAL)) as journal:
+        options = Options(Path("m.pt2"), title="relu raises")
+        context = RunContext(options, out, told.append, journal)
+        found = Explanation(cause=("aten.relu.default is lost.",))
+        assert write_issue_anew(context, client_of(server), found) == path
+    assert path.read_text().startswith("# relu raises\n")
+    assert "`aten.relu` is lost." in path.read_text()
+    assert "PyTorch version: 9" in path.read_text()
+    assert len(server.asked) == 1  # versions are collected once per run
+    assert notes(told) == ""
+
+
+@pytest.mark.parametrize(
+    "ending", [Ending("timeout"), Ending("exit", answer=Raised("OSError", "no"))]
+)
+def test_versions_that_cannot_be_collected_are_told(out: Path, ending: Ending) -> None:
+    told: list[Event] = []
+    context = RunContext(Options(Path("m.pt2")), out, told.append)
+    versions = collect_versions(context, client_of(FakeServer(ending)), SEEN)
+    assert versions == ""
+    assert "torch.utils.collect_env" in notes(told)
+    record = replace(RECORD, versions={"torch": "2.13.0", "Python": "3.11"})
+    path = write_issue(context, record, Explanation(), versions)
+    assert path is not None
+    assert "```\ntorch 2.13.0\nPython 3.11\n```" in path.read_text()
+
+
+def test_issue_that_cannot_be_written_takes_nothing_away(out: Path) -> None:
+    (out / "repro.py").unlink()
+    told: list[Event] = []
+    context = RunContext(Options(Path("m.pt2")), out, told.append)
+    assert write_issue(context, RECORD, Explanation(), "") is None
+    assert "ISSUE.md could not be written" in notes(told)
+
+
+def test_what_a_command_judges_is_no_issue_of_pytorchs(out: Path) -> None:
+    judged = Signature(Kind.CHECK, Stage.RUN, "")
+    record = replace(RECORD, failure=Failure(judged, judged))
+    context = RunContext(Options(Path("m.pt2")), out, lambda _: None)
+    assert write_issue(context, record, Explanation(), "") is None
+    assert not (out / "ISSUE.md").exists()
+
+
+def test_run_of_an_earlier_version_keeps_the_issue_that_it_has(out: Path) -> None:
+    told: list[Event] = []
+    context = RunContext(Options(Path("m.pt2")), out, told.append)
+    client = client_of(FakeServer(COLLECTED))
+    assert write_issue_anew(context, client, Explanation()) is None
+    assert "earlier version" in notes(told)
+
+
+def test_what_is_left_of_a_model_needs_a_script(out: Path) -> None:
+    found = Explanation(cause=("it is lost.",))
+    (out / "repro.py").write_text("class Repro:\n    def forward(self, tokens): ...\n")
+    record = with_explanation(out, RECORD, found)
+    assert record.left.names == ("tokens",)
+    assert record.cause == found.cause
+    (out / "repro.py").unlink()
+    assert with_explanation(out, RECORD, found).left.in_words() == ""
+    drop_issue(out)
+
+
+def test_nothing_is_collected_for_a_command_and_what_raises_is_told(out: Path) -> None:
+    told: list[Event] = []
+    context = RunContext(Options(Path("m.pt2")), out, told.append)
+    judged = Signature(Kind.CHECK, Stage.RUN, "")
+    assert collect_versions(context, client_of(FakeServer()), judged) == ""
+    assert told == []
+
+    def die(_: object) -> Ending:
+        raise WorkerError("it died")
+
+    assert collect_versions(context, client_of(FakeServer(die)), SEEN) == ""
+    assert "torch.utils.collect_env" in notes(told)

@@ -1,0 +1,250 @@
+"""What a folder with runs tells of them, and that looking changes nothing there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.errors import UsageError
+from shrinkfx.events import ignore
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.options.options import Options, Sweeping
+from shrinkfx.run.folder import JOURNAL, at_work, finish
+from shrinkfx.run.folder_lock import LOCK, is_taken, taken
+from shrinkfx.run.runs import Run, list_runs
+from shrinkfx.testing import chain, whole
+
+CANDIDATE = whole(chain("x", "relu", "tanh", "cos"))
+
+
+@pytest.fixture(name="options")
+def _options(tmp_path: Path) -> Options:
+    model = tmp_path / "model.pt2"
+    model.write_bytes(b"program")
+    return Options(model)
+
+
+@pytest.fixture(name="runs")
+def _runs(tmp_path: Path) -> Path:
+    folder = tmp_path / "shrinkfx-out"
+    folder.mkdir()
+    return folder
+
+
+def begin(
+    options: Options, out: Path, *, ended: tuple[str, str, int] | None = None
+) -> None:
+    """Have a run see a failure of ten operators, and find three that fail."""
+    out.mkdir(exist_ok=True)
+    with at_work(options, out, ignore) as context:
+        known = {"before": {"operators": 10}, "target": {"kind": "assert"}}
+        context.journal.note("baseline", known)
+        for outcome in (Outcome.REPRODUCED, Outcome.PASSED):
+            number = context.journal.asked("drop_nodes", "program", CANDIDATE)
+            context.journal.answered(number, Verdict(outcome, Observation()))
+        if ended:
+            finish(context, *ended)
+
+
+def only(runs: Path) -> Run:
+    (run,) = list_runs(runs)
+    return run
+
+
+def test_run_at_work_is_told_from_what_its_journal_has_so_far(
+    options: Options, runs: Path
+) -> None:
+    out = runs / "model-1"
+    begin(options, out)
+    with taken(out):
+        run = only(runs)
+    assert (run.status, run.program, run.kind) == ("at work", "model.pt2", "assert")
+    assert (run.operators, run.checks, run.verified) == ((10, 3), 2, None)
+    assert run.at > 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "status", "goes_on"),
+    [
+        (None, "broken off", True),
+        (("stopped", "5 checks are spent", 4), "stopped", True),
+        (("reduced", "reduced: 10 -> 3 operators", 0), "reduced", False),
+        (("unverified", "unverified: 10 -> 3 operators", 5), "unverified", False),
+    ],
+)
+def test_run_that_is_not_at_work_says_how_it_ended(
+    options: Options,
+    runs: Path,
+    ended: tuple[str, str, int] | None,
+    status: str,
+    *,
+    goes_on: bool,
+) -> None:
+    begin(options, runs / "model-1", ended=ended)
+    run = only(runs)
+    assert (run.status, run.may_go_on) == (status, goes_on)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(0, "passes"), (3, "missed"), (6, "found")]
+)
+def test_sweep_says_whether_it_has_found_something(
+    options: Options, runs: Path, code: int, status: str
+) -> None:
+    out = runs / "model-1"
+    out.mkdir()
+    with at_work(replace(options, sweeping=Sweeping()), out, ignore) as context:
+        finish(context, status, "2 findings in sweep.json", code)
+    assert (only(runs).status, only(runs).kind) == (status, "sweep")
+
+
+_WORKS = """
+import os, signal, sys
+from pathlib import Path
+from shrinkfx.events import ignore
+from shrinkfx.options.options import Options
+from shrinkfx.run.folder import at_work
+with at_work(Options(Path(sys.argv[1])), Path(sys.argv[2]), ignore) as context:
+    context.journal.note("unchanged", {"base": {"target": {"kind": "nan"}}})
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_run_that_was_killed_is_no_run_that_has_ended_by_itself(
+    options: Options, runs: Path
+) -> None:
+    out = runs / "model-1"
+    command = [sys.executable, "-c", _WORKS, str(options.model), str(out)]
+    done = subprocess.run(command, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert (out / LOCK).exists()
+    assert not is_taken(out)
+    assert (only(runs).status, only(runs).kind) == ("killed", "nan")
+
+
+def test_summary_has_the_last_word_on_a_run_that_is_over(
+    options: Options, runs: Path
+) -> None:
+    ended = "reduced", "reduced: 10 -> 2 operators", 0
+    begin(options, runs / "model-1", ended=ended)
+    summary = {
+        "kind": "nan",
+        "operators": {"before": 12, "after": 2},
+        "verified": {"runs": 3, "failed": 3},
+        "checks": {"total": 9},
+        "seconds": 61.5,
+    }
+    (runs / "model-1" / "summary.json").write_text(json.dumps(summary))
+    run = only(runs)
+    assert (run.kind, run.operators, run.verified) == ("nan", (12, 2), (3, 3))
+    assert (run.checks, run.seconds) == (9, 61.5)
+    (runs / "model-1" / "summary.json").write_text("{")
+    assert only(runs).operators == (10, 3)
+
+
+def no_database(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def no_json(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE facts SET value='{'")
+        db.commit()
+
+
+def no_target(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE facts SET value='{}' WHERE name='run'")
+        db.commit()
+
+
+def other_tables(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version=77")
+
+
+@pytest.mark.parametrize(
+    ("damage", "status", "problem"),
+    [
+        (no_database, "damaged", "file is not a database"),
+        (empty, "damaged", "it is empty"),
+        (no_json, "damaged", "makes no sense"),
+        (no_target, "damaged", "makes no sense"),
+        (other_tables, "foreign", "of version 77"),
+    ],
+)
+def test_journal_that_cannot_be_read_is_told_beside_the_others(
+    options: Options,
+    runs: Path,
+    damage: Callable[[Path], None],
+    status: str,
+    problem: str,
+) -> None:
+    for name in ("model-1", "model-2"):
+        begin(options, runs / name)
+    damage(runs / "model-2" / JOURNAL)
+    found = {run.folder.name: run for run in list_runs(runs)}
+    assert found["model-1"].status == "broken off"
+    assert found["model-2"].status == status
+    assert problem in found["model-2"].problem
+    assert not found["model-2"].may_go_on
+
+
+def test_looking_changes_nothing(options: Options, runs: Path) -> None:
+    begin(options, runs / "model-1")
+    before = {p: p.stat().st_mtime_ns for p in runs.rglob("*")}
+    assert list_runs(runs)
+    assert {p: p.stat().st_mtime_ns for p in runs.rglob("*")} == before
+
+
+def test_folder_of_a_run_is_listed_itself_and_others_are_not(
+    options: Options, runs: Path
+) -> None:
+    begin(options, runs / "model-1")
+    (runs / "no-run").mkdir()
+    (runs / "file").touch()
+    assert [run.folder for run in list_runs(runs / "model-1")] == [runs / "model-1"]
+    assert [run.folder for run in list_runs(runs)] == [runs / "model-1"]
+
+
+def test_last_run_is_the_last_one(options: Options, runs: Path) -> None:
+    for name in ("model-9", "model-10", "another-1"):
+        begin(options, runs / name)
+    names = [run.folder.name for run in list_runs(runs)]
+    assert names == ["model-9", "model-10", "another-1"]
+
+
+def test_folder_that_is_missing_says_where_runs_are(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name, said in {"none": "No such file", "file": "Not a directory"}.items():
+        with pytest.raises(UsageError, match=f"(?s){said}.*runs are in shrinkfx-out"):
+            list_runs(tmp_path / name)
+
+
+def test_who_looks_does_not_keep_a_run_out(options: Options, runs: Path) -> None:
+    """A look holds the lock for a moment, in which a run may begin."""
+    out = runs / "model-1"
+    begin(options, out)
+    (out / LOCK).touch()
+    with (out / LOCK).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        looks = threading.Timer(0.05, fcntl.flock, (file, fcntl.LOCK_UN))
+        looks.start()
+        with taken(out):
+            assert is_taken(out)
+        looks.join()

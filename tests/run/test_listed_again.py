@@ -1,0 +1,239 @@
+"""No repro of a listing fails: what it was made of is verified, and may be listed anew.
+
+The worker is fake: programs and scripts fail as predicates say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.doubles import FakeServer, asked_of, written
+from support.fake_fitter import FakeFitter
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.events import Event, Noted
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
+from shrinkfx.protocol.answers import (
+    Ending,
+    Fitted,
+    Listed,
+    Raised,
+    Typed,
+)
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    FitRewrites,
+    ListCandidate,
+    RunScript,
+    WriteCandidate,
+)
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.kept import Kept
+from shrinkfx.run.listing import reduce_listing, say_what_is_minimal
+from shrinkfx.run.pipeline import verified
+from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.subject import Subject
+from shrinkfx.testing import chain, listing, whole
+
+WHOLE = whole(chain("x", "relu", "tanh", "cos"))
+RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "RuntimeError: torn")
+FAILS = Ending("exit", stage="run", answer=Raised("RuntimeError", "torn"))
+SCRIPT_FAILS = Ending(
+    *("exit", 1, "run"),
+    answer=Raised("RuntimeError", "torn"),
+    log='File "repro.py", line 1\n    actual = compiled()\nRuntimeError: torn\n',
+)
+PASSES = Ending("exit", stage="done", log="no longer fails\n")
+SAVED = Recipe((4, 6), "float32", Saved("example_x"))
+
+Fails = Callable[[Candidate], bool]
+
+
+@dataclass
+class World:
+    """Programs and scripts that fail as they are told to.
+
+    Attributes:
+        program: whether a candidate fails that is compiled, in any build.
+        stock: what else it takes in the stock build, and as a script.
+        script: what else it takes as a script.
+        scripts: what was run as one.
+        last: what was written last.
+    """
+
+    folder: Path
+    program: Fails
+    stock: Fails = lambda _: True
+    script: Fails = lambda _: True
+    scripts: list[Candidate] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    last: Candidate = WHOLE
+
+    def ask(self, request: Request) -> Ending:
+        task: Any = request.task
+        if isinstance(task, RunScript):
+            return self._run(Path(task.path).read_text())
+        candidate = Candidate.from_json(WHOLE.skeleton, task.candidate)
+        match task:
+            case ListCandidate():
+                return Ending("exit", answer=_listed(candidate, Path(task.data)))
+            case FitRewrites():
+                return Ending("exit", answer=_fitted(candidate, task.rewrites))
+            case WriteCandidate():
+                self.last = candidate
+                return written(asked_of(request), candidate)
+        assert isinstance(task, CheckCandidate)
+        is_stock = request.options.build == Build.STOCK
+        fails = self.program(candidate) and (not is_stock or self.stock(candidate))
+        return FAILS if fails else PASSES
+
+    def _run(self, text: str) -> Ending:
+        candidate = self.last  # embedded: the program itself, in no readable form
+        for row in (row for row in text.splitlines() if "candidate = " in row):
+            told = json.loads(row.partition("= ")[2])
+            candidate = Candidate.from_json(WHOLE.skeleton, told)
+        self.scripts.append(candidate)
+        demands = self.program, self.stock, self.script
+        fails = all(demand(candidate) for demand in demands)
+        return SCRIPT_FAILS if fails else PASSES
+
+    @contextlib.contextmanager
+    def bare(self, *_: object) -> Iterator[Any]:
+        yield self
+
+    def result(self) -> tuple[SearchResult, Kept]:
+        server: Any = self
+        checked = CheckOptions(build=Build.FAST)
+        client = CheckClient(server, Limits(9.0, 1 << 30), checked)
+        context = RunContext(
+            Options(Path("model.pt2")), self.folder, self.events.append
+        )
+        subject = Subject(WHOLE, ProgramSize(3), client, RAISES, 1.0)
+        found = reduce_listing(context, subject, reduce(context, subject), 0.0)
+        assert found.made_of is not None
+        found, kept = verified(context, server, subject, found, 0.0)
+        say_what_is_minimal(context, found)
+        return found, kept
+
+    @property
+    def ready(self) -> Any:
+        return FakeServer.ready
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(e.text for e in self.events if isinstance(e, Noted))
+
+
+def _listed(candidate: Candidate, data: Path) -> Listed:
+    """Write a chain down, with values that can be drawn as well."""
+    data.write_bytes(b"values")
+    lines, last = [], "x"
+    for name in candidate.operators:
+        lines.append(f"{name} = torch.ops.aten.{name}.default({last})")
+        last = name
+    program = listing("\n".join([*lines, f"return {last}"]), x=SAVED)
+    return Listed(program, Rewrite((Refill("x", Seeded("randn")),)), str(data))
+
+
+def _fitted(candidate: Candidate, rewrites: tuple[Rewrite, ...]) -> Fitted:
+    fitter = FakeFitter()
+    types = fitter.types(candidate).items()
+    known = (Typed(*at, t.dtype, t.shape, t.stride, t.device) for at, t in types)
+    return Fitted(tuple(fitter.fit(candidate, rewrites)), tuple(known))
+
+
+def holds(*names: str) -> Fails:
+    return lambda candidate: candidate.keep >= {*names}
+
+
+def is_unlisted(candidate: Candidate) -> bool:
+    return candidate.listing is None
+
+
+@pytest.fixture(name="world")
+def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(tmp_path, holds("tanh"))
+    monkeypatch.setattr(RunContext, "bare_server", world.bare)
+    return world
+
+
+def test_listing_that_verifies_is_the_result(world: World) -> None:
+    found, kept = world.result()
+    assert kept.verified.always_fails
+    assert kept.result.candidate.listing is not None
+    assert found.made_of is not None
+    assert len(world.scripts) == 3
+
+
+def test_what_a_listing_was_made_of_is_verified_where_no_listing_is(
+    world: World,
+) -> None:
+    world.script = is_unlisted
+    found, kept = world.result()
+    assert (kept.verified.runs, kept.verified.failed) == (3, 3)
+    assert kept.result.candidate.listing is None
+    assert found.reducer.best is kept.result.candidate
+    assert found.kinds["operators"] == "1-minimal"
+    assert found.kinds["sizes"] == (
+        "not asked: no repro of a listing fails in every run"
+    )
+    assert "verifying what it was made of" in world.notes
+    assert world.notes.count("making what is left smaller") == 1
+    assert not [c for c in world.scripts[-3:] if c.listing]
+    assert '"listing"' not in (world.folder / "repro.py").read_text()
+
+
+def test_values_as_they_were_are_gone_back_to_before_the_listing_is_given_up(
+    world: World,
+) -> None:
+    def is_exact(candidate: Candidate) -> bool:
+        program = candidate.listing
+        return program is None or isinstance(program.inputs[0].recipe().fill, Saved)
+
+    world.script = is_exact
+    _, kept = world.result()
+    assert kept.verified.always_fails
+    assert kept.result.candidate.listing is not None
+    assert is_exact(kept.result.candidate)
+
+
+def test_operators_that_verification_has_led_to_are_listed_in_turn(
+    world: World,
+) -> None:
+    world.stock = holds("relu", "tanh")
+    found, kept = world.result()
+    assert kept.verified.always_fails
+    program = kept.result.candidate.listing
+    assert program is not None
+    assert len(list(program.operators())) == 2
+    assert found.made_of is not None
+    assert found.made_of.reducer.best.operators == ("relu", "tanh")
+    assert found.kinds["sizes"] == "1-minimal"
+    assert world.notes.count("making what is left smaller") == 2
+    counted = [each.search for each in found.all]
+    assert len({*map(id, counted)}) == len(counted) == 3  # no check is forgotten
+
+
+def test_operators_are_listed_twice_at_most(world: World) -> None:
+    world.stock, world.script = holds("relu", "tanh"), is_unlisted
+    found, kept = world.result()
+    assert kept.verified.always_fails
+    assert kept.result.candidate.listing is None
+    assert kept.result.candidate.operators == ("relu", "tanh")
+    assert found.made_of is None
+    assert world.notes.count("making what is left smaller") == 2
+    assert len([*found.all]) == 3

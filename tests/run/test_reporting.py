@@ -1,0 +1,156 @@
+"""The page of a run is written at its end, or anew, and takes nothing away from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.pages import explained, searched, transformer
+
+from shrinkfx.cli.main import main
+from shrinkfx.errors import UsageError
+from shrinkfx.events import Event, Noted, ignore
+from shrinkfx.journal.history import history
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.run import reporting
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.reporting import gather, report_explained, report_folder, report_run
+from shrinkfx.testing import chain
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tests" / "support" / "torchless" / "command_line.py"
+
+
+@pytest.mark.processes
+def test_run_ends_with_its_page(tmp_path: Path) -> None:
+    tool = [sys.executable, str(TOOL), str(tmp_path)]
+    subprocess.run(tool, check=True)
+    judge = f"{sys.executable} -S {tmp_path / 'judge.py'} {{}}"
+    out = tmp_path / "out"
+    options = ["--check", judge, "--out", str(out), "--json"]
+    done = subprocess.run(
+        [*tool, str(tmp_path / "model.pt2"), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"repro:    {out / 'repro.py'}\nbeside:   report.html\n" in done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["result"]["report"] == str(out / "report.html")
+    written = (out / "report.html").read_text()
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        asked = history(journal)
+        run = gather(out, journal)
+    assert run.program is not None
+    assert [check.number for check in run.checks] == [each.number for each in asked]
+    assert all(f'data-row="{each.number}"' in written for each in asked)
+    again = subprocess.run(
+        [*tool, "--report", str(out)], capture_output=True, text=True, check=False
+    )
+    assert again.stdout == f"report:   {out / 'report.html'}\n"
+    assert (out / "report.html").read_text() == written
+
+
+def test_error_in_drawing_is_told_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Path:
+        raise RuntimeError("no such colour")
+
+    monkeypatch.setattr(reporting, "write_page", fail)
+    told: list[Event] = []
+    context = RunContext(Options(Path("model.pt2")), tmp_path, told.append)
+    assert report_run(context) is None
+    why = Noted("report.html could not be written: no such colour")
+    assert told == [why]
+    (tmp_path / "out").mkdir()
+    report_explained(searched(tmp_path / "out", transformer(1)), told.append)
+    assert told == [why, why]
+
+
+def test_file_that_makes_no_sense_is_told(tmp_path: Path) -> None:
+    out = searched(tmp_path / "out", transformer(1))
+    (out / "summary.json").write_text('{"operators": 3, "nodes": {}}')
+    with pytest.raises(UsageError, match="what the run has left makes no sense"):
+        report_folder(out, ignore)
+
+
+def test_folder_without_a_run_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--report", str(tmp_path / "none")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    Journal(tmp_path / "journal.sqlite").close()
+    with pytest.raises(UsageError, match="it was killed before it began"):
+        report_folder(tmp_path, ignore)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(["model.pt2"], "leave MODEL.pt2 out"), (["--until", "nan"], "leave --until out")],
+)
+def test_report_is_asked_for_alone(
+    tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--report", str(tmp_path), *more]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_page_of_an_older_run_says_why_its_program_is_not_drawn(tmp_path: Path) -> None:
+    out = searched(tmp_path / "out", transformer(1))
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        journal.db.write("DELETE FROM facts WHERE name='program'")
+    text = report_folder(out, ignore).read_text()
+    why = "graph was not noted, and cannot be read: model.pt2: no such file any more"
+    assert why in text
+    assert "The course of the search" in text
+
+
+def test_page_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        journal.note("run", {"options": {"model": "/home/me/model.pt2"}})
+    finding = {
+        "described": "s0=3, s1=33",
+        "kind": "nan",
+        "signature": {"text": "", "detail": "not finite"},
+        "nearest_pass": {"s0": 3, "s1": 32},
+    }
+    counts = {"inside": {"run": 200, "fails": 4}}
+    told = {"findings": [finding], "examples": counts}
+    (tmp_path / "sweep.json").write_text(json.dumps(told))
+    text = report_folder(tmp_path, ignore).read_text()
+    assert all(
+        s in text for s in ("s0=3, s1=33", "not finite", "s0=3, s1=32", "200 run")
+    )
+
+
+def test_page_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    out = explained(searched(tmp_path / "out", transformer(1)))
+    assert "/home/me" not in report_folder(out, ignore).read_text()
+
+
+def test_history_counts_the_time_of_all_sessions_and_none_between(
+    tmp_path: Path,
+) -> None:
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        whole = Candidate.whole(chain("x", "relu", "tanh"))
+        for _ in range(2):
+            journal.asked("drop_nodes", "program", whole)
+        write = journal.db.write
+        write("DELETE FROM sessions")
+        for began, seen in ((100, 110), (1000, 1020)):
+            row = (began, seen)
+            write("INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)", row)
+        for number, at in ((1, 104), (2, 1005)):
+            write("UPDATE checks SET asked_at=? WHERE number=?", (at, number))
+        found = history(journal)
+    assert [each.at_s for each in found] == [4.0, 15.0]
+    assert {each.keep for each in found} == {("relu", "tanh")}
+    assert {each.outcome for each in found} == {None}

@@ -1,0 +1,73 @@
+"""Dims of size 1 go where nothing needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.listings import given, listing
+from support.small import called, drawn, reduced, shape, view
+
+from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.changes import Squeeze, changed
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.recipes import Recipe, Saved
+from shrinkfx.strategies.drop_dims import DropDims
+
+ADD = "add = aten.add.Tensor(x, y)\nreturn add"
+
+
+def program(x: Recipe, y: Recipe) -> Listing:
+    return listing(ADD, given("x", x), given("y", y))
+
+
+def searched(
+    start: Listing, fails: Callable[[Listing], bool] = lambda p: True
+) -> tuple[Listing, int]:
+    return reduced(start, fails, ["drop_dims"])
+
+
+def test_all_dims_go_but_one_of_each_after_one_question() -> None:
+    best, questions = searched(program(drawn(1, 1, 5), drawn(1, 2, 1)))
+    assert (shape(best, "x"), shape(best, "y")) == ((5,), (2,))
+    assert questions == 1
+    best, _ = searched(program(drawn(1, 1), drawn()))
+    assert (shape(best, "x"), shape(best, "y")) == ((1,), ())
+
+
+def test_a_dim_that_matters_stays() -> None:
+    start = program(drawn(1, 5, 1), drawn(1, 2, 1))
+    best, questions = searched(start, lambda p: shape(p, "x")[-1] == 1)
+    assert (shape(best, "x"), shape(best, "y")) == ((5, 1), (2,))
+    assert questions <= 7
+
+
+def test_other_dims_stay_as_they_are() -> None:
+    turned = Recipe((1, 2, 3), "float32", drawn().fill, (1, 3, 1))
+    made = changed(program(turned, drawn(2, 3)), [Squeeze("x", 0)])
+    assert made.find("x").recipe().stride is None
+    turned = Recipe((1, 2, 3), "float32", drawn().fill, (1, 1, 2))
+    made = changed(program(turned, drawn(2, 3)), [Squeeze("x", 0)])
+    assert made.find("x").recipe().stride == (1, 2)
+    opened = called("x", drawn(1, 4, 3), {1: "n", 2: "m"}, failing=drawn(1, 9, 3))
+    made = changed(listing(ADD, opened, given("y", drawn())), [Squeeze("x", 0)])
+    assert made.find("x").open_dims == ((0, "n"), (1, "m"))
+    assert [recipe.shape for _, recipe in made.find("x").recipes] == [(4, 3), (9, 3)]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        given("x", drawn(2, 1)),
+        given("x", drawn(1)),
+        given("x", Recipe((1, 2), "float32", Saved("x"))),
+        called("x", drawn(1, 2), {0: "n"}),
+    ],
+)
+def test_what_cannot_go_is_not_proposed(held: object) -> None:
+    made = listing(ADD, held, given("y", drawn(2)))  # type: ignore[arg-type]
+    assert Squeeze("x", 0) not in [
+        c for edit in DropDims().propose(view(made)) for c in edit.changes
+    ]
+    with pytest.raises(InvalidEdit):
+        changed(made, [Squeeze("x", 0)])

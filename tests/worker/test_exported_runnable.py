@@ -1,0 +1,182 @@
+"""Graphs as torch.compile leaves them as code: what is exported of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.debug_utils import InputWriter
+
+from shrinkfx.protocol.answers import Exported, Unresolved
+from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
+from shrinkfx.worker.intake.runnable import Size, export_runnable, run_runnable
+from shrinkfx.worker.loading.devices import archive_on_cpu, device_type
+
+pytestmark = pytest.mark.filterwarnings("ignore:could not load")  # torch's own
+
+HEAD = """\
+import torch
+from torch import device
+from torch.nn import *
+class Repro(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        {init}
+    def forward(self, {names}):
+        {body}
+{load}
+mod = Repro()
+"""
+
+OF_SIZES = """\
+def load_args(reader):
+    reader.symint(5, expr='s7')  # a
+    reader.symint(10, expr='2*s7')  # b
+    reader.symint(3, expr='u0')  # c
+    reader.symint(4)  # d
+    buf0 = reader.storage(None, 4*s7*(s3 - 1) + 4*s7)
+    reader.tensor(buf0, (s7, s3), (s3, 1), is_leaf=True)  # e
+    buf1 = reader.storage(None, 8*s7, dtype_hint=torch.int64)
+    reader.tensor(buf1, (2*s7,), dtype=torch.int32, is_leaf=True)  # f
+    reader.const('g')
+load_args._version = 0
+"""
+
+
+def runnable(
+    load: str, names: str, body: str, init: str = "pass", top: str = ""
+) -> str:
+    return top + HEAD.format(load=load, names=names, body=body, init=init)
+
+
+def exported(
+    folder: Path, text: str, save_dir: str = ""
+) -> tuple[Exported, torch.export.ExportedProgram]:
+    code, program = folder / "fx_graph_runnable.py", folder / "program.pt2"
+    code.write_text(text)
+    task = ExportRunnable(str(code), save_dir, str(program))
+    made = export_runnable(task, lambda _: None, folder)
+    if device_type(str(program)) == "cuda":
+        return made, torch.export.load(archive_on_cpu(str(program), folder))
+    return made, torch.export.load(program)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # as a worker's child does, and it is put back
+
+
+def written(folder: Path, *values: Tensor) -> str:
+    """Have PyTorch write down arguments, and their values."""
+    writer = InputWriter(str(folder))
+    for number, value in enumerate(values):
+        writer.tensor(f"arg{number}_1", value)
+    return "\n".join(writer.lines())
+
+
+def test_values_are_those_that_were_saved(tmp_path: Path) -> None:
+    x = torch.arange(6.0).view(2, 3).t()
+    y = torch.tensor([2, 0])
+    load = written(tmp_path / "saved", x, y)
+    text = runnable(load, "x, y", "return (x[y], None, 7)")
+    made, program = exported(tmp_path, text, str(tmp_path / "saved"))
+    assert made == Exported(inputs=2, made_up=0, fixed=(), left_out=2)
+    args, _ = program.example_inputs
+    assert torch.equal(args[0], x)
+    assert args[0].stride() == x.stride()
+    assert torch.equal(args[1], y)
+    (result,) = program.module()(*args)
+    assert torch.equal(result, x[y])
+
+
+def test_values_that_are_gone_are_made_up_alike_each_time(tmp_path: Path) -> None:
+    load = written(tmp_path / "saved", torch.ones(3), torch.tensor([2, 0]))
+    text = runnable(load, "x, y", "return (x[y] + 1,)")
+    made, program = exported(tmp_path, text, str(tmp_path / "gone"))
+    _, again = exported(tmp_path, text)
+    assert made.made_up == 2
+    args, _ = program.example_inputs
+    assert torch.equal(args[0], again.example_inputs[0][0])
+    assert args[1].tolist() == [0, 0]
+
+
+def test_sizes_with_a_symbol_are_dynamic(tmp_path: Path) -> None:
+    body = "return (e.sum(1) + a + c + d, f.view(b) * 2, a)"
+    text = runnable(OF_SIZES, "a, b, c, d, e, f, g", body, top="s3 = 3\ns7 = 5\n")
+    made, program = exported(tmp_path, text)
+    assert made == Exported(inputs=2, made_up=2, fixed=("4", "u0"), left_out=1)
+    module = program.module()
+    e, f = torch.ones(6, 2), torch.ones(12, dtype=torch.int32)
+    first, second = module(e, f)
+    assert torch.equal(first, torch.full((6,), 2.0 + 6 + 3 + 4))
+    assert torch.equal(second, f * 2)
+
+
+def test_sizes_worked_out_of_symbols_are_such() -> None:
+    size = Size(5, "s7")
+    for worked_out in (size + 1, 2 * size, size - 1, 7 - size, size // 2, size % 3):
+        assert isinstance(worked_out, Size)
+        assert worked_out.name == ""
+    assert (2 * size, 7 - size, size // 2) == (10, 2, 2)
+    assert not isinstance(size / 2, Size)
+
+
+def test_inputs_that_are_written_to_are_of_the_program(tmp_path: Path) -> None:
+    load = written(tmp_path / "saved", torch.zeros(2))
+    text = runnable(load, "x", "y = x + 1; z = x.copy_(y); return (z,)")
+    _, program = exported(tmp_path, text, str(tmp_path / "saved"))
+    args, _ = program.example_inputs
+    assert args[0].tolist() == [0, 0]
+    assert "copy" in str(program.graph)
+
+
+def test_graph_for_cuda_is_saved_as_such_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    load = written(tmp_path / "saved", torch.ones(2)).replace(
+        ", 8)", ", 8, device=device(type='cuda', index=0))"
+    )
+    assert "cuda" in load
+    body = "return (x + torch.zeros(2, device=device(type='cuda', index=0)) + self.b,)"
+    init = "self.register_buffer('b', torch.ones(2).to(\"cuda:0\"))"
+    text = runnable(load, "x", body, init)
+    made, program = exported(tmp_path, text, str(tmp_path / "saved"))
+    assert made.made_up == 0
+    assert device_type(str(tmp_path / "program.pt2")) == "cuda"
+    args, _ = program.example_inputs
+    assert args[0].tolist() == [1, 1]
+    task = RunRunnable(str(tmp_path / "fx_graph_runnable.py"), "")
+    assert isinstance(run_runnable(task, lambda _: None, tmp_path), Unresolved)
+
+
+MAIN = """
+if __name__ == '__main__':
+    import sys
+    with open("told", "a") as file:
+        print(*sys.argv[1:], file=file)
+    if sys.argv[2] == "{at}": {how}
+"""
+
+
+def run_as_main(folder: Path, at: str, how: str, save_dir: str = "") -> list[str]:
+    code = folder / "fx_graph_runnable.py"
+    code.write_text(MAIN.format(at=at, how=how))
+    run_runnable(RunRunnable(str(code), save_dir), lambda _: None, folder)
+    return (folder / "told").read_text().splitlines()
+
+
+def test_graph_is_run_as_its_own_main_does(tmp_path: Path) -> None:
+    told = run_as_main(tmp_path, "never", "pass")
+    assert told == ["run --no-accuracy --no-save-dir", "run --accuracy --no-save-dir"]
+    told = run_as_main(tmp_path, "never", "pass", "/saved")
+    assert told[2] == "run --no-accuracy --save-dir /saved"
+
+
+@pytest.mark.parametrize("at", ["--no-accuracy", "--accuracy"])
+@pytest.mark.parametrize("how", ["raise RuntimeError('boom')", "sys.exit('boom')"])
+def test_failure_of_its_main_is_one(tmp_path: Path, at: str, how: str) -> None:
+    with pytest.raises(RuntimeError, match="boom"):
+        run_as_main(tmp_path, at, how)
