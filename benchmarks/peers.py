@@ -201,7 +201,9 @@ def _measured(
     others = {row.case: row for row in read([options.others] * bool(options.only))}
     for case in find_cases(options, folder, known):
         home = folder / case.name
-        if options.only:
+        if options.only and case.name not in others:
+            print(f"{case.name} left out: {options.others} does not have it")
+        elif options.only:
             shutil.rmtree(home, ignore_errors=True)  # of a run that was cut off
             other = others[case.name]
             yield measure_one(options.only, other, case, home, options.limit)
