@@ -259,7 +259,7 @@ UNTYPED = {
     "worker.loading.devices": "rewrites JSON of a .pt2",
     "worker.loading.document": "reads JSON of a .pt2",
     # torch's own, or Python's.
-    "api": "keyword arguments of a module",
+    "api.minifying": "keyword arguments of a module",
     "intake.in_memory": "keyword arguments of a module",
     "worker.graph.rebuild": "what stands for a node: a node, or a number",
     "worker.interpreter.backend": "names of generated code",

@@ -4,8 +4,9 @@ A new option is a field of the record in ``options/groups.py`` that is its group
 ``--help-all``, or of ``ComparisonOptions`` in ``protocol/comparison.py`` if a worker's
 check is to see it; the parser, the check of its value, the journal and the reference
 are made from that field. It gets a keyword of the same name in ``minify()`` of
-``api.py``, and is read as ``options.NAME`` where it counts. ``make reference`` writes
-its row into ``docs/reference.md``, and ``tests/test_options.py`` says what is missing.
+``api/minifying.py``, and is read as ``options.NAME`` where it counts. ``make
+reference`` writes its row into ``docs/reference.md``, and ``tests/test_options.py``
+says what is missing.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import pytest
 from support.fake_torch import install
 
 from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
 from shrinkfx.intake.capture import door
 from shrinkfx.intake.capture.running import environment
@@ -215,7 +216,7 @@ def test_resume_begins_where_a_capture_ended(
         begun.append(replace(options, out=out))
         return options
 
-    monkeypatch.setattr(api, "run", run)
+    monkeypatch.setattr(reducing, "run", run)
     api.resume(came.folder, max_checks=7)
     assert came.asked is not None
     (options,) = begun

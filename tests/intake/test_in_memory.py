@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import shrinkfx
-from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.events import Noted
 from shrinkfx.intake import in_memory
@@ -70,7 +70,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
         (out / "journal.sqlite").touch()
         asked.append(options)
 
-    monkeypatch.setattr(api, "run", run)
+    monkeypatch.setattr(reducing, "run", run)
     return asked
 
 
@@ -130,7 +130,7 @@ def test_run_that_comes_to_nothing_leaves_no_folder(
     def fail(*_: object) -> None:
         raise UsageError("no")
 
-    monkeypatch.setattr(api, "run", fail)
+    monkeypatch.setattr(reducing, "run", fail)
     with pytest.raises(UsageError, match="no"):
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
