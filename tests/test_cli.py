@@ -21,7 +21,7 @@ from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.report.output import output_folder
-from shrinkfx.run.folder import content_of
+from shrinkfx.run.asked_for import content_of
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.testing import PLANTED, chain, whole

@@ -251,7 +251,7 @@ UNTYPED = {
     "report.summary": "what summary.json holds",
     "report.sweep": "writes sweep.json",
     "run.reporting": "facts of the journal, and files of JSON",
-    "run.folder": "the journal's fact of the run, compared as JSON",
+    "run.asked_for": "the journal's fact of the run, compared as JSON",
     "run.retrieve": "facts of the journal",
     "run.sweep.conclude": "what sweep.json holds",
     "run.unchanged": "facts of the journal",

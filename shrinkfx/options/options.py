@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, get_type_hints
@@ -70,6 +70,17 @@ class Options(
         """List what must be there: the program, its inputs, and preloads."""
         preloads = [Path(name) for name in self.preload if "/" in name]
         return (self.model, *([self.inputs] if self.inputs else []), *preloads)
+
+    def with_files(self, find: Callable[[Path], Path]) -> Self:
+        """Have the program, its inputs and preloads be other files."""
+        return replace(
+            self,
+            model=find(self.model),
+            inputs=find(self.inputs) if self.inputs else None,
+            preload=tuple(
+                str(find(Path(name))) if "/" in name else name for name in self.preload
+            ),
+        )
 
     @property
     def closeness(self) -> dict[str, float]:

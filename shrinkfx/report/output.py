@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +22,9 @@ from shrinkfx.report.written import EMBEDDED, Written
 
 INTAKE = "intake"
 """In the output folder: the program, where a run was given no file."""
+
+CAPTURE = "capture"
+"""In the output folder: what a script has left that was captured."""
 
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
@@ -70,6 +73,23 @@ def remove_if_empty(folder: Path) -> None:
     """Leave no folder behind where a run came to nothing."""
     with contextlib.suppress(OSError):  # it is gone, or somebody's file is in it
         folder.rmdir()
+
+
+def own_file(out: Path) -> Callable[[Path], Path]:
+    """Find files of a run's own folder, which may have moved since they were named.
+
+    Those in a folder of a door are told by its name and theirs, whatever lies at their
+    old place now; others only where nothing lies there any more.
+    """
+
+    def find(path: Path) -> Path:
+        door, there = path.parent.name, out.resolve()
+        if door in (INTAKE, CAPTURE) and (there / door / path.name).is_file():
+            return there / door / path.name
+        is_gone = not path.is_file() and (there / path.name).is_file()
+        return there / path.name if is_gone else path
+
+    return find
 
 
 def write_smallest_repro(

@@ -206,6 +206,46 @@ def test_run_goes_on_from_what_was_captured(
     assert again.out == came.folder
 
 
+def test_capture_that_was_moved_is_gone_on_with(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    came = captured(
+        "@torch.library.custom_op('mine::mix')\ndef mix(x): return x\n"
+        "run('mine::mix call:raise', 1)"
+    )
+    there = came.folder.rename(tmp_path / "elsewhere")
+    again = door.resumable(there)
+    assert again is not None
+    assert again.out == there
+    assert len(again.files) == 3
+    assert {file.parent for file in again.files} == {there / "capture"}
+    assert all(file.is_file() for file in again.files)
+
+
+def test_preloads_of_a_run_are_not_written_over_for_another(
+    captured: Callable[..., Captured],
+) -> None:
+    defined = "@torch.library.custom_op('{0}::mix')\ndef {0}(x): return x\n"
+    came = captured(
+        defined.format("one")
+        + defined.format("two")
+        + "run('one::mix', name='one')\nrun('two::mix call:raise', name='two')"
+    )
+    assert came.asked is not None
+    (first,) = map(Path, came.asked.preload)
+    before = first.read_text()
+    teller = door.Teller(came.said.append, lambda _: None)
+    other, same = (
+        door.recaptured(Options(model=came.folder), came.folder, number, teller)
+        for number in (1, 2)
+    )
+    assert first.read_text() == before
+    assert same.preload == came.asked.preload
+    assert other.preload != came.asked.preload
+    assert "def one(x)" in Path(other.preload[0]).read_text()
+    assert "def two(x)" in before
+
+
 def test_resume_begins_where_a_capture_ended(
     captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,27 @@ def test_program_in_the_folder_of_its_run_moves_along(
     assert again.inputs == there / "intake" / "inputs.pt"
 
 
+def test_all_that_a_capture_has_left_moves_along_with_its_run(
+    options: Options, out: Path, tmp_path: Path
+) -> None:
+    place = out / "capture"
+    place.mkdir()
+    names = "program-1.pt2", "call-1-7-0.pt", "serve_definitions.py"
+    model, inputs, preload = (place / name for name in names)
+    for file in (model, inputs, preload):
+        file.write_text(file.name)
+    asked = replace(options, model=model, inputs=inputs)
+    begin(replace(asked, preload=(str(preload), "json")))
+    there = out.rename(tmp_path / "elsewhere")
+    place.mkdir(parents=True)  # as another run has it that was begun there since
+    for file in (model, inputs, preload):
+        file.write_text("another")
+    again = resumed(there, NOTHING_NEW)
+    assert again.files == tuple(there / "capture" / name for name in names)
+    assert again.preload[1] == "json"
+    assert resumed(there.rename(tmp_path / "further"), NOTHING_NEW).model.is_file()
+
+
 def test_program_may_have_moved_but_not_changed(
     options: Options, out: Path, tmp_path: Path
 ) -> None:

@@ -28,9 +28,7 @@ from shrinkfx.intake.capture.records import (
 from shrinkfx.intake.capture.running import Script
 from shrinkfx.intake.found import Found
 from shrinkfx.options.options import Options
-
-FOLDER = "capture"
-"""Of what a script has left, in that of its run."""
+from shrinkfx.report.output import CAPTURE, own_file
 
 _END, _ASKED = "end.json", "asked.json"
 
@@ -84,7 +82,7 @@ def capture(
         UsageError: there is no such command, or no such program.
         NothingToReduce: it does not fail, or not in what can be captured.
     """
-    place = _empty(folder / FOLDER)
+    place = _empty(folder / CAPTURE)
     try:
         script = Script(command, place.resolve(), stdout, teller.doing)
         try:
@@ -146,16 +144,17 @@ def recaptured(
 
 def place_of(folder: Path) -> Path | None:
     """Find what a script has left in a run's folder, or in that of a capture."""
-    places = (folder, folder / FOLDER)
+    places = (folder, folder / CAPTURE)
     return next((place for place in places if os.path.isfile(place / _END)), None)
 
 
 def resumable(folder: Path) -> Options | None:
     """Read what was to be reduced in a folder where that has not begun."""
-    asked = folder / FOLDER / _ASKED
+    asked = folder / CAPTURE / _ASKED
     if not os.path.isfile(asked):
         return None
-    return replace(Options.from_json(json.loads(asked.read_text())), out=folder)
+    options = Options.from_json(json.loads(asked.read_text()))
+    return replace(options.with_files(own_file(folder)), out=folder)
 
 
 def _asked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -66,8 +67,8 @@ def _preload(
     if any(_is_same(place, root) for place in places):
         return origin.module, called
     text = f"import sys\n\nsys.path.insert(0, {str(root)!r})\nimport {origin.module}\n"
-    name = f"preload_{origin.module.replace('.', '_')}.py"
-    return _written(folder / name, text), called
+    name = f"preload_{origin.module.replace('.', '_')}"
+    return written_beside(folder, name, text), called
 
 
 def _of_main(
@@ -80,8 +81,8 @@ def _of_main(
     except (OSError, SyntaxError) as error:
         advice = "put that into a module of its own, and --preload it"
         return "", f"{origin.why}: the script cannot be read: {error}; {advice}"
-    name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions.py"
-    written = _written(folder / name, text)
+    name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
+    written = written_beside(folder, name, text)
     where = f"in {file.name} itself; what defines it was copied to {written}"
     return written, called or f"{origin.why}: {where}"
 
@@ -122,6 +123,18 @@ def _is_same(place: str, folder: Path) -> bool:
     return os.path.realpath(place or os.getcwd()) == os.path.realpath(folder)
 
 
-def _written(path: Path, text: str) -> str:
-    path.write_text(text)
-    return str(path)
+def written_beside(folder: Path, name: str, text: str) -> str:
+    """Write a module under the next name that is free; what is there is another run's.
+
+    The same text has the same file.
+    """
+    for number in itertools.count(1):
+        path = folder / (f"{name}_{number}.py" if number > 1 else f"{name}.py")
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            if path.read_text(encoding="utf-8") != text:
+                continue
+        return str(path)
+    raise AssertionError("numbers do not end")
