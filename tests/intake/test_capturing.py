@@ -25,6 +25,8 @@ from shrinkfx.options.options import Options
 
 pytestmark = pytest.mark.processes
 
+ROOT = Path(__file__).resolve().parents[2]
+
 HEADER = """\
 import os, sys, torch
 from torch._inductor import aoti_compile_and_package, aoti_load_package
@@ -604,3 +606,101 @@ def test_ctrl_c_ends_the_script_and_says_what_it_was_in(
     assert "the script was in call 1 of program 1; if that hangs: shrinkfx" in note
     end = json.loads((tmp_path / "out" / "capture" / "end.json").read_text())
     assert end["code"] == -signal.SIGINT
+
+
+AT_A_TERMINAL = """
+import os, pty, select, sys
+pid, fd = pty.fork()
+if not pid:
+    os.execvp(sys.argv[1], sys.argv[1:])
+again = b""
+while True:
+    try:
+        if not select.select([fd], [], [], 2)[0]:
+            os.write(fd, again)
+            continue
+        said = os.read(fd, 1000)
+        if b"name?" in said:
+            os.write(fd, b"abc\\n")
+        if b"waiting" in said:
+            again = b"\\x03"
+    except OSError:
+        break
+    print(said.decode(), flush=True)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+"""Answers at a terminal, and then types Ctrl-C until that is heard."""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "print('waiting', flush=True); time.sleep(600)",
+        "signal.signal(2, signal.SIG_IGN); print('waiting', flush=True); "
+        "run('call:sleep')",
+    ],
+    ids=["by itself", "in a step that does not hear it"],
+)
+def test_ctrl_c_is_heard_also_when_the_terminal_was_lent(
+    captured: Callable[..., Captured], tmp_path: Path, then: str
+) -> None:
+    text = f"{HEADER}import signal, time\ninput('name?')\n{then}\n"
+    (tmp_path / "serve.py").write_text(text)
+    words = [sys.executable, "-m", "shrinkfx", "--capture", "-q", "--out", "out", "--"]
+    done = subprocess.run(
+        [sys.executable, "-c", AT_A_TERMINAL, *words, sys.executable, "serve.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert b"interrupted" in done.stdout
+    assert done.returncode == 4
+
+
+STARTS_ALL_THE_TIME = """
+import os, sys, time
+pid = os.fork()
+while True:
+    if pid:
+        os._exit(0)
+    os.setsid()
+    time.sleep(0.001)
+    pid = os.fork()
+"""
+
+STARTS = f"""
+import os, subprocess, sys, time
+chain = {STARTS_ALL_THE_TIME!r}
+sleeper = "import time; time.sleep(600)"
+kept = {{"SHRINKFX_TEST": os.environ["SHRINKFX_TEST"]}}  # and nothing else
+for code, env in ((sleeper, None), (sleeper, kept), (chain, None)):
+    command = [sys.executable, "-c", code]
+    subprocess.Popen(command, start_new_session=True, env=env)
+open("ready", "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGHUP", "SIGTERM", "SIGKILL", "SIGINT"])
+def test_whatever_ends_shrinkfx_ends_what_the_script_has_started(
+    marked: Callable[[], list[int]],
+    survivors: Callable[[], list[str]],
+    wait_for: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
+    how: str,
+) -> None:
+    (tmp_path / "starts.py").write_text(STARTS)
+    words = [sys.executable, "-m", "shrinkfx", "--capture", "-q", "--out", "out", "--"]
+    shrinkfx = subprocess.Popen(
+        [*words, sys.executable, "starts.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for((tmp_path / "ready").exists)
+    assert len(marked()) >= 4
+    shrinkfx.send_signal(getattr(signal, how))
+    shrinkfx.wait(timeout=60)
+    assert survivors() == []
