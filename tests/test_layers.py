@@ -80,6 +80,7 @@ ALLOWED = {
         "processes",
         "own_time",
         "options",
+        "program",
         "protocol",
         "check",
         "report",

@@ -21,6 +21,7 @@ from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
 from shrinkfx.intake.capture import door
 from shrinkfx.intake.capture.running import environment
+from shrinkfx.intake.capture.wanted import tell
 from shrinkfx.options.options import Options
 
 pytestmark = pytest.mark.processes
@@ -366,6 +367,18 @@ def test_settings_of_the_script_are_those_of_the_run(
     assert "Inductor's custom_pass cannot be carried: no plain value" in came.said[2]
 
 
+def test_what_is_set_here_too_was_not_unset_by_the_script(
+    captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TORCH_LOGS", "TORCH_HUB_TOKEN", "TORCHINDUCTOR_X"):
+        monkeypatch.setenv(name, "1")
+    came = captured("del os.environ['TORCHINDUCTOR_X']\nrun('call:raise')")
+    unset = [said for said in came.said if "unset" in said]
+    assert unset == [
+        "captured: the script has unset TORCHINDUCTOR_X: unset it here as well"
+    ]
+
+
 def test_modules_that_register_operators_are_preloaded(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
@@ -490,6 +503,7 @@ def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) ->
 def both_ways(folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
     place = folder / "capture"
     place.mkdir(exist_ok=True)
+    tell(place)
     command = [sys.executable, *words]
     usual = dict(os.environ)
     return [

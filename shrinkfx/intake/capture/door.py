@@ -20,26 +20,21 @@ from shrinkfx.intake.capture.preloads import preloads_of
 from shrinkfx.intake.capture.records import (
     STARTED,
     Capture,
-    CapturedProgram,
     ScriptEnd,
     Step,
     open_steps,
 )
 from shrinkfx.intake.capture.running import Script
+from shrinkfx.intake.carried import is_setting, is_variable, is_variable_of_mine
 from shrinkfx.intake.found import Found
 from shrinkfx.options.options import Options
+from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.report.output import CAPTURE, own_file
 
 _END, _ASKED = "end.json", "asked.json"
 
 _HANG_S = 60.0
 """A check's, where a script hangs and nobody has said how long that is."""
-
-_PATHS_TOO = ("CXX",)
-"""Variables that count though they name a place."""
-
-_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_")
-"""What launchers tell processes of each other."""
 
 
 @dataclass(frozen=True)
@@ -200,9 +195,10 @@ def found_of(choice: Choice, place: Path) -> Found:
     environment, unset = _environment(program.environment, os.environ)
     if unset:
         said.append(f"the script has unset {', '.join(unset)}: unset it here as well")
-    if program.not_carried:
-        names = ", ".join(program.not_carried)
+    if others := [name for name in program.not_carried if is_setting(name)]:
+        names = ", ".join(others)
         said.append(f"Inductor's {names} cannot be carried: no plain value")
+    inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
     places = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     preloads = preloads_of(program, place, places)
     inputs, why = _inputs(choice.step)
@@ -213,10 +209,10 @@ def found_of(choice: Choice, place: Path) -> Found:
     return Found(
         program=program.file,
         inputs=inputs,
-        inductor=program.inductor,
+        inductor=inductor,
         environment=environment,
         preload=preloads.names,
-        said=(*_carried(program, environment), *said, *preloads.said),
+        said=(*_carried({**inductor, **environment}), *said, *preloads.said),
     )
 
 
@@ -224,8 +220,7 @@ def _inputs(step: Step | None) -> tuple[Path | None, str]:
     return (step.inputs, step.unsaved) if step else (None, "")
 
 
-def _carried(program: CapturedProgram, environment: Mapping[str, str]) -> list[str]:
-    set_here = {**program.inductor, **environment}
+def _carried(set_here: InductorOptions) -> list[str]:
     said = ", ".join(f"{name}={value}" for name, value in set_here.items())
     return [f"with {said}"] if said else []
 
@@ -237,12 +232,9 @@ def _environment(
     found = {
         name: value
         for name, value in theirs.items()
-        if ours.get(name) != value
-        and ("/" not in value or name in _PATHS_TOO)
-        and not name.startswith(_LAUNCHERS)
+        if ours.get(name) != value and is_variable_of_mine(name, value)
     }
-    prefixes = ("TORCH", "PYTORCH", "AOT")
-    unset = [n for n in ours if n.startswith(prefixes) and n not in theirs]
+    unset = [n for n, v in ours.items() if n not in theirs and is_variable(n, v)]
     return found, sorted(unset)
 
 

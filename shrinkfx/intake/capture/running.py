@@ -19,6 +19,7 @@ from shrinkfx.intake.capture.outliving import ended
 from shrinkfx.intake.capture.patience import Patience
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
 from shrinkfx.intake.capture.terminal import Terminal
+from shrinkfx.intake.capture.wanted import tell
 from shrinkfx.processes import state_of
 from shrinkfx.protocol.requests import MARK
 
@@ -69,6 +70,7 @@ class Script:
     @contextlib.contextmanager
     def _started(self, mark: str) -> Iterator[subprocess.Popen[bytes]]:
         sys.stdout.flush()
+        tell(self.folder)
         try:
             child = subprocess.Popen(
                 self.command,
