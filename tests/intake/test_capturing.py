@@ -395,10 +395,23 @@ def test_modules_that_register_operators_are_preloaded(
     )
     assert came.asked is not None
     here, there = came.asked.preload
-    assert here == str(tmp_path / "ops.py")
+    assert here == "ops"
     text = Path(there).read_text()
     assert str(tmp_path / "elsewhere") in text
     assert "import pkg.ops" in text
+
+
+def test_module_that_only_the_script_finds_is_preloaded_by_its_file(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "own_ops.py").write_text("import torch\ntorch.library.custom_op('a::b')")
+    came = captured(
+        "sys.path.insert(0, 'tools')\nimport own_ops\nrun('a::b call:raise')"
+    )
+    assert came.asked is not None
+    assert came.asked.preload == (str(tools / "own_ops.py"),)
 
 
 def test_operators_of_the_script_itself_are_taken_out_of_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import types
 import zipfile
@@ -234,6 +235,26 @@ def test_module_that_a_new_process_finds_is_preloaded_by_its_name(
     monkeypatch.chdir(tmp_path / "lib")
     shrinkfx.minify(Custom(imported).eval(), args=(X,))
     assert asked[0].preload == (imported,)
+
+
+def test_module_of_a_package_that_is_not_found_is_imported_by_a_file_that_says_where(
+    asked: list[Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a captured script's is."""
+    name = f"pkg_{abs(hash(str(tmp_path)))}"
+    package = tmp_path / "lib" / name
+    package.mkdir(parents=True)
+    (package / "ops.py").write_text(OPERATORS.format(name=name))
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    importlib.import_module(f"{name}.ops")
+    shrinkfx.minify(Custom(name).eval(), args=(X,), out=tmp_path / "out")
+    (preload,) = map(Path, asked[0].preload)
+    assert preload.parent == tmp_path / "out" / "intake"
+    text = preload.read_text()
+    assert f"sys.path.insert(0, {str(tmp_path / 'lib')!r})" in text
+    assert f"import {name}.ops" in text
+    command = [sys.executable, "-W", "ignore", str(preload)]
+    subprocess.run(command, cwd="/", check=True)
 
 
 def test_operators_that_were_typed_are_refused_with_what_to_do(

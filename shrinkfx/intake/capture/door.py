@@ -199,8 +199,7 @@ def found_of(choice: Choice, place: Path) -> Found:
         names = ", ".join(others)
         said.append(f"Inductor's {names} cannot be carried: no plain value")
     inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
-    places = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    preloads = preloads_of(program, place, places)
+    preloads = preloads_of(program, place, Path.cwd())
     inputs, why = _inputs(choice.step)
     if why:
         said.append(
