@@ -23,6 +23,7 @@ ALLOWED = {
     "processes": {"cgroups"},
     "own_time": {"processes"},
     "used": {"processes"},
+    "folder_lock": {"errors"},
     "program": {"errors"},
     "flags": {"errors"},
     "protocol": {"program", "flags"},
@@ -57,6 +58,7 @@ ALLOWED = {
     "options": {"errors", "flags", "program", "protocol", "failure"},
     "run": {
         "errors",
+        "folder_lock",
         "flags",
         "scratch",
         "host_memory",
@@ -75,6 +77,7 @@ ALLOWED = {
     },
     "intake": {
         "errors",
+        "folder_lock",
         "events",
         "host_memory",
         "processes",

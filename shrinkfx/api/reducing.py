@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,10 +38,10 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     require_sense(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
-    options = _taken_in(options, listener)
-    require_files(options)
-    options = with_what_shows_it(options)
-    return _in_its_folder("reduce", _run, options, listener)
+    with _taken_in(options, listener) as options:
+        require_files(options)
+        options = with_what_shows_it(options)
+        return _in_its_folder("reduce", _run, options, listener)
 
 
 def sweep(options: Options, listener: Listener = ignore) -> Swept:
@@ -61,17 +62,18 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
     require_surroundings()
     require_sense(options)
     require_sense_of_sweep(options)
-    options = _taken_in(options, listener)
-    require_files(options)
-    options = with_what_shows_it(options)
-    return _in_its_folder("sweep", run_sweep, options, listener)
+    with _taken_in(options, listener) as options:
+        require_files(options)
+        options = with_what_shows_it(options)
+        return _in_its_folder("sweep", run_sweep, options, listener)
 
 
-def taken_in(options: Options, listener: Listener = ignore) -> Options:
+@contextmanager
+def taken_in(options: Options, listener: Listener = ignore) -> Iterator[Options]:
     """Ask for the program that a dump holds; for one of a ``.pt2``, what was asked.
 
     ``reduce`` and ``sweep`` do so themselves: this is for who sweeps a dump and has
-    ``reduce_found`` reduce it.
+    ``reduce_found`` reduce it, both in the block: the folder is kept for it.
 
     Raises:
         UsageError: an option makes no sense, or code has no word to be run.
@@ -81,10 +83,11 @@ def taken_in(options: Options, listener: Listener = ignore) -> Options:
     require_sense(options)
     if options.sweeping:
         require_sense_of_sweep(options)
-    return _taken_in(options, listener)
+    with _taken_in(options, listener) as asked:
+        yield asked
 
 
-def _taken_in(options: Options, listener: Listener) -> Options:
+def _taken_in(options: Options, listener: Listener) -> AbstractContextManager[Options]:
     """Make a program of a dump, once all else that may be missing is there."""
     beside = partial(require_files_beside, options)
     return take_in(options, lambda sentence: listener(Noted(sentence)), beside)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shrinkfx.errors import UsageError
+from shrinkfx.folder_lock import taken
 from shrinkfx.intake.found import PROGRAM, Found
 from shrinkfx.intake.modules import Preload, preloads_for
 from shrinkfx.intake.recognise import holds_run
@@ -72,7 +73,7 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
             is in the folder.
         LoadError: it cannot be exported or saved.
     """
-    from shrinkfx.worker.intake.objects import exported, name_of, remarks
+    from shrinkfx.worker.intake.objects import exported, name_of
 
     name = name_of(given.program)
     args, kwargs = given.args, given.kwargs
@@ -80,24 +81,45 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
     preloads = _preloads(program, options)
     out = output_folder(options.out, Path(f"{name}.pt2"))
     try:
-        _save(given, program, out / INTAKE, has_run=holds_run(out))
-        names = tuple(preload.put(out / INTAKE) for preload in preloads)
-        inputs = out / INTAKE / _INPUTS
-        found = Found(
-            program=out / INTAKE / PROGRAM,
-            inputs=inputs if inputs.exists() else None,
-            preload=names,
-            said=tuple(remarks(given.program, program)),
-        )
-        command = options.command or _command(given)
-        yield replace(found.asked_with(options), out=out, command=command), found
+        with taken(out):
+            try:
+                found = _found(given, program, preloads, out)
+                command = options.command or _command(given)
+                asked = replace(found.asked_with(options), out=out, command=command)
+                yield asked, found
+            finally:
+                _remove_what_came_to_nothing(out)
     finally:
-        if not holds_run(out):  # it came to nothing
-            written = [path.name for path in (out / INTAKE).glob("preload_*.py")]
-            for file in (PROGRAM, _INPUTS, *written):
-                (out / INTAKE / file).unlink(missing_ok=True)
-            remove_if_empty(out / INTAKE)
-            remove_if_empty(out)
+        remove_if_empty(out)
+
+
+def _found(
+    given: Given,
+    program: Any,  # noqa: ANN401 - a program
+    preloads: Sequence[Preload],
+    out: Path,
+) -> Found:
+    """Write down all that a run needs."""
+    from shrinkfx.worker.intake.objects import remarks
+
+    folder = out / INTAKE
+    _save(given, program, folder, has_run=holds_run(out))
+    inputs = folder / _INPUTS
+    return Found(
+        program=folder / PROGRAM,
+        inputs=inputs if inputs.exists() else None,
+        preload=tuple(preload.put(folder) for preload in preloads),
+        said=tuple(remarks(given.program, program)),
+    )
+
+
+def _remove_what_came_to_nothing(out: Path) -> None:
+    if holds_run(out):
+        return
+    written = [path.name for path in (out / INTAKE).glob("preload_*.py")]
+    for file in (PROGRAM, _INPUTS, *written):
+        (out / INTAKE / file).unlink(missing_ok=True)
+    remove_if_empty(out / INTAKE)
 
 
 _INPUTS = "inputs.pt"

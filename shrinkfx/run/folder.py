@@ -24,6 +24,7 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.events import Listener
+from shrinkfx.folder_lock import taken
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
@@ -35,7 +36,6 @@ from shrinkfx.run.asked_for import (
     require_unchanged,
 )
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder_lock import taken
 
 JOURNAL = "journal.sqlite"
 

@@ -8,6 +8,7 @@ import sys
 import types
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,26 @@ def test_same_object_has_the_same_bytes_and_another_one_is_refused(
     with pytest.raises(UsageError, match="holds a run of another program"):
         shrinkfx.minify(other, out=out)
     assert asked[0].model.read_bytes() == before
+
+
+def test_two_at_once_do_not_disturb_one_another(
+    asked: list[Options], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    program = torch.export.export(Small().eval(), (X,), BIAS)
+    options = Options(Path(), out=out)
+    with (
+        ThreadPoolExecutor(1) as another,
+        written_down(Given(program), options) as (mine, _),
+    ):
+        before = mine.model.read_bytes()
+        theirs = another.submit(shrinkfx.minify, program, args=(X,), out=out)
+        with pytest.raises(UsageError, match="another shrinkfx is at work"):
+            theirs.result(120)
+        assert mine.model.read_bytes() == before
+        assert [*mine.model.parent.iterdir()] == [mine.model]
+    assert asked == []
+    assert not out.exists()
 
 
 def test_run_that_comes_to_nothing_leaves_no_folder(

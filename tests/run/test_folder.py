@@ -28,6 +28,7 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import ignore
+from shrinkfx.folder_lock import taken
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import (
@@ -37,7 +38,6 @@ from shrinkfx.run.folder import (
     how_to_go_on,
     resumed,
 )
-from shrinkfx.run.folder_lock import taken
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")
