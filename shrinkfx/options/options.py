@@ -164,7 +164,7 @@ class Reduction:
         """Show the repro in a notebook, as code."""
         runs, failed = self.verified
         before, after = self.operators
-        script = self.repro.read_text() if self.repro.is_file() else ""
+        script = self.repro.read_text(encoding="utf-8") if self.repro.is_file() else ""
         if len(script) > _SHOWN:
             script = f"{script[:_SHOWN]}\n# ... all of it: {self.repro}\n"
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))

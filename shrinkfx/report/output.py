@@ -157,7 +157,7 @@ def _attempts(
         if script.text in seen:
             continue
         seen.add(script.text)
-        path.write_text(script.text)
+        path.write_text(script.text, encoding="utf-8")
         values = [folder / DATA] if script.needs_data else []
         beside = [*values, *_copies(parts, folder)]
         yield Written((path, *beside), f"source, {data}", False, parts, settings)
@@ -178,7 +178,7 @@ def _attempts(
             unpacking=parts.unpacking,
             remarks=parts.remarks,
         )
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
         yield Written((path, *beside), EMBEDDED, False, parts, settings)
 
@@ -201,7 +201,7 @@ class _Form:
         """
         conditions = record.conditions
         names = [name for name in optional if name in conditions.environment]
-        best, text, gone = self.written, self.path.read_text(), set[str]()
+        best, text, gone = self.written, self._text(), set[str]()
         tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
         for some in tries if names else ():
             rest = {
@@ -213,11 +213,14 @@ class _Form:
             trial = self._again(replace(record, conditions=fewer))
             if runner.fails(trial.files, record.signature):
                 gone.update(some)
-                best, text = replace(trial, fails=True), self.path.read_text()
+                best, text = replace(trial, fails=True), self._text()
             if gone == set(names):
                 break
-        self.path.write_text(text)
+        self.path.write_text(text, encoding="utf-8")
         return replace(best, not_needed=tuple(sorted(gone)))
+
+    def _text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
 
     def _again(self, record: RunRecord) -> Written:
         carried = [self.written.carried]

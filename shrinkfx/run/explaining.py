@@ -212,8 +212,8 @@ def _written(
 
 def _tell_in(repro: Path, cause: Sequence[str]) -> None:
     """Say the cause in the comment at the top of a repro that has been verified."""
-    before = repro.read_text()
+    before = repro.read_text(encoding="utf-8")
     after = with_cause(before, cause)
     if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
-        draft_of(repro).write_text(after)
+        draft_of(repro).write_text(after, encoding="utf-8")
         publish(repro)

@@ -82,7 +82,7 @@ def captured(
         program: int | None = None,
         timeout_s: float | None = None,
     ) -> Captured:
-        (tmp_path / "serve.py").write_text(HEADER + text)
+        (tmp_path / "serve.py").write_text(HEADER + text, encoding="utf-8")
         made = Captured(tmp_path / "out")
         made.folder.mkdir(exist_ok=True)
         words = command or (sys.executable, "serve.py")
@@ -433,6 +433,26 @@ def test_operators_of_the_script_itself_are_taken_out_of_it(
     assert "this acts" not in text
     assert "call:raise" not in text
     assert any("defined" in said or "what defines it" in said for said in came.said)
+
+
+def test_script_in_utf_8_is_captured_wherever_it_runs(
+    captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process whose locale has no such letters."""
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
+    came = captured(
+        "GRÖSSE = 'größer → 2'\n"
+        "@torch.library.custom_op('mine::mix')\n"
+        "def mix(x):\n    return GRÖSSE\n"
+        "try: run('mine::mix call:raise', GRÖSSE)\n"
+        "except RuntimeError: raise ValueError(GRÖSSE)\n"
+    )
+    assert came.inputs() == ("größer → 2",)
+    assert came.asked is not None
+    (preload,) = map(Path, came.asked.preload)
+    assert "GRÖSSE = 'größer → 2'" in preload.read_text(encoding="utf-8")
 
 
 # --- what cannot be reduced

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.dumped import LAUNCHER, RUNNABLE
 
+from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.cli.main import main
 from shrinkfx.errors import (
     LoadError,
@@ -20,12 +22,14 @@ from shrinkfx.errors import (
     UsageError,
     WorkerError,
 )
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.folder_lock import is_taken
 from shrinkfx.intake import minifier, runnable
 from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
 from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import read_script
 from shrinkfx.intake.worker import Asks, settings_that_differ
-from shrinkfx.options.options import Options
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import (
     Answer,
     Done,
@@ -36,6 +40,8 @@ from shrinkfx.protocol.answers import (
     Unresolved,
 )
 from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
+from shrinkfx.run.sweep.conclude import SweepFinding, Swept
+from shrinkfx.sweep.examples import SweepFailure
 
 DEFAULTS: Mapping[str, object] = {
     "comprehensive_padding": True,
@@ -76,7 +82,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     return worker
 
 
-def take(options: Options, told: Callable[[str], object]) -> Options:
+def take(options: Options, told: Callable[[str], None]) -> Options:
     with take_in(options, told) as asked:
         return asked
 
@@ -357,3 +363,38 @@ def test_a_folder_of_somebody_elses_is_left_alone(told: Told, tmp_path: Path) ->
     with pytest.raises(LoadError, match="is not there"):
         take(Options(model=script, out=tmp_path / "out"), told.said.append)
     assert (tmp_path / "out" / "notes.txt").exists()
+
+
+def test_dump_is_swept_and_what_is_found_reduced(
+    dump: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are of one program, and the folder is kept until both are over."""
+    out = dump.parent / "out"
+    failure = SweepFailure((33,), Signature(Kind.NAN, Stage.COMPARE), (32,), 1, 1)
+    failing, passing = out / "failing-1.pt", out / "passing-1.pt"
+    target = SweepFinding(failure, {"s0": 33}, {"s0": 32}, failing, passing)
+    asked: list[tuple[str, Options, bool]] = []
+
+    def run_sweep(options: Options, folder: Path, _: object) -> Swept:
+        asked.append(("sweep", options, is_taken(folder)))
+        return Swept("found", (target,), target, "", folder, {})
+
+    def run(options: Options, folder: Path, _: object) -> None:
+        asked.append(("reduce", options, is_taken(folder)))
+
+    monkeypatch.setattr(reducing, "run_sweep", run_sweep)
+    monkeypatch.setattr(reducing, "run", run)
+    options = Options(dump, out=out, sweeping=Sweeping())
+    with api.taken_in(options) as found:
+        swept = api.sweep(found)
+        api.reduce_found(found, swept)
+    assert [what for what, *_ in asked] == ["sweep", "reduce"]
+    for _, options, was_taken in asked:
+        assert was_taken
+        assert options.model == out / "intake" / "program.pt2"
+        assert options.inductor == {
+            "comprehensive_padding": False,
+            "max_autotune": True,
+        }
+    (_, sweep, _), (_, reduce, _) = asked
+    assert (sweep.inputs, reduce.inputs) == (None, failing)

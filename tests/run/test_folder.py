@@ -32,10 +32,12 @@ from shrinkfx.folder_lock import taken
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import (
+    RESULT,
     at_work,
     begun,
     finish,
     how_to_go_on,
+    over,
     resumed,
 )
 
@@ -148,6 +150,22 @@ def test_all_that_a_capture_has_left_moves_along_with_its_run(
     assert again.files == tuple(there / "capture" / name for name in names)
     assert again.preload[1] == "json"
     assert resumed(there.rename(tmp_path / "further"), NOTHING_NEW).model.is_file()
+
+
+def test_inputs_that_a_sweep_has_found_move_along_with_their_run(
+    options: Options, out: Path, tmp_path: Path
+) -> None:
+    begin(options)
+    failing = out / "failing-1.pt"
+    failing.touch()
+    with at_work(options, out, ignore) as context:
+        known = {"inputs": str(failing), "environment": {"B": "2"}}
+        context.journal.note(RESULT, known)
+    end(options, "found", "reduced", 0)
+    there = out.rename(tmp_path / "elsewhere")
+    asked = over(there)
+    assert asked.inputs == there / "failing-1.pt"
+    assert (asked.environment, asked.model) == ({"B": "2"}, options.model)
 
 
 def test_program_may_have_moved_but_not_changed(
