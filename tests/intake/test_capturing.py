@@ -503,6 +503,15 @@ def test_folder_of_somebody_else_is_left_alone(
     assert theirs.exists()
 
 
+def test_what_a_session_has_left_that_was_killed_at_once_is_in_nobodys_way(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    place = tmp_path / "out" / "capture"
+    place.mkdir(parents=True)
+    tell(place)
+    assert captured("run('call:raise')").reduced() == ["call:raise"]
+
+
 def test_damaged_capture_is_told(captured: Callable[..., Captured]) -> None:
     came = captured("run('call:raise')")
     (came.place / "end.json").write_text('{"code": 1}')

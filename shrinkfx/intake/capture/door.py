@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.errors import LoadError, NothingToReduce, UsageError
+from shrinkfx.intake.capture import wanted
 from shrinkfx.intake.capture.choosing import Choice, choose, table
 from shrinkfx.intake.capture.patience import Patience
 from shrinkfx.intake.capture.preloads import preloads_of
@@ -104,7 +105,8 @@ def _empty(place: Path) -> Path:
     Raises:
         UsageError: there is one, and it is none of ours.
     """
-    if place.is_dir() and any(place.iterdir()) and not (place / STARTED).is_file():
+    there = {path.name for path in place.iterdir()} if place.is_dir() else set()
+    if there and not there & {wanted.FILE, STARTED}:
         raise UsageError(
             f"{place} is there, and holds no capture: name another --out DIR"
         )

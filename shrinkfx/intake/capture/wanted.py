@@ -8,7 +8,8 @@ from pathlib import Path
 from shrinkfx.intake.carried import COMPILERS, SECRETS, VARIABLES
 from shrinkfx.program.namespaces import PYTORCHS
 
-_FILE = "wanted.json"
+FILE = "wanted.json"
+"""The first that lies in the folder of a capture."""
 
 
 def tell(folder: Path) -> None:
@@ -21,4 +22,4 @@ def tell(folder: Path) -> None:
         "secrets": SECRETS,
         "namespaces": sorted(PYTORCHS),
     }
-    (folder / _FILE).write_text(json.dumps(wanted))
+    (folder / FILE).write_text(json.dumps(wanted))
