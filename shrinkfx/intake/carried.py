@@ -1,7 +1,7 @@
 """Which settings and variables of a failing run a run of ours is to have, by any door.
 
 All that a door finds is held against these lists, and against no others: a script that
-is captured is told by them what to write down (``intake/capture/wanted.py``).
+is captured is told by them what to write down (``intake/capture/counts.py``).
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from shrinkfx import api
 from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
 from shrinkfx.intake.capture import door
+from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.running import environment
-from shrinkfx.intake.capture.wanted import tell
 from shrinkfx.options.options import Options
 
 pytestmark = pytest.mark.processes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.intake.capture.wanted import tell
+from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.carried import (
     is_setting,
     is_variable,
@@ -14,7 +14,7 @@ from shrinkfx.intake.carried import (
     names_programs,
 )
 from shrinkfx.program.namespaces import PYTORCHS
-from shrinkfx.worker.intake.watching import wanted
+from shrinkfx.worker.intake.watching import counts
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_script_is_told_what_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(tmp_path)
-    told = wanted.read(str(tmp_path))
+    told = counts.read(str(tmp_path))
     assert told.namespaces == PYTORCHS
     monkeypatch.setenv("TORCH_SOMETHING", "1")
     monkeypatch.setenv("TORCH_TOKEN", "abc")

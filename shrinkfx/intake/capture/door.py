@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.errors import LoadError, NothingToReduce, UsageError
-from shrinkfx.intake.capture import wanted
+from shrinkfx.intake.capture import counts
 from shrinkfx.intake.capture.choosing import Choice, choose, table
 from shrinkfx.intake.capture.patience import Patience
 from shrinkfx.intake.capture.preloads import preloads_of
@@ -106,7 +106,7 @@ def _empty(place: Path) -> Path:
         UsageError: there is one, and it is none of ours.
     """
     there = {path.name for path in place.iterdir()} if place.is_dir() else set()
-    if there and not there & {wanted.FILE, STARTED}:
+    if there and not there & {counts.FILE, STARTED}:
         raise UsageError(
             f"{place} is there, and holds no capture: name another --out DIR"
         )

@@ -15,11 +15,11 @@ from typing import IO
 
 from shrinkfx.check.client.orphans import bear_mark, new_mark
 from shrinkfx.errors import UsageError
+from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.outliving import ended
 from shrinkfx.intake.capture.patience import Patience
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
 from shrinkfx.intake.capture.terminal import Terminal
-from shrinkfx.intake.capture.wanted import tell
 from shrinkfx.processes import state_of
 from shrinkfx.protocol.requests import MARK
 

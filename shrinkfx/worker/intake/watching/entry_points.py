@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from . import packages, programs, wanted
+from . import counts, packages, programs
 from .after_import import AfterImport
 from .diary import Diary, told
 from .origins import Origins
@@ -29,7 +29,7 @@ def watch(folder: str) -> None:
     """Have the entry points of torch wrapped as soon as they are there."""
     hide_own_frames()
     diary = Diary(folder)
-    names = wanted.read(folder)
+    names = counts.read(folder)
     origins, settings = Origins(names.namespaces), InductorSettings()
     keeper = programs.Keeper(diary, names, origins, settings)
     points = _EntryPoints(diary, keeper)

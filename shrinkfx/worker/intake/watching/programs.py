@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .counts import Counts
 from .diary import Diary, told, where
 from .origins import Origin, Origins
 from .settings import InductorSettings, Settings, is_plain
-from .wanted import Wanted
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Keeper:
     def __init__(
         self,
         diary: Diary,
-        wanted: Wanted,
+        counts: Counts,
         origins: Origins,
         settings: InductorSettings,
     ) -> None:
-        self._diary, self._wanted = diary, wanted
+        self._diary, self._counts = diary, counts
         self._origins, self._settings = origins, settings
 
     def keep(self, exported: Any, options: Settings | None) -> int:
@@ -71,7 +71,7 @@ class Keeper:
         options: Settings | None,
         unsaved: str,
     ) -> None:
-        variables = self._wanted.environment()
+        variables = self._counts.environment()
         record = ProgramRecord(number, where(), unsaved, variables)
         settings: Settings = {}
         with told():

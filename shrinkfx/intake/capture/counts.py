@@ -8,7 +8,7 @@ from pathlib import Path
 from shrinkfx.intake.carried import COMPILERS, SECRETS, VARIABLES
 from shrinkfx.program.namespaces import PYTORCHS
 
-FILE = "wanted.json"
+FILE = "counts.json"
 """The first that lies in the folder of a capture."""
 
 
@@ -17,9 +17,9 @@ def tell(folder: Path) -> None:
 
     They import nothing of ours: the script's interpreter may be one without.
     """
-    wanted = {
+    known = {
         "variables": (*VARIABLES, *COMPILERS),
         "secrets": SECRETS,
         "namespaces": sorted(PYTORCHS),
     }
-    (folder / FILE).write_text(json.dumps(wanted))
+    (folder / FILE).write_text(json.dumps(known))

@@ -6,11 +6,11 @@ import json
 import os
 from dataclasses import dataclass
 
-_FILE = "wanted.json"
+_FILE = "counts.json"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Counts:
     """What to write down, and what not.
 
     Attributes:
@@ -33,11 +33,11 @@ class Wanted:
         }
 
 
-def read(folder: str) -> Wanted:
-    """Read what is wanted."""
+def read(folder: str) -> Counts:
+    """Read what counts."""
     with open(os.path.join(folder, _FILE)) as file:
         told = json.load(file)
-    return Wanted(
+    return Counts(
         tuple(told["variables"]),
         tuple(told["secrets"]),
         frozenset(told["namespaces"]),
