@@ -11,6 +11,7 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.errors import UsageError
 from shrinkfx.options.options import Options
 
@@ -30,7 +31,7 @@ def _model(tmp_path: Path) -> Path:
 def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """Collect what runs are asked for instead of doing it."""
     asked: list[Options] = []
-    monkeypatch.setattr(api, "run", lambda options, *_: asked.append(options))
+    monkeypatch.setattr(reducing, "run", lambda options, *_: asked.append(options))
     return asked
 
 

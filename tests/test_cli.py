@@ -15,12 +15,13 @@ from typing import NoReturn
 import pytest
 
 from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.cli.main import main
 from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.report.output import output_folder
-from shrinkfx.run.folder import content_of
+from shrinkfx.run.asked_for import content_of
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.testing import PLANTED, chain, whole
@@ -352,7 +353,7 @@ def test_long_by_catch_is_cut(
     caught = [{**facts, "text": text} for text in ("x" * 81, "y" * 80 + "\nlog")]
     came = reduction(tmp_path)
     came = replace(came, summary={**came.summary, "by_catch": caught})
-    monkeypatch.setattr(api, "run", lambda *_: came)
+    monkeypatch.setattr(reducing, "run", lambda *_: came)
     main([str(model), "--out", str(tmp_path / "out"), "-v"])
     shown = [s for s in capsys.readouterr().out.splitlines() if "by-catch" in s]
     assert [line.split()[4] for line in shown] == ["x" * 77 + "...", "y" * 80]
@@ -392,8 +393,10 @@ def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
         asked.append((options, out))
         return reduction(out)
 
-    monkeypatch.setattr(api, "run_sweep", lambda *_: swept(status, target, tmp_path))
-    monkeypatch.setattr(api, "run", run)
+    monkeypatch.setattr(
+        reducing, "run_sweep", lambda *_: swept(status, target, tmp_path)
+    )
+    monkeypatch.setattr(reducing, "run", run)
     out = ["--out", str(tmp_path / "out")]
     assert main([str(model), "--dynamic-sweep", *out, "-q"]) == code
     assert bool(asked) is reduces
@@ -427,9 +430,9 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
 
     options = Options(model, sweeping=Sweeping())
     monkeypatch.setattr("shrinkfx.cli.task.Quiet", Bar)
-    monkeypatch.setattr(api, "resumed", lambda *_: options)
-    monkeypatch.setattr(api, "run_sweep", sweep)
-    monkeypatch.setattr(api, "run", run)
+    monkeypatch.setattr(reducing, "resumed", lambda *_: options)
+    monkeypatch.setattr(reducing, "run_sweep", sweep)
+    monkeypatch.setattr(reducing, "run", run)
     begun = [str(model), "--dynamic-sweep", "--out", str(tmp_path / "out")]
     main([*(["--resume", str(tmp_path)] if resumes else begun), "-q"])
     assert order == [

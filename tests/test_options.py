@@ -13,6 +13,7 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
+from shrinkfx.api import minifying
 from shrinkfx.cli.from_arguments import options_of
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.parser import options as all_options
@@ -89,7 +90,7 @@ def test_keyword_of_minify_reaches_the_run(
     monkeypatch: pytest.MonkeyPatch, option: Option
 ) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(api, "reduce", lambda options, _: asked.append(options))
+    monkeypatch.setattr(minifying, "reduce", lambda options, _: asked.append(options))
     value = VALUES.get(option.name, option.takes(3))
     shrinkfx.minify(MODEL)
     shrinkfx.minify(MODEL, **{option.name: value})

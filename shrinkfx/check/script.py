@@ -66,7 +66,7 @@ class ScriptRunner:
             for file in files:
                 shutil.copy(file, folder)
             script = Path(folder) / files[0].name
-            read = partial(_read, script.read_text(), script.name)
+            read = partial(_read, script.read_text(encoding="utf-8"), script.name)
             ending = second_look.ask(
                 self.server.ask,
                 self._request(script, fresh=fresh),
@@ -160,7 +160,7 @@ _TIED = (
 
 def _is_tied(script: Path) -> bool:
     """Read it off the header; below, a preload may have comments of its own."""
-    return bool(re.match(rf"(#.*\n)*# {ONLY_ON}", script.read_text()))
+    return bool(re.match(rf"(#.*\n)*# {ONLY_ON}", script.read_text(encoding="utf-8")))
 
 
 def _sets_variables(script: Path) -> bool:
@@ -169,5 +169,8 @@ def _sets_variables(script: Path) -> bool:
     CUDA reads its own when it starts, which no server does.
     """
     return bool(
-        re.search(r'os\.environ\["(?!CUDA_|PYTORCH_NO_CUDA)', script.read_text())
+        re.search(
+            r'os\.environ\["(?!CUDA_|PYTORCH_NO_CUDA)',
+            script.read_text(encoding="utf-8"),
+        )
     )

@@ -139,17 +139,16 @@ def _do(
         return partial(_print_candidate, retrieved)
     if is_capture(arguments):
         options = captured(arguments, options, listener)
-    if options.sweeping:
-        options = api.taken_in(options, listener)
+    everything = arguments.verbose or arguments.explain
+    show = partial(_print_result, everything=everything)
+    if not options.sweeping:
+        return partial(show, api.reduce(options, listener))
+    with api.taken_in(options, listener) as options:
         swept = api.sweep(options, listener)
         if not swept.goes_on:
             return partial(_print_swept, swept)
         sum_up(swept)
-        reduction = api.reduce_found(options, swept, listener)
-    else:
-        reduction = api.reduce(options, listener)
-    everything = arguments.verbose or arguments.explain
-    return partial(_print_result, reduction, everything=everything)
+        return partial(show, api.reduce_found(options, swept, listener))
 
 
 def _resume(

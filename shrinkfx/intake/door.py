@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
+from shrinkfx.folder_lock import taken
 from shrinkfx.intake import minifier, runnable
 from shrinkfx.intake.found import PROGRAM, Found
 from shrinkfx.intake.recognise import holds_run, recognise
@@ -16,12 +17,16 @@ from shrinkfx.options.options import Options
 from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
 
 
+@contextlib.contextmanager
 def take_in(
     options: Options,
     told: Callable[[str], None],
     require_others: Callable[[], None] = lambda: None,
-) -> Options:
+) -> Iterator[Options]:
     """Have a run reduce what its ``model`` stands for, if that is no ``.pt2``.
+
+    The folder is this process's from before anything is written there until the end
+    of the block, which is where the run is.
 
     Args:
         told: takes sentences on what was read, and what could not be.
@@ -29,15 +34,29 @@ def take_in(
 
     Raises:
         LoadError: it cannot be read, run or exported.
-        UsageError: it is none that can be, or code that the user has not said may run.
+        UsageError: it is none that can be, or code that the user has not said may run;
+            or another process is at work in the folder.
     """
     script = recognise(options.model)
     if script is None:
-        return options
+        yield options
+        return
     if script.kind is Kind.RUNNABLE:
         runnable.require_word(script, options)
     require_others()
     out = output_folder(options.out, options.model.resolve())
+    try:
+        with taken(out):
+            found = _found(script, options, out)
+            for sentence in found.said:
+                told(sentence)
+            yield replace(found.asked_with(options), out=out)
+    finally:
+        remove_if_empty(out)
+
+
+def _found(script: Script, options: Options, out: Path) -> Found:
+    """Take a program into a folder where no run is; what fails leaves nothing there."""
     if holds_run(out):
         raise UsageError(
             f"--out {out} holds a run: shrinkfx --resume {out} goes on with it, or "
@@ -46,17 +65,13 @@ def take_in(
     folder = out / INTAKE
     _require_own(folder)
     try:
-        found = _taken(script, options, folder)
+        return _taken(script, options, folder)
     except BaseException:
         for name in _OWN:
             (folder / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             folder.rmdir()
-        remove_if_empty(out)
         raise
-    for sentence in found.said:
-        told(sentence)
-    return replace(found.asked_with(options), out=out)
 
 
 _OWN = (PROGRAM, runnable.CODE)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.errors import UsageError
+from shrinkfx.folder_lock import taken
 from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.modules import Preload, preloads_for
 from shrinkfx.intake.recognise import holds_run
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
@@ -73,7 +73,7 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
             is in the folder.
         LoadError: it cannot be exported or saved.
     """
-    from shrinkfx.worker.intake.objects import exported, name_of, remarks
+    from shrinkfx.worker.intake.objects import exported, name_of
 
     name = name_of(given.program)
     args, kwargs = given.args, given.kwargs
@@ -81,22 +81,45 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
     preloads = _preloads(program, options)
     out = output_folder(options.out, Path(f"{name}.pt2"))
     try:
-        _save(given, program, out / INTAKE, has_run=holds_run(out))
-        inputs = out / INTAKE / _INPUTS
-        found = Found(
-            program=out / INTAKE / PROGRAM,
-            inputs=inputs if inputs.exists() else None,
-            preload=preloads,
-            said=tuple(remarks(given.program, program)),
-        )
-        command = options.command or _command(given)
-        yield replace(found.asked_with(options), out=out, command=command), found
+        with taken(out):
+            try:
+                found = _found(given, program, preloads, out)
+                command = options.command or _command(given)
+                asked = replace(found.asked_with(options), out=out, command=command)
+                yield asked, found
+            finally:
+                _remove_what_came_to_nothing(out)
     finally:
-        if not holds_run(out):  # it came to nothing
-            for file in (PROGRAM, _INPUTS):
-                (out / INTAKE / file).unlink(missing_ok=True)
-            remove_if_empty(out / INTAKE)
-            remove_if_empty(out)
+        remove_if_empty(out)
+
+
+def _found(
+    given: Given,
+    program: Any,  # noqa: ANN401 - a program
+    preloads: Sequence[Preload],
+    out: Path,
+) -> Found:
+    """Write down all that a run needs."""
+    from shrinkfx.worker.intake.objects import remarks
+
+    folder = out / INTAKE
+    _save(given, program, folder, has_run=holds_run(out))
+    inputs = folder / _INPUTS
+    return Found(
+        program=folder / PROGRAM,
+        inputs=inputs if inputs.exists() else None,
+        preload=tuple(preload.put(folder) for preload in preloads),
+        said=tuple(remarks(given.program, program)),
+    )
+
+
+def _remove_what_came_to_nothing(out: Path) -> None:
+    if holds_run(out):
+        return
+    written = [path.name for path in (out / INTAKE).glob("preload_*.py")]
+    for file in (PROGRAM, _INPUTS, *written):
+        (out / INTAKE / file).unlink(missing_ok=True)
+    remove_if_empty(out / INTAKE)
 
 
 _INPUTS = "inputs.pt"
@@ -145,7 +168,7 @@ def _require_same(saved: Path, place: Path) -> None:
         )
 
 
-def _preloads(program: Any, options: Options) -> tuple[str, ...]:  # noqa: ANN401 - a program
+def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 - a program
     """Choose what registers the program's operators in a process of the run.
 
     Raises:
@@ -154,7 +177,7 @@ def _preloads(program: Any, options: Options) -> tuple[str, ...]:  # noqa: ANN40
     from shrinkfx.worker.intake.operators import libraries, registrations
 
     if options.preload:  # whoever names some knows all
-        return ()
+        return []
     known = registrations(program)
     if typed := [each for each in known if each.module == "__main__"]:
         raise UsageError(_typed(typed))
@@ -164,7 +187,12 @@ def _preloads(program: Any, options: Options) -> tuple[str, ...]:  # noqa: ANN40
         names = ", ".join(each.operator for each in native)
         raise UsageError(f"{names}: it is not known what registers this: {_SAY}")
     found = dict.fromkeys(filter(None, map(_of_python, known)))
-    return (*_reachable([*found], options.cwd or Path.cwd()), *loaded)
+    modules = [(name, _file_of(name)) for name in found if not name.endswith(".py")]
+    imported = iter(preloads_for(modules, options.cwd or Path.cwd()))
+    return [
+        *(Preload(n) if n.endswith(".py") else next(imported) for n in found),
+        *map(Preload, loaded),
+    ]
 
 
 _SAY = "give preload=['module or file']"
@@ -173,6 +201,10 @@ _SAY = "give preload=['module or file']"
 def _of_python(each: Registration) -> str:
     """Name the module to be imported, or else its file."""
     return each.module or (each.file if each.file.endswith(".py") else "")
+
+
+def _file_of(module: str) -> str:
+    return getattr(sys.modules.get(module), "__file__", None) or ""
 
 
 def _typed(some: Sequence[Registration]) -> str:
@@ -184,55 +216,3 @@ def _typed(some: Sequence[Registration]) -> str:
         "it into a module (in a notebook, a cell that begins with %%writefile "
         f"my_ops.py, then `import my_ops`), or {_SAY}"
     )
-
-
-_FIND = """
-import importlib.util, json, sys
-sys.path.insert(0, "")
-found = {}
-for name in sys.argv[1:]:
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        spec = None
-    found[name] = spec.origin if spec else None
-print(json.dumps(found))
-"""
-
-
-def _reachable(names: Sequence[str], cwd: Path) -> list[str]:
-    """Name each module as a new process finds it: by its name, or else by its file.
-
-    What this process has put on its path by hand no other has there.
-
-    Raises:
-        LoadError: a module of a package is not found there.
-    """
-    modules = [name for name in names if not name.endswith(".py")]
-    there = _found_anew(modules, cwd) if modules else {}
-    chosen = []
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None) or ""
-        if name.endswith(".py") or _same_file(there.get(name), file):
-            chosen.append(name)
-        elif "." not in name and file.endswith(".py"):
-            chosen.append(str(Path(file).resolve()))
-        else:
-            root = str(Path(file).parents[name.count(".")]) if file else "its folder"
-            advice = f"add {root} to PYTHONPATH before Python starts"
-            raise LoadError(name, "no other process finds this module", advice)
-    return chosen
-
-
-def _found_anew(modules: Sequence[str], cwd: Path) -> dict[str, str | None]:
-    command = [sys.executable, "-P", "-c", _FIND, *modules]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, check=False, text=True)
-    try:
-        found: dict[str, str | None] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        return {}
-    return found
-
-
-def _same_file(one: str | None, other: str) -> bool:
-    return bool(one and other) and os.path.realpath(str(one)) == os.path.realpath(other)

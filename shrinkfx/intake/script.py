@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from shrinkfx.errors import LoadError
+from shrinkfx.intake.carried import is_setting, is_variable, names_programs
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.report.header import is_repro
 
@@ -153,7 +154,7 @@ class _Settings:
     def _take(self, target: str, value: ast.expr) -> None:
         said = _literal(value)
         if variable := re.fullmatch(r"os\.environ\[(?:'|\")(\w+)(?:'|\")\]", target):
-            if isinstance(said, str) and _may_matter(variable[1], said):
+            if isinstance(said, str) and is_variable(variable[1], said):
                 self.environment[variable[1]] = said
         elif target == "config_patches":
             if isinstance(said, dict):
@@ -167,9 +168,9 @@ class _Settings:
             self._set(self.others, target, said)
 
     def _set(self, kept: dict[str, object], name: str, value: object) -> None:
-        if name.startswith(_TELLING) or name in _OF_EACH_RUN:
+        if not is_setting(name):
             return
-        if _RUNS.search(name):
+        if names_programs(name):
             self.refused.append(name)
             return
         if value is not _NO_LITERAL and _fits_json(value):
@@ -190,39 +191,6 @@ class _Settings:
 
 _INDUCTOR = "torch._inductor.config."
 _CONFIG = re.compile(r"torch\.[\w.]*config\.\w+$")
-
-_TELLING = ("trace.", "aot_inductor.dump_aoti_minifier", "aot_inductor.repro_level")
-"""Settings that change what is written down, and no program: a check would write it."""
-
-_OF_EACH_RUN = (
-    "aot_inductor.package",
-    "aot_inductor.output_path",
-    "aot_inductor.serialized_in_spec",
-    "aot_inductor.serialized_out_spec",
-)
-"""What each compilation of a package sets by itself."""
-
-_ONLY_TELL = re.compile(
-    r"TORCH_(TRACE|LOGS|LOGS_\w+|COMPILE_DEBUG|COMPILE_DEBUG_DIR|SHOW_CPP_STACKTRACES)"
-    r"|TORCHDYNAMO_(REPRO|EXTENDED_DEBUG)_\w+|TORCHDYNAMO_VERBOSE|TORCHELASTIC_\w+"
-    r"|TORCHINDUCTOR_COMPILE_THREADS|\w+_CACHE(_DIR)?|DUMP_AOTI_MINIFIER"
-    r"|AOT_INDUCTOR_REPRO_LEVEL"
-)
-"""Variables that change what is written down, or where."""
-
-
-def _may_matter(name: str, value: str) -> bool:
-    """Take what tunes PyTorch: not what says where code is found, or which is run."""
-    tunes = name.startswith(_TUNES) and "/" not in value
-    return tunes and not _ONLY_TELL.fullmatch(name)
-
-
-_TUNES = ("TORCH", "PYTORCH", "AOT", "TRITON", "CUDA", "OMP_", "MKL_", "KMP_", "ATEN_")
-
-_RUNS = re.compile(
-    r"(^|[._])(cxx|gdb|compiler|path|cmd|command)(_|$|\.)|_path$|_command$"
-)
-"""Settings that name programs to be run, or where these are."""
 
 
 def _keywords(tree: ast.Module, function: str) -> dict[str, object]:

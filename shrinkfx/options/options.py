@@ -4,15 +4,16 @@ A new option is a field of the record in ``options/groups.py`` that is its group
 ``--help-all``, or of ``ComparisonOptions`` in ``protocol/comparison.py`` if a worker's
 check is to see it; the parser, the check of its value, the journal and the reference
 are made from that field. It gets a keyword of the same name in ``minify()`` of
-``api.py``, and is read as ``options.NAME`` where it counts. ``make reference`` writes
-its row into ``docs/reference.md``, and ``tests/test_options.py`` says what is missing.
+``api/minifying.py``, and is read as ``options.NAME`` where it counts. ``make
+reference`` writes its row into ``docs/reference.md``, and ``tests/test_options.py``
+says what is missing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, get_type_hints
@@ -69,6 +70,17 @@ class Options(
         """List what must be there: the program, its inputs, and preloads."""
         preloads = [Path(name) for name in self.preload if "/" in name]
         return (self.model, *([self.inputs] if self.inputs else []), *preloads)
+
+    def with_files(self, find: Callable[[Path], Path]) -> Self:
+        """Have the program, its inputs and preloads be other files."""
+        return replace(
+            self,
+            model=find(self.model),
+            inputs=find(self.inputs) if self.inputs else None,
+            preload=tuple(
+                str(find(Path(name))) if "/" in name else name for name in self.preload
+            ),
+        )
 
     @property
     def closeness(self) -> dict[str, float]:
@@ -152,7 +164,7 @@ class Reduction:
         """Show the repro in a notebook, as code."""
         runs, failed = self.verified
         before, after = self.operators
-        script = self.repro.read_text() if self.repro.is_file() else ""
+        script = self.repro.read_text(encoding="utf-8") if self.repro.is_file() else ""
         if len(script) > _SHOWN:
             script = f"{script[:_SHOWN]}\n# ... all of it: {self.repro}\n"
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))

@@ -175,6 +175,7 @@ class Printed(Answer):
         random: it draws random numbers.
         mutates: it changes its buffers or inputs.
         targets: what its nodes call.
+        renamed: new names of inputs and weights by old ones, where they were changed.
     """
 
     source: Source | None
@@ -189,6 +190,7 @@ class Printed(Answer):
     random: bool
     mutates: bool
     targets: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +22,9 @@ from shrinkfx.report.written import EMBEDDED, Written
 
 INTAKE = "intake"
 """In the output folder: the program, where a run was given no file."""
+
+CAPTURE = "capture"
+"""In the output folder: what a script has left that was captured."""
 
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
@@ -70,6 +73,23 @@ def remove_if_empty(folder: Path) -> None:
     """Leave no folder behind where a run came to nothing."""
     with contextlib.suppress(OSError):  # it is gone, or somebody's file is in it
         folder.rmdir()
+
+
+def own_file(out: Path) -> Callable[[Path], Path]:
+    """Find files of a run's own folder, which may have moved since they were named.
+
+    Those in a folder of a door are told by its name and theirs, whatever lies at their
+    old place now; others only where nothing lies there any more.
+    """
+
+    def find(path: Path) -> Path:
+        door, there = path.parent.name, out.resolve()
+        if door in (INTAKE, CAPTURE) and (there / door / path.name).is_file():
+            return there / door / path.name
+        is_gone = not path.is_file() and (there / path.name).is_file()
+        return there / path.name if is_gone else path
+
+    return find
 
 
 def write_smallest_repro(
@@ -137,7 +157,7 @@ def _attempts(
         if script.text in seen:
             continue
         seen.add(script.text)
-        path.write_text(script.text)
+        path.write_text(script.text, encoding="utf-8")
         values = [folder / DATA] if script.needs_data else []
         beside = [*values, *_copies(parts, folder)]
         yield Written((path, *beside), f"source, {data}", False, parts, settings)
@@ -158,7 +178,7 @@ def _attempts(
             unpacking=parts.unpacking,
             remarks=parts.remarks,
         )
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
         yield Written((path, *beside), EMBEDDED, False, parts, settings)
 
@@ -181,7 +201,7 @@ class _Form:
         """
         conditions = record.conditions
         names = [name for name in optional if name in conditions.environment]
-        best, text, gone = self.written, self.path.read_text(), set[str]()
+        best, text, gone = self.written, self._text(), set[str]()
         tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
         for some in tries if names else ():
             rest = {
@@ -193,11 +213,14 @@ class _Form:
             trial = self._again(replace(record, conditions=fewer))
             if runner.fails(trial.files, record.signature):
                 gone.update(some)
-                best, text = replace(trial, fails=True), self.path.read_text()
+                best, text = replace(trial, fails=True), self._text()
             if gone == set(names):
                 break
-        self.path.write_text(text)
+        self.path.write_text(text, encoding="utf-8")
         return replace(best, not_needed=tuple(sorted(gone)))
+
+    def _text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
 
     def _again(self, record: RunRecord) -> Written:
         carried = [self.written.carried]

@@ -54,12 +54,15 @@ class Programs:
     Attributes:
         cut: operators of the form of the original that was cut, which may have others.
         targets: operators that the result calls.
+        renamed: new names of its inputs and weights by old ones, where a user's are
+            left out.
     """
 
     before: ProgramSize
     after: ProgramSize
     cut: int
     targets: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,9 @@ class Others:
     def _seen(self, python: str, version: str) -> Elsewhere:
         script = self.files[0]
         ending = self._ask(python, "-X", "faulthandler", script.name)
-        seen = observe(as_check(ending, script.read_text(), script.name))
+        seen = observe(
+            as_check(ending, script.read_text(encoding="utf-8"), script.name)
+        )
         fails = seen.signature is not None
         if self.expected:
             fails = self.expected.admits(seen.signature)

@@ -25,6 +25,7 @@ from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.header import with_cause
 from shrinkfx.report.issue.plain import without_origins
+from shrinkfx.report.issue.renaming import with_new_names
 from shrinkfx.report.summary import tell_cause
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import RESULT, at_work
@@ -74,9 +75,10 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
         if context.options.no_explain:
             return nothing
         found = _found(context, kept.subject, kept.result, shown)
-        anonymous = context.options.anonymous
-        failure = kept.record.failure.seen
-        return _written(context.out, found, failure, anonymous=anonymous)
+        failure, new = kept.record.failure.seen, kept.record.programs.renamed
+        return _written(
+            context.out, found, failure, new if context.options.anonymous else None
+        )
     except KeyboardInterrupt:
         context.note("interrupted before its cause could be told")
     except Exception as error:
@@ -122,7 +124,8 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
             result = _from_json(subject, known)
             found = _found(context, subject, result, _shown_from_json(subject, known))
             failure = result.seen or subject.target
-            explained = _written(out, found, failure, anonymous=asked.anonymous)
+            new = known.get("renamed", {}) if asked.anonymous else None
+            explained = _written(out, found, failure, new)
             write_issue_anew(context, subject.client, found)
             return explained
 
@@ -141,6 +144,7 @@ def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
         "memory": asdict(shown.memory) if shown.memory else None,
         "inputs": str(options.inputs.resolve()) if options.inputs else None,
         "environment": dict(options.environment),
+        "renamed": dict(kept.record.programs.renamed),
     }
 
 
@@ -183,16 +187,24 @@ _OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
 
 
 def _written(
-    out: Path, found: Explanation, failure: Signature, *, anonymous: bool
+    out: Path,
+    found: Explanation,
+    failure: Signature,
+    renamed: Mapping[str, str] | None,
 ) -> Explained:
     """Leave ``explain.json``, and the cause at the top of the repro and in the summary.
 
     A run writes its summary again after this.
+
+    Args:
+        renamed: what the repro calls inputs and weights; None where that is by the
+            user's own names.
     """
     write_json(out / EXPLAIN, json.loads(found.to_line()))
     cause = found.cause
-    if anonymous:
-        cause = tuple(without_origins(sentence, found) for sentence in cause)
+    if renamed is not None:
+        new = with_new_names(found, renamed)
+        cause = tuple(without_origins(sentence, new) for sentence in new.cause)
     _tell_in(out / "repro.py", cause)
     tell_cause(out, found.cause)
     return Explained(found, in_lines(found, failure), out)
@@ -200,8 +212,8 @@ def _written(
 
 def _tell_in(repro: Path, cause: Sequence[str]) -> None:
     """Say the cause in the comment at the top of a repro that has been verified."""
-    before = repro.read_text()
+    before = repro.read_text(encoding="utf-8")
     after = with_cause(before, cause)
     if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
-        draft_of(repro).write_text(after)
+        draft_of(repro).write_text(after, encoding="utf-8")
         publish(repro)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from shrinkfx import scratch
 from shrinkfx.check.client.orphans import clear_orphans
@@ -28,23 +24,20 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.events import Listener
-from shrinkfx.flags import options_in
+from shrinkfx.folder_lock import taken
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options.groups import BudgetOptions, ExplainOptions
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
-from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
+from shrinkfx.report.output import output_folder, own_file, remove_if_empty
+from shrinkfx.run.asked_for import (
+    BUDGET,
+    described,
+    identity,
+    require_unchanged,
+)
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder_lock import taken
-from shrinkfx.run.settings import inherited
 
 JOURNAL = "journal.sqlite"
-
-_BUDGET = tuple(option.name for option in options_in(BudgetOptions))
-"""What may be another when a run goes on."""
-
-_EXPLAIN = tuple(option.name for option in options_in(ExplainOptions))
-"""What is asked of a result, and changes nothing of it."""
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
@@ -73,7 +66,7 @@ def at_work(
         with closing(Journal(out / JOURNAL, counts_time=counts_time)) as journal:
             is_new = journal.fact("run") is None
             journal.db.check()
-            journal.once("run", lambda: _described(options))
+            journal.once("run", lambda: described(options))
             journal.tick()
             try:
                 yield RunContext(options, out, listener, journal)
@@ -118,7 +111,7 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
     if run is None:  # killed before it began, so that nothing can go on
         _discard(out)
         return
-    if _identity(run) != _identity(_described(options)):
+    if identity(run) != identity(described(options)):
         raise UsageError(
             f"--out {out} holds another run: --resume {out} goes on with that, or name "
             "an empty folder"
@@ -148,12 +141,12 @@ def resumed(out: Path, given: Options) -> Options:
         if finished := journal.fact("finished"):
             raise Finished(str(out), finished["said"], finished["exit_code"])
         with journal.db.trusted():
-            before = _moved_along(Options.from_json(run["options"]), out)
-        anew = {name: getattr(given, name) or getattr(before, name) for name in _BUDGET}
+            before = Options.from_json(run["options"]).with_files(own_file(out))
+        anew = {name: getattr(given, name) or getattr(before, name) for name in BUDGET}
         options = replace(before, out=out, **anew)
         if given.model != Path():
             options = replace(options, model=given.model.resolve())
-        _check_unchanged(f"--resume {out}", run, options)
+        require_unchanged(f"--resume {out}", run, options)
         stopped = journal.fact("stopped")
         if stopped and stopped["budget"] and options.budget == before.budget:
             raise BudgetExhausted(f"{out}: {stopped['said']}")
@@ -218,26 +211,15 @@ def unchanged(out: Path, journal: Journal, asked: str = "--report") -> Options:
     """
     run, result = journal.fact("run"), journal.fact(RESULT)
     with journal.db.trusted():
-        options = _moved_along(Options.from_json(run["options"]), out)
+        options = Options.from_json(run["options"]).with_files(own_file(out))
         options = replace(options, out=out)
-    _check_unchanged(f"{asked} {out}", run, options)
+    require_unchanged(f"{asked} {out}", run, options)
     if result is None:
         return options
     # A sweep has made the inputs that it reduced with, and dropped its own options.
     inputs = Path(result["inputs"]) if result["inputs"] else None
     with_result = {"inputs": inputs, "environment": result["environment"]}
-    return _moved_along(replace(options, sweeping=None, **with_result), out)
-
-
-def _moved_along(options: Options, out: Path) -> Options:
-    """Find program and inputs that lie in the folder of their run, which has moved."""
-    there = out.resolve() / INTAKE
-    model, inputs = options.model, options.inputs
-    if not model.is_file() and (there / model.name).is_file():
-        model = there / model.name
-    if inputs and not inputs.is_file() and (there / inputs.name).is_file():
-        inputs = there / inputs.name
-    return replace(options, model=model, inputs=inputs)
+    return replace(options, sweeping=None, **with_result).with_files(own_file(out))
 
 
 def _require_journal(out: Path, option: str) -> None:
@@ -255,32 +237,6 @@ def _holds_journal(out: Path, option: str) -> bool:
         raise UsageError(f"{reason}: name a folder that can be written to") from error
 
 
-def _check_unchanged(asked: str, run: dict[str, Any], options: Options) -> None:
-    if options.cwd and not options.cwd.is_dir():
-        raise UsageError(
-            f"{asked}: the folder that it was started in is gone, and with it "
-            f"what it imports from there: mkdir -p {options.cwd}, or run anew"
-        )
-    for path in options.files:
-        if not path.is_file():
-            advice = "put it back there, or run anew with another --out"
-            if path == options.model and asked.startswith("--resume"):
-                advice = f"if it has moved: shrinkfx NEW.pt2 {asked}"
-            raise LoadError(str(path), "no such file any more", advice)
-    if content_of(options) != run["content"]:
-        names = ", ".join(str(path) for path in options.files)
-        raise UsageError(
-            f"{asked}: since that run a file has changed, one of {names}: run "
-            "anew with another --out"
-        )
-    now, then = inherited(), inherited(run["tuning"])
-    for name in sorted({*now, *then}):
-        was = then.get(name)
-        if now.get(name) != was:
-            how = f"unset {name}" if was is None else f"export {name}={was}"
-            raise UsageError(f"{asked}: {name} was another then: {how}")
-
-
 def how_to_go_on(context: RunContext) -> str:
     """Give the command that goes on with a search which was stopped."""
     more = ""
@@ -292,36 +248,6 @@ def how_to_go_on(context: RunContext) -> str:
 
 def _more(out: Path) -> str:
     return f"with more: shrinkfx --resume {out} --max-checks N --max-minutes M"
-
-
-def _described(options: Options) -> dict[str, Any]:
-    """State all that the answers of a run depend on, as JSON can hold it."""
-    described = {
-        "options": options.to_json(),
-        "content": content_of(options),
-        "tuning": inherited(),
-    }
-    read: dict[str, Any] = json.loads(json.dumps(described))  # where lists are lists
-    return read
-
-
-def _identity(run: dict[str, Any]) -> dict[str, Any]:
-    """Leave out of a description what may change in the middle of a run."""
-    free = (*_BUDGET, *_EXPLAIN, "title", "command", "cwd")
-    options = {k: v for k, v in run["options"].items() if k not in free}
-    return {**run, "options": options}
-
-
-def content_of(options: Options) -> str:
-    """Make a digest of what is reduced: program, inputs and preloads."""
-    digest = hashlib.sha256()
-    for name in map(str, (options.model, options.inputs, *options.preload)):
-        if os.path.isfile(name):  # which may have been moved
-            with open(name, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        else:
-            digest.update(hashlib.sha256(name.encode()).digest())
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

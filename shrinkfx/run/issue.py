@@ -18,6 +18,7 @@ from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.environment import environment_text
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
+from shrinkfx.report.issue.renaming import with_new_names
 from shrinkfx.report.issue.text import ISSUE, issue_text
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
@@ -130,6 +131,8 @@ def _written(
     try:
         script = (context.out / "repro.py").read_text(encoding="utf-8")
         title = context.options.title or ""
+        if facts.anonymous:
+            explanation = with_new_names(explanation, facts.renamed)
         text = issue_text(facts, explanation, script, environment, title)
         draft_of(path).write_text(text, encoding="utf-8")
         publish(path)

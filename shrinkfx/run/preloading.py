@@ -121,7 +121,7 @@ class PreloadOracle:
         text = write_registrations(self.record, carried.definitions, carried.unpacking)
         with scratch.folder("preload") as folder:
             script = Path(folder) / "repro.py"
-            script.write_text(text)
+            script.write_text(text, encoding="utf-8")
             for name, file in carried.files.items():
                 shutil.copy(file, Path(folder) / name)
             request = Request(

@@ -116,6 +116,7 @@ def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRe
                 printed.operators, printed.nodes, printed.inputs, printed.dynamic_dims
             ),
             targets=printed.targets,
+            renamed=printed.renamed,
         ),
         conditions=replace(
             conditions,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
@@ -51,9 +51,22 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
         raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
         publish(path)
+    printed = replace(printed, renamed=_by_first_names(result.candidate, printed))
     if result.printable:
         return printed
     return replace(printed, unprintable="its source does not fail")
+
+
+def _by_first_names(candidate: Candidate, printed: Printed) -> Mapping[str, str]:
+    """Give new names by those before a listing was read by short ones."""
+    if candidate.listing is None or not printed.renamed:
+        return printed.renamed
+    short = short_names(candidate.listing).values[candidate.listing.main.name]
+    own = {
+        each.name: short[each.spelling].removeprefix("self.")
+        for each in candidate.listing.given
+    }
+    return {old: printed.renamed.get(new, new) for old, new in own.items()}
 
 
 def with_short_names(candidate: Candidate) -> Candidate:

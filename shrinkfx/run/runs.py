@@ -16,11 +16,11 @@ from shrinkfx.errors import (
     StorageError,
     UsageError,
 )
+from shrinkfx.folder_lock import LOCK, is_taken
 from shrinkfx.journal.journal import Journal
 from shrinkfx.journal.so_far import so_far
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.folder import JOURNAL
-from shrinkfx.run.folder_lock import LOCK, is_taken
 
 
 class State(StrEnum):

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx import api
-from shrinkfx.api import Run
+from shrinkfx.api import Run, looking_back
 from shrinkfx.cli.main import main
 from shrinkfx.cli.runs import lines
 
@@ -85,7 +84,7 @@ def test_folder_that_is_missing_is_told(
 def test_other_programs_read_the_list_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(api, "list_runs", lambda _: [OVER, STOPPED])
+    monkeypatch.setattr(looking_back, "list_runs", lambda _: [OVER, STOPPED])
     assert main(["--list", "--json"]) == 0
     end = json.loads(capsys.readouterr().out)
     assert (end["event"], end["status"], end["exit_code"]) == ("end", "listed", 0)

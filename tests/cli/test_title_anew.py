@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
+from shrinkfx.api import looking_back
 from shrinkfx.cli.from_arguments import refuse_beside_explain
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.errors import UsageError
@@ -28,9 +29,9 @@ def test_title_reaches_who_explains(
 ) -> None:
     asked: list[Options] = []
     before = Options(Path("m.pt2"), title="as it was")
-    monkeypatch.setattr(api, "over", lambda _: before)
+    monkeypatch.setattr(looking_back, "over", lambda _: before)
     monkeypatch.setattr(
-        api, "explain_folder", lambda options, *_: asked.append(options)
+        looking_back, "explain_folder", lambda options, *_: asked.append(options)
     )
     api.explain("out", title=anew)
     assert asked[0].title == title

@@ -17,12 +17,16 @@ import pytest
 from support.fake_torch import install
 
 from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
 from shrinkfx.intake.capture import door
+from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.running import environment
 from shrinkfx.options.options import Options
 
 pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).resolve().parents[2]
 
 HEADER = """\
 import os, sys, torch
@@ -78,7 +82,7 @@ def captured(
         program: int | None = None,
         timeout_s: float | None = None,
     ) -> Captured:
-        (tmp_path / "serve.py").write_text(HEADER + text)
+        (tmp_path / "serve.py").write_text(HEADER + text, encoding="utf-8")
         made = Captured(tmp_path / "out")
         made.folder.mkdir(exist_ok=True)
         words = command or (sys.executable, "serve.py")
@@ -205,6 +209,46 @@ def test_run_goes_on_from_what_was_captured(
     assert again.out == came.folder
 
 
+def test_capture_that_was_moved_is_gone_on_with(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    came = captured(
+        "@torch.library.custom_op('mine::mix')\ndef mix(x): return x\n"
+        "run('mine::mix call:raise', 1)"
+    )
+    there = came.folder.rename(tmp_path / "elsewhere")
+    again = door.resumable(there)
+    assert again is not None
+    assert again.out == there
+    assert len(again.files) == 3
+    assert {file.parent for file in again.files} == {there / "capture"}
+    assert all(file.is_file() for file in again.files)
+
+
+def test_preloads_of_a_run_are_not_written_over_for_another(
+    captured: Callable[..., Captured],
+) -> None:
+    defined = "@torch.library.custom_op('{0}::mix')\ndef {0}(x): return x\n"
+    came = captured(
+        defined.format("one")
+        + defined.format("two")
+        + "run('one::mix', name='one')\nrun('two::mix call:raise', name='two')"
+    )
+    assert came.asked is not None
+    (first,) = map(Path, came.asked.preload)
+    before = first.read_text()
+    teller = door.Teller(came.said.append, lambda _: None)
+    other, same = (
+        door.recaptured(Options(model=came.folder), came.folder, number, teller)
+        for number in (1, 2)
+    )
+    assert first.read_text() == before
+    assert same.preload == came.asked.preload
+    assert other.preload != came.asked.preload
+    assert "def one(x)" in Path(other.preload[0]).read_text()
+    assert "def two(x)" in before
+
+
 def test_resume_begins_where_a_capture_ended(
     captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +259,7 @@ def test_resume_begins_where_a_capture_ended(
         begun.append(replace(options, out=out))
         return options
 
-    monkeypatch.setattr(api, "run", run)
+    monkeypatch.setattr(reducing, "run", run)
     api.resume(came.folder, max_checks=7)
     assert came.asked is not None
     (options,) = begun
@@ -323,6 +367,18 @@ def test_settings_of_the_script_are_those_of_the_run(
     assert "Inductor's custom_pass cannot be carried: no plain value" in came.said[2]
 
 
+def test_what_is_set_here_too_was_not_unset_by_the_script(
+    captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TORCH_LOGS", "TORCH_HUB_TOKEN", "TORCHINDUCTOR_X"):
+        monkeypatch.setenv(name, "1")
+    came = captured("del os.environ['TORCHINDUCTOR_X']\nrun('call:raise')")
+    unset = [said for said in came.said if "unset" in said]
+    assert unset == [
+        "captured: the script has unset TORCHINDUCTOR_X: unset it here as well"
+    ]
+
+
 def test_modules_that_register_operators_are_preloaded(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
@@ -339,10 +395,23 @@ def test_modules_that_register_operators_are_preloaded(
     )
     assert came.asked is not None
     here, there = came.asked.preload
-    assert here == str(tmp_path / "ops.py")
+    assert here == "ops"
     text = Path(there).read_text()
     assert str(tmp_path / "elsewhere") in text
     assert "import pkg.ops" in text
+
+
+def test_module_that_only_the_script_finds_is_preloaded_by_its_file(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "own_ops.py").write_text("import torch\ntorch.library.custom_op('a::b')")
+    came = captured(
+        "sys.path.insert(0, 'tools')\nimport own_ops\nrun('a::b call:raise')"
+    )
+    assert came.asked is not None
+    assert came.asked.preload == (str(tools / "own_ops.py"),)
 
 
 def test_operators_of_the_script_itself_are_taken_out_of_it(
@@ -364,6 +433,26 @@ def test_operators_of_the_script_itself_are_taken_out_of_it(
     assert "this acts" not in text
     assert "call:raise" not in text
     assert any("defined" in said or "what defines it" in said for said in came.said)
+
+
+def test_script_in_utf_8_is_captured_wherever_it_runs(
+    captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process whose locale has no such letters."""
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
+    came = captured(
+        "GRÖSSE = 'größer → 2'\n"
+        "@torch.library.custom_op('mine::mix')\n"
+        "def mix(x):\n    return GRÖSSE\n"
+        "try: run('mine::mix call:raise', GRÖSSE)\n"
+        "except RuntimeError: raise ValueError(GRÖSSE)\n"
+    )
+    assert came.inputs() == ("größer → 2",)
+    assert came.asked is not None
+    (preload,) = map(Path, came.asked.preload)
+    assert "GRÖSSE = 'größer → 2'" in preload.read_text(encoding="utf-8")
 
 
 # --- what cannot be reduced
@@ -414,6 +503,15 @@ def test_folder_of_somebody_else_is_left_alone(
     assert theirs.exists()
 
 
+def test_what_a_session_has_left_that_was_killed_at_once_is_in_nobodys_way(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    place = tmp_path / "out" / "capture"
+    place.mkdir(parents=True)
+    tell(place)
+    assert captured("run('call:raise')").reduced() == ["call:raise"]
+
+
 def test_damaged_capture_is_told(captured: Callable[..., Captured]) -> None:
     came = captured("run('call:raise')")
     (came.place / "end.json").write_text('{"code": 1}')
@@ -447,6 +545,7 @@ def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) ->
 def both_ways(folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
     place = folder / "capture"
     place.mkdir(exist_ok=True)
+    tell(place)
     command = [sys.executable, *words]
     usual = dict(os.environ)
     return [
@@ -563,3 +662,101 @@ def test_ctrl_c_ends_the_script_and_says_what_it_was_in(
     assert "the script was in call 1 of program 1; if that hangs: shrinkfx" in note
     end = json.loads((tmp_path / "out" / "capture" / "end.json").read_text())
     assert end["code"] == -signal.SIGINT
+
+
+AT_A_TERMINAL = """
+import os, pty, select, sys
+pid, fd = pty.fork()
+if not pid:
+    os.execvp(sys.argv[1], sys.argv[1:])
+again = b""
+while True:
+    try:
+        if not select.select([fd], [], [], 2)[0]:
+            os.write(fd, again)
+            continue
+        said = os.read(fd, 1000)
+        if b"name?" in said:
+            os.write(fd, b"abc\\n")
+        if b"waiting" in said:
+            again = b"\\x03"
+    except OSError:
+        break
+    print(said.decode(), flush=True)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+"""Answers at a terminal, and then types Ctrl-C until that is heard."""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "print('waiting', flush=True); time.sleep(600)",
+        "signal.signal(2, signal.SIG_IGN); print('waiting', flush=True); "
+        "run('call:sleep')",
+    ],
+    ids=["by itself", "in a step that does not hear it"],
+)
+def test_ctrl_c_is_heard_also_when_the_terminal_was_lent(
+    captured: Callable[..., Captured], tmp_path: Path, then: str
+) -> None:
+    text = f"{HEADER}import signal, time\ninput('name?')\n{then}\n"
+    (tmp_path / "serve.py").write_text(text)
+    words = [sys.executable, "-m", "shrinkfx", "--capture", "-q", "--out", "out", "--"]
+    done = subprocess.run(
+        [sys.executable, "-c", AT_A_TERMINAL, *words, sys.executable, "serve.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert b"interrupted" in done.stdout
+    assert done.returncode == 4
+
+
+STARTS_ALL_THE_TIME = """
+import os, sys, time
+pid = os.fork()
+while True:
+    if pid:
+        os._exit(0)
+    os.setsid()
+    time.sleep(0.001)
+    pid = os.fork()
+"""
+
+STARTS = f"""
+import os, subprocess, sys, time
+chain = {STARTS_ALL_THE_TIME!r}
+sleeper = "import time; time.sleep(600)"
+kept = {{"SHRINKFX_TEST": os.environ["SHRINKFX_TEST"]}}  # and nothing else
+for code, env in ((sleeper, None), (sleeper, kept), (chain, None)):
+    command = [sys.executable, "-c", code]
+    subprocess.Popen(command, start_new_session=True, env=env)
+open("ready", "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGHUP", "SIGTERM", "SIGKILL", "SIGINT"])
+def test_whatever_ends_shrinkfx_ends_what_the_script_has_started(
+    marked: Callable[[], list[int]],
+    survivors: Callable[[], list[str]],
+    wait_for: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
+    how: str,
+) -> None:
+    (tmp_path / "starts.py").write_text(STARTS)
+    words = [sys.executable, "-m", "shrinkfx", "--capture", "-q", "--out", "out", "--"]
+    shrinkfx = subprocess.Popen(
+        [*words, sys.executable, "starts.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for((tmp_path / "ready").exists)
+    assert len(marked()) >= 4
+    shrinkfx.send_signal(getattr(signal, how))
+    shrinkfx.wait(timeout=60)
+    assert survivors() == []

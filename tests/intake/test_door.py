@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.dumped import LAUNCHER, RUNNABLE
 
+from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.cli.main import main
 from shrinkfx.errors import (
     LoadError,
@@ -19,12 +22,14 @@ from shrinkfx.errors import (
     UsageError,
     WorkerError,
 )
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.folder_lock import is_taken
 from shrinkfx.intake import minifier, runnable
 from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
 from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import read_script
 from shrinkfx.intake.worker import Asks, settings_that_differ
-from shrinkfx.options.options import Options
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import (
     Answer,
     Done,
@@ -35,6 +40,8 @@ from shrinkfx.protocol.answers import (
     Unresolved,
 )
 from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
+from shrinkfx.run.sweep.conclude import SweepFinding, Swept
+from shrinkfx.sweep.examples import SweepFailure
 
 DEFAULTS: Mapping[str, object] = {
     "comprehensive_padding": True,
@@ -75,6 +82,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     return worker
 
 
+def take(options: Options, told: Callable[[str], None]) -> Options:
+    with take_in(options, told) as asked:
+        return asked
+
+
 def program(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
@@ -100,13 +112,13 @@ def graph(tmp_path: Path) -> Path:
 
 def test_program_is_taken_as_it_is(tmp_path: Path) -> None:
     options = Options(tmp_path / "model.pt2")
-    assert take_in(options, pytest.fail) is options
+    assert take(options, pytest.fail) is options
 
 
 def test_program_of_a_dump_is_copied_to_the_run(dump: Path, told: Told) -> None:
     out = dump.parent / "out"
     asked = Options(dump, out=out, inductor={"max_autotune": False})
-    options = take_in(asked, told.said.append)
+    options = take(asked, told.said.append)
     assert options.model == out / "intake" / "program.pt2"
     assert options.model.read_bytes() == (dump / "checkpoints/e.pt2").read_bytes()
     assert options.inductor == {"comprehensive_padding": False, "max_autotune": False}
@@ -121,7 +133,7 @@ def test_what_is_no_longer_there_is_named(dump: Path, told: Told) -> None:
     with pytest.raises(
         LoadError, match=r"not there, nor beside .*\n.*put e.pt2 beside"
     ):
-        take_in(Options(dump, out=out), told.said.append)
+        take(Options(dump, out=out), told.said.append)
     assert not out.exists()
 
 
@@ -168,7 +180,7 @@ def test_graph_is_exported_into_the_folder_of_the_run(graph: Path, told: Told) -
     out = graph.parent / "out"
     told.answer = Exported(2, 1, ("s1",), 3)
     asked = Options(graph, out=out, run_code=True, until="crash")
-    options = take_in(asked, told.said.append)
+    options = take(asked, told.said.append)
     there = (out / "intake").resolve()
     code = there / "fx_graph_runnable.py"
     assert told.asked[0] == ExportRunnable(str(code), "", str(there / "program.pt2"))
@@ -184,7 +196,7 @@ def test_values_are_looked_for_where_the_files_are_now(graph: Path, told: Told) 
     graph.write_text(RUNNABLE.replace("save_dir=None", "save_dir='/gone/checkpoints'"))
     (graph.parent / "checkpoints").mkdir()
     out = graph.parent / "out"
-    take_in(Options(graph, out=out, run_code=True), told.said.append)
+    take(Options(graph, out=out, run_code=True), told.said.append)
     export, *_ = told.asked
     assert isinstance(export, ExportRunnable)
     assert export.save_dir == str((graph.parent / "checkpoints").resolve())
@@ -207,7 +219,7 @@ def test_code_that_cannot_be_exported_leaves_nothing(
     told.answer, told.how = answer or Done(), how
     out = graph.parent / "out"
     with pytest.raises(LoadError, match=says):
-        take_in(Options(graph, out=out, run_code=True), told.said.append)
+        take(Options(graph, out=out, run_code=True), told.said.append)
     assert not out.exists()
 
 
@@ -216,9 +228,24 @@ def test_folder_that_holds_a_run_is_refused(dump: Path, told: Told) -> None:
     out.mkdir()
     (out / "journal.sqlite").touch()
     with pytest.raises(UsageError, match=f"shrinkfx --resume {out}"):
-        take_in(Options(dump, out=out), told.said.append)
+        take(Options(dump, out=out), told.said.append)
     assert not told.asked
     assert not (out / "intake").exists()
+
+
+def test_folder_where_another_is_at_work_is_left_as_it_is(
+    dump: Path, told: Told
+) -> None:
+    out = dump.parent / "out"
+    with ThreadPoolExecutor(1) as another, take_in(Options(dump, out=out), print):
+        theirs = out / "intake" / "program.pt2"
+        theirs.write_text("theirs")
+        begun = another.submit(take, Options(dump, out=out), told.said.append)
+        with pytest.raises(UsageError, match="another shrinkfx is at work"):
+            begun.result(60)
+        assert theirs.read_text() == "theirs"
+    assert not (out / ".lock").exists()
+    assert told.said == []
 
 
 def test_candidate_of_a_dumps_run_is_of_the_program_there(dump: Path) -> None:
@@ -236,7 +263,7 @@ PASSED = NotReproducible("any", 9, ["passes"], "what may differ:")
 
 def taken(graph: Path, told: Told) -> Options:
     asked = Options(graph, out=graph.parent / "out", run_code=True)
-    return take_in(asked, told.said.append)
+    return take(asked, told.said.append)
 
 
 def test_failure_of_torch_compile_alone_is_said(graph: Path, told: Told) -> None:
@@ -330,9 +357,44 @@ def test_a_folder_of_somebody_elses_is_left_alone(told: Told, tmp_path: Path) ->
     script = tmp_path / "minifier_launcher.py"
     script.write_text(LAUNCHER)
     with pytest.raises(UsageError, match="holds other files"):
-        take_in(Options(model=script, out=tmp_path / "out"), told.said.append)
+        take(Options(model=script, out=tmp_path / "out"), told.said.append)
     assert theirs.read_text() == "mine"
     theirs.rename(tmp_path / "out" / "notes.txt")
     with pytest.raises(LoadError, match="is not there"):
-        take_in(Options(model=script, out=tmp_path / "out"), told.said.append)
+        take(Options(model=script, out=tmp_path / "out"), told.said.append)
     assert (tmp_path / "out" / "notes.txt").exists()
+
+
+def test_dump_is_swept_and_what_is_found_reduced(
+    dump: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are of one program, and the folder is kept until both are over."""
+    out = dump.parent / "out"
+    failure = SweepFailure((33,), Signature(Kind.NAN, Stage.COMPARE), (32,), 1, 1)
+    failing, passing = out / "failing-1.pt", out / "passing-1.pt"
+    target = SweepFinding(failure, {"s0": 33}, {"s0": 32}, failing, passing)
+    asked: list[tuple[str, Options, bool]] = []
+
+    def run_sweep(options: Options, folder: Path, _: object) -> Swept:
+        asked.append(("sweep", options, is_taken(folder)))
+        return Swept("found", (target,), target, "", folder, {})
+
+    def run(options: Options, folder: Path, _: object) -> None:
+        asked.append(("reduce", options, is_taken(folder)))
+
+    monkeypatch.setattr(reducing, "run_sweep", run_sweep)
+    monkeypatch.setattr(reducing, "run", run)
+    options = Options(dump, out=out, sweeping=Sweeping())
+    with api.taken_in(options) as found:
+        swept = api.sweep(found)
+        api.reduce_found(found, swept)
+    assert [what for what, *_ in asked] == ["sweep", "reduce"]
+    for _, options, was_taken in asked:
+        assert was_taken
+        assert options.model == out / "intake" / "program.pt2"
+        assert options.inductor == {
+            "comprehensive_padding": False,
+            "max_autotune": True,
+        }
+    (_, sweep, _), (_, reduce, _) = asked
+    assert (sweep.inputs, reduce.inputs) == (None, failing)

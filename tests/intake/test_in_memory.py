@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import types
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import shrinkfx
-from shrinkfx import api
+from shrinkfx.api import reducing
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.events import Noted
 from shrinkfx.intake import in_memory
@@ -70,7 +72,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
         (out / "journal.sqlite").touch()
         asked.append(options)
 
-    monkeypatch.setattr(api, "run", run)
+    monkeypatch.setattr(reducing, "run", run)
     return asked
 
 
@@ -124,13 +126,33 @@ def test_same_object_has_the_same_bytes_and_another_one_is_refused(
     assert asked[0].model.read_bytes() == before
 
 
+def test_two_at_once_do_not_disturb_one_another(
+    asked: list[Options], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    program = torch.export.export(Small().eval(), (X,), BIAS)
+    options = Options(Path(), out=out)
+    with (
+        ThreadPoolExecutor(1) as another,
+        written_down(Given(program), options) as (mine, _),
+    ):
+        before = mine.model.read_bytes()
+        theirs = another.submit(shrinkfx.minify, program, args=(X,), out=out)
+        with pytest.raises(UsageError, match="another shrinkfx is at work"):
+            theirs.result(120)
+        assert mine.model.read_bytes() == before
+        assert [*mine.model.parent.iterdir()] == [mine.model]
+    assert asked == []
+    assert not out.exists()
+
+
 def test_run_that_comes_to_nothing_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(*_: object) -> None:
         raise UsageError("no")
 
-    monkeypatch.setattr(api, "run", fail)
+    monkeypatch.setattr(reducing, "run", fail)
     with pytest.raises(UsageError, match="no"):
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -234,6 +256,26 @@ def test_module_that_a_new_process_finds_is_preloaded_by_its_name(
     monkeypatch.chdir(tmp_path / "lib")
     shrinkfx.minify(Custom(imported).eval(), args=(X,))
     assert asked[0].preload == (imported,)
+
+
+def test_module_of_a_package_that_is_not_found_is_imported_by_a_file_that_says_where(
+    asked: list[Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a captured script's is."""
+    name = f"pkg_{abs(hash(str(tmp_path)))}"
+    package = tmp_path / "lib" / name
+    package.mkdir(parents=True)
+    (package / "ops.py").write_text(OPERATORS.format(name=name))
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    importlib.import_module(f"{name}.ops")
+    shrinkfx.minify(Custom(name).eval(), args=(X,), out=tmp_path / "out")
+    (preload,) = map(Path, asked[0].preload)
+    assert preload.parent == tmp_path / "out" / "intake"
+    text = preload.read_text()
+    assert f"sys.path.insert(0, {str(tmp_path / 'lib')!r})" in text
+    assert f"import {name}.ops" in text
+    command = [sys.executable, "-W", "ignore", str(preload)]
+    subprocess.run(command, cwd="/", check=True)
 
 
 def test_operators_that_were_typed_are_refused_with_what_to_do(

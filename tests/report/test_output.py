@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -45,7 +48,7 @@ class FakeRunner:
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool:
         assert all(file.is_file() for file in files)
-        self.texts.append(files[0].read_text())
+        self.texts.append(files[0].read_text(encoding="utf-8"))
         return self._fails(self.texts[-1])
 
 
@@ -260,3 +263,31 @@ def test_nothing_more_is_asked_of_what_does_not_fail(tmp_path: Path) -> None:
     written, runner = write_with(tmp_path, {"A": "1"}, lambda _: False)
     assert len(set(runner.texts)) == len(runner.texts)
     assert written.environment == {"KEPT": "1", "A": "1"}
+
+
+IN_ASCII = """
+import sys
+from pathlib import Path
+from test_output import Preload, SLICED, write
+
+text = f"# größer\\n{SLICED}".replace("unrelated", "größe")
+preload = Path(sys.argv[1]) / "ops.py"
+preload.write_text(text, encoding="utf-8")
+preloads = [Preload("ops.py", preload)]
+_, runner = write(Path(sys.argv[1]), lambda text: "größe" in text, preloads)
+assert "größe" in (Path(sys.argv[1]) / "repro.py").read_text(encoding="utf-8")
+"""
+
+
+def test_repro_is_utf_8_wherever_it_is_written(tmp_path: Path) -> None:
+    """In a process whose locale has no such letters."""
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, (here.parents[1], here.parent, here)))
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    script = tmp_path / "in_ascii.py"
+    script.write_text(IN_ASCII, encoding="utf-8")
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, **ascii_only, "PYTHONPATH": path},
+        check=True,
+    )

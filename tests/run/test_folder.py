@@ -28,16 +28,18 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import ignore
+from shrinkfx.folder_lock import taken
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import (
+    RESULT,
     at_work,
     begun,
     finish,
     how_to_go_on,
+    over,
     resumed,
 )
-from shrinkfx.run.folder_lock import taken
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")
@@ -127,6 +129,43 @@ def test_program_in_the_folder_of_its_run_moves_along(
     again = resumed(there, NOTHING_NEW)
     assert again.model == there / "intake" / "program.pt2"
     assert again.inputs == there / "intake" / "inputs.pt"
+
+
+def test_all_that_a_capture_has_left_moves_along_with_its_run(
+    options: Options, out: Path, tmp_path: Path
+) -> None:
+    place = out / "capture"
+    place.mkdir()
+    names = "program-1.pt2", "call-1-7-0.pt", "serve_definitions.py"
+    model, inputs, preload = (place / name for name in names)
+    for file in (model, inputs, preload):
+        file.write_text(file.name)
+    asked = replace(options, model=model, inputs=inputs)
+    begin(replace(asked, preload=(str(preload), "json")))
+    there = out.rename(tmp_path / "elsewhere")
+    place.mkdir(parents=True)  # as another run has it that was begun there since
+    for file in (model, inputs, preload):
+        file.write_text("another")
+    again = resumed(there, NOTHING_NEW)
+    assert again.files == tuple(there / "capture" / name for name in names)
+    assert again.preload[1] == "json"
+    assert resumed(there.rename(tmp_path / "further"), NOTHING_NEW).model.is_file()
+
+
+def test_inputs_that_a_sweep_has_found_move_along_with_their_run(
+    options: Options, out: Path, tmp_path: Path
+) -> None:
+    begin(options)
+    failing = out / "failing-1.pt"
+    failing.touch()
+    with at_work(options, out, ignore) as context:
+        known = {"inputs": str(failing), "environment": {"B": "2"}}
+        context.journal.note(RESULT, known)
+    end(options, "found", "reduced", 0)
+    there = out.rename(tmp_path / "elsewhere")
+    asked = over(there)
+    assert asked.inputs == there / "failing-1.pt"
+    assert (asked.environment, asked.model) == ({"B": "2"}, options.model)
 
 
 def test_program_may_have_moved_but_not_changed(

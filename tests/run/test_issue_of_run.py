@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ from shrinkfx.protocol.answers import Collected, Ending, Raised
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.written import Verified, Written
+from shrinkfx.run import issue
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.issue import (
@@ -99,6 +103,84 @@ def test_issue_that_cannot_be_written_takes_nothing_away(out: Path) -> None:
     context = RunContext(Options(Path("m.pt2")), out, told.append)
     assert write_issue(context, RECORD, Explanation(), "") is None
     assert "ISSUE.md could not be written" in notes(told)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), RecursionError("deep")])
+def test_what_ends_the_writing_takes_nothing_from_the_result(
+    out: Path, raised: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise raised
+
+    monkeypatch.setattr(issue, "issue_text", fail)
+    told: list[Event] = []
+    with closing(Journal(out / JOURNAL)) as journal:
+        context = RunContext(Options(Path("m.pt2")), out, told.append, journal)
+        assert write_issue(context, RECORD, Explanation(), "") is None
+    assert "ISSUE.md could not be written" in notes(told)
+    assert (out / "repro.py").read_text() == SCRIPT
+    assert sorted(path.name for path in out.iterdir() if path.suffix != ".sqlite") == [
+        "repro.py"
+    ]
+
+
+def test_ctrl_c_while_versions_are_collected_is_told_and_no_more(out: Path) -> None:
+    def interrupt(_: object) -> Ending:
+        raise KeyboardInterrupt
+
+    told: list[Event] = []
+    context = RunContext(Options(Path("m.pt2")), out, told.append)
+    assert collect_versions(context, client_of(FakeServer(interrupt)), SEEN) == ""
+    assert write_issue(context, RECORD, Explanation(), "") == out / "ISSUE.md"
+
+
+def test_names_of_a_cause_are_those_of_the_repro_where_a_users_are_left_out(
+    out: Path,
+) -> None:
+    options = Options(Path("m.pt2"), anonymous=True)
+    programs = replace(RECORD.programs, renamed={"token_ids": "x"})
+    found = Explanation(cause=("The size of input token_ids is lost.",))
+    with closing(Journal(out / JOURNAL)) as journal:
+        context = RunContext(options, out, lambda _: None, journal)
+        path = write_issue(context, replace(RECORD, programs=programs), found, "9")
+        assert path is not None
+        written = path.read_text()
+        path.unlink()
+        client = client_of(FakeServer(COLLECTED))
+        assert write_issue_anew(context, client, found) == path
+    for text in (written, path.read_text()):
+        assert "The size of input x is lost." in text
+        assert "token_ids" not in text
+
+
+IN_ASCII = """
+from test_issue_of_run import *
+
+out = Path(sys.argv[1])
+script = "# größer\\nimport torch\\n"
+(out / "repro.py").write_text(script, encoding="utf-8")
+context = RunContext(Options(Path("m.pt2"), title="größer → 2"), out, lambda _: None)
+found = Explanation(cause=("Das ist größer.",))
+path = write_issue(context, RECORD, found, "Linux größer")
+text = path.read_text(encoding="utf-8")
+assert text.startswith("# größer → 2"), ascii(text)
+for words in ("Das ist größer.", "Linux größer"):
+    assert words in text, ascii(text)
+"""
+
+
+def test_issue_is_utf_8_wherever_it_is_written(out: Path) -> None:
+    """In a process whose locale has no such letters."""
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, (here.parents[1], here.parent, here)))
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    script = out / "in_ascii.py"
+    script.write_text(IN_ASCII, encoding="utf-8")
+    subprocess.run(
+        [sys.executable, str(script), str(out)],
+        env={**os.environ, **ascii_only, "PYTHONPATH": path},
+        check=True,
+    )
 
 
 def test_what_a_command_judges_is_no_issue_of_pytorchs(out: Path) -> None:

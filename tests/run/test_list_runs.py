@@ -19,9 +19,9 @@ import pytest
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.folder_lock import LOCK, is_taken, taken
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import JOURNAL, at_work, finish
-from shrinkfx.run.folder_lock import LOCK, is_taken, taken
 from shrinkfx.run.runs import Run, list_runs
 from shrinkfx.testing import chain, whole
 

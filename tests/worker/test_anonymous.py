@@ -37,7 +37,7 @@ SOURCE = Source(
 
 
 def test_inputs_weights_sizes_and_arguments_of_branches_are_renamed() -> None:
-    made, files = anonymous(SOURCE)
+    made, new = anonymous(SOURCE)
     assert [each.name for each in made.inputs] == ["y", "z"]  # a value is x
     assert [w.attribute for w in made.weights] == [
         *("weight_1", "weight_2", "buffer", "constant")  # a value is weight
@@ -56,8 +56,9 @@ def test_inputs_weights_sizes_and_arguments_of_branches_are_renamed() -> None:
     for text in (*made.body, *made.branches):
         ast.parse(text)
         assert "model.py" not in text
-    assert files["weight_encoder_weight"] == "weight_weight_1"
-    assert files["failing_mask"] == "failing_z"
+    assert new.inputs == {"token_ids": "y", "mask": "z"}
+    assert new.in_file["weight_encoder_weight"] == "weight_weight_1"
+    assert new.in_file["failing_mask"] == "failing_z"
 
 
 def test_what_has_no_names_of_a_user_only_loses_its_comments() -> None:

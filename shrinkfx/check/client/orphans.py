@@ -30,6 +30,17 @@ def new_mark() -> str:
     return f"{owner}:{_numbers(owner).start + secrets.randbits(_BITS)}"
 
 
+def bear_mark(mark: str, pid: int) -> None:
+    """Have a process be found by the number of a mark, and all that it starts then.
+
+    A worker does so by itself (``worker/forkserver/supervise.py``).
+    """
+    number = int(mark.rpartition(":")[2])
+    with contextlib.suppress(ValueError, OSError):  # it may have a lower one
+        _, most = resource.prlimit(pid, resource.RLIMIT_RTTIME)
+        resource.prlimit(pid, resource.RLIMIT_RTTIME, (number, most))
+
+
 def _numbers(owner: str) -> range:
     """Give a process the numbers for its servers."""
     first = 1 << 62 | zlib.crc32(owner.encode()) << _BITS

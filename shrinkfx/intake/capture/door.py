@@ -14,34 +14,28 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.errors import LoadError, NothingToReduce, UsageError
+from shrinkfx.intake.capture import counts
 from shrinkfx.intake.capture.choosing import Choice, choose, table
 from shrinkfx.intake.capture.patience import Patience
 from shrinkfx.intake.capture.preloads import preloads_of
 from shrinkfx.intake.capture.records import (
     STARTED,
     Capture,
-    CapturedProgram,
     ScriptEnd,
     Step,
     open_steps,
 )
 from shrinkfx.intake.capture.running import Script
+from shrinkfx.intake.carried import is_setting, is_variable, is_variable_of_mine
 from shrinkfx.intake.found import Found
 from shrinkfx.options.options import Options
-
-FOLDER = "capture"
-"""Of what a script has left, in that of its run."""
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.report.output import CAPTURE, own_file
 
 _END, _ASKED = "end.json", "asked.json"
 
 _HANG_S = 60.0
 """A check's, where a script hangs and nobody has said how long that is."""
-
-_PATHS_TOO = ("CXX",)
-"""Variables that count though they name a place."""
-
-_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_")
-"""What launchers tell processes of each other."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ def capture(
         UsageError: there is no such command, or no such program.
         NothingToReduce: it does not fail, or not in what can be captured.
     """
-    place = _empty(folder / FOLDER)
+    place = _empty(folder / CAPTURE)
     try:
         script = Script(command, place.resolve(), stdout, teller.doing)
         try:
@@ -111,7 +105,8 @@ def _empty(place: Path) -> Path:
     Raises:
         UsageError: there is one, and it is none of ours.
     """
-    if place.is_dir() and any(place.iterdir()) and not (place / STARTED).is_file():
+    there = {path.name for path in place.iterdir()} if place.is_dir() else set()
+    if there and not there & {counts.FILE, STARTED}:
         raise UsageError(
             f"{place} is there, and holds no capture: name another --out DIR"
         )
@@ -146,16 +141,17 @@ def recaptured(
 
 def place_of(folder: Path) -> Path | None:
     """Find what a script has left in a run's folder, or in that of a capture."""
-    places = (folder, folder / FOLDER)
+    places = (folder, folder / CAPTURE)
     return next((place for place in places if os.path.isfile(place / _END)), None)
 
 
 def resumable(folder: Path) -> Options | None:
     """Read what was to be reduced in a folder where that has not begun."""
-    asked = folder / FOLDER / _ASKED
+    asked = folder / CAPTURE / _ASKED
     if not os.path.isfile(asked):
         return None
-    return replace(Options.from_json(json.loads(asked.read_text())), out=folder)
+    options = Options.from_json(json.loads(asked.read_text()))
+    return replace(options.with_files(own_file(folder)), out=folder)
 
 
 def _asked(
@@ -201,11 +197,11 @@ def found_of(choice: Choice, place: Path) -> Found:
     environment, unset = _environment(program.environment, os.environ)
     if unset:
         said.append(f"the script has unset {', '.join(unset)}: unset it here as well")
-    if program.not_carried:
-        names = ", ".join(program.not_carried)
+    if others := [name for name in program.not_carried if is_setting(name)]:
+        names = ", ".join(others)
         said.append(f"Inductor's {names} cannot be carried: no plain value")
-    places = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    preloads = preloads_of(program, place, places)
+    inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
+    preloads = preloads_of(program, place, Path.cwd())
     inputs, why = _inputs(choice.step)
     if why:
         said.append(
@@ -214,10 +210,10 @@ def found_of(choice: Choice, place: Path) -> Found:
     return Found(
         program=program.file,
         inputs=inputs,
-        inductor=program.inductor,
+        inductor=inductor,
         environment=environment,
         preload=preloads.names,
-        said=(*_carried(program, environment), *said, *preloads.said),
+        said=(*_carried({**inductor, **environment}), *said, *preloads.said),
     )
 
 
@@ -225,8 +221,7 @@ def _inputs(step: Step | None) -> tuple[Path | None, str]:
     return (step.inputs, step.unsaved) if step else (None, "")
 
 
-def _carried(program: CapturedProgram, environment: Mapping[str, str]) -> list[str]:
-    set_here = {**program.inductor, **environment}
+def _carried(set_here: InductorOptions) -> list[str]:
     said = ", ".join(f"{name}={value}" for name, value in set_here.items())
     return [f"with {said}"] if said else []
 
@@ -238,12 +233,9 @@ def _environment(
     found = {
         name: value
         for name, value in theirs.items()
-        if ours.get(name) != value
-        and ("/" not in value or name in _PATHS_TOO)
-        and not name.startswith(_LAUNCHERS)
+        if ours.get(name) != value and is_variable_of_mine(name, value)
     }
-    prefixes = ("TORCH", "PYTORCH", "AOT")
-    unset = [n for n in ours if n.startswith(prefixes) and n not in theirs]
+    unset = [n for n, v in ours.items() if n not in theirs and is_variable(n, v)]
     return found, sorted(unset)
 
 

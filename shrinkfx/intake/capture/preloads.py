@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.intake.capture.records import CapturedProgram, Origin
+from shrinkfx.intake.modules import preloads_for, written_beside
 from shrinkfx.report.definitions import REGISTRAR, definitions
 from shrinkfx.report.statements import read_source, statements_of
 
@@ -24,19 +24,25 @@ class Preloads:
     said: tuple[str, ...]
 
 
-def preloads_of(
-    program: CapturedProgram, folder: Path, places: Sequence[str]
-) -> Preloads:
+def preloads_of(program: CapturedProgram, folder: Path, cwd: Path) -> Preloads:
     """Name what a program needs as a run can import it.
 
     Args:
         folder: where files of ours may be written that do what no name can say.
-        places: the folders that a run looks for modules in.
+        cwd: where the run's processes are started.
     """
+    own = {o.module: o.file for o in program.origins if _is_own_module(o)}
+    found = dict(zip(own, preloads_for([*own.items()], cwd), strict=True))
     names: dict[str, None] = {}
     said: list[str] = []
     for origin in program.origins:
-        name, remark = _preload(origin, program, folder, places)
+        remark = _called(origin) if origin.called else ""
+        if _is_own_module(origin):
+            name = found[origin.module].put(folder)
+        elif origin.module == _MAIN:
+            name, remark = _of_main(origin, program, folder, remark)
+        else:
+            name = origin.library or origin.module
         if name:
             names[name] = None
         if remark:
@@ -44,30 +50,16 @@ def preloads_of(
     return Preloads(tuple(names), tuple(dict.fromkeys(said)))
 
 
-def _preload(
-    origin: Origin, program: CapturedProgram, folder: Path, places: Sequence[str]
-) -> tuple[str, str]:
-    if origin.library:
-        return origin.library, ""
-    called = ""
-    if origin.called:
-        called = (
-            f"{origin.why}: registered by a call of a function in {origin.module}, not "
-            "by its import: if they are missing, --preload a module that calls it"
-        )
-    if origin.module == _MAIN:
-        return _of_main(origin, program, folder, called)
-    if not origin.is_local or not origin.file.endswith(".py"):
-        return origin.module, called
-    file = Path(origin.file)
-    if "." not in origin.module and file.stem == origin.module:
-        return str(file), called
-    root = _root(origin.module, file)
-    if any(_is_same(place, root) for place in places):
-        return origin.module, called
-    text = f"import sys\n\nsys.path.insert(0, {str(root)!r})\nimport {origin.module}\n"
-    name = f"preload_{origin.module.replace('.', '_')}.py"
-    return _written(folder / name, text), called
+def _is_own_module(origin: Origin) -> bool:
+    """Tell what is to be looked for: an installation has its modules by their names."""
+    return origin.module != _MAIN and not origin.library and origin.is_local
+
+
+def _called(origin: Origin) -> str:
+    return (
+        f"{origin.why}: registered by a call of a function in {origin.module}, not "
+        "by its import: if they are missing, --preload a module that calls it"
+    )
 
 
 def _of_main(
@@ -80,8 +72,8 @@ def _of_main(
     except (OSError, SyntaxError) as error:
         advice = "put that into a module of its own, and --preload it"
         return "", f"{origin.why}: the script cannot be read: {error}; {advice}"
-    name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions.py"
-    written = _written(folder / name, text)
+    name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
+    written = written_beside(folder, name, text)
     where = f"in {file.name} itself; what defines it was copied to {written}"
     return written, called or f"{origin.why}: {where}"
 
@@ -110,18 +102,3 @@ def _defines(node: ast.stmt) -> bool:
         called = called.func
     last = getattr(called, "attr", getattr(called, "id", ""))
     return bool(REGISTRAR.fullmatch(last))
-
-
-def _root(module: str, file: Path) -> Path:
-    """Find the folder that a module is imported from by its dotted name."""
-    ups = module.count(".") + (file.stem == "__init__")
-    return file.parents[ups]
-
-
-def _is_same(place: str, folder: Path) -> bool:
-    return os.path.realpath(place or os.getcwd()) == os.path.realpath(folder)
-
-
-def _written(path: Path, text: str) -> str:
-    path.write_text(text)
-    return str(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,23 +13,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from shrinkfx.check.client.orphans import bear_mark, new_mark
 from shrinkfx.errors import UsageError
+from shrinkfx.intake.capture.counts import tell
+from shrinkfx.intake.capture.outliving import ended
 from shrinkfx.intake.capture.patience import Patience
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
 from shrinkfx.intake.capture.terminal import Terminal
-from shrinkfx.processes import descendants, state_of
+from shrinkfx.processes import state_of
+from shrinkfx.protocol.requests import MARK
 
 FOLDER = "SHRINKFX_CAPTURE"
-"""The variable by which a process knows where to write; what has it is ours to end."""
+"""The variable by which a process knows where to write."""
 
 _STARTUP = Path(__file__).parents[2] / "worker" / "intake" / "startup"
 
 _EVERY_S = 0.1
+_BY_CTRL_C = (-signal.SIGINT, 128 + signal.SIGINT)
+"""How what ends at a Ctrl-C leaves, a shell around it included."""
+
 _PARTING_S = 5.0
 """What a script has to clear away when it is interrupted."""
-
-_SUBREAPER = 36
-"""Of prctl: orphans of what is started become children of this process."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +53,28 @@ class Script:
     def run(self, patience: Patience) -> ScriptEnd:
         """Run it to its end, or to that of somebody's patience.
 
+        What it has started ends with it; and with this process, if that ends before.
+
         Raises:
             UsageError: there is no such program.
             KeyboardInterrupt: Ctrl-C; the script has had it, too.
         """
-        with _adopting(), self._started() as child, Terminal() as terminal:
+        mark = new_mark()
+        with ended(mark), self._started(mark) as child, Terminal() as terminal:
             try:
                 return self._watched(child, patience, terminal)
             except KeyboardInterrupt:
                 self._interrupt(child)
                 raise
-            finally:
-                self._kill(child)
 
     @contextlib.contextmanager
-    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
+    def _started(self, mark: str) -> Iterator[subprocess.Popen[bytes]]:
         sys.stdout.flush()
+        tell(self.folder)
         try:
             child = subprocess.Popen(
                 self.command,
-                env=environment(self.folder, dict(os.environ)),
+                env={**environment(self.folder, dict(os.environ)), MARK: mark},
                 stdout=self.stdout,
                 process_group=0,
             )
@@ -79,8 +84,13 @@ class Script:
                 f"--capture -- {name}: {error.strerror}; what follows -- is a command "
                 "as you would type it: shrinkfx --capture -- python serve.py"
             ) from error
-        with child:
+        try:
+            bear_mark(mark, child.pid)
             yield child
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
     def _watched(
         self, child: subprocess.Popen[bytes], patience: Patience, terminal: Terminal
@@ -90,16 +100,20 @@ class Script:
             steps = open_steps(self.folder)
             died = died or next((s.pid for s in steps if _is_gone(s.pid)), 0)
             if (hung := patience.at_its_end(steps)) is not None:
-                self._kill(child)
+                child.kill()
                 return ScriptEnd(
                     self.command, child.wait(), hung=hung.pid, hung_s=patience.waited_s
                 )
+            if steps and not told:
+                terminal.take_back()  # nothing of PyTorch reads it, and hears Ctrl-C
             names = "; ".join(dict.fromkeys(step.name for step in steps))
             if names != told:
                 told = names
                 self.doing(f"{' '.join(self.command[:2])}: {names or 'running'}")
             terminal.lend_if_wanted(child.pid)
             time.sleep(_EVERY_S)
+        if terminal.is_lent and child.returncode in _BY_CTRL_C:
+            raise KeyboardInterrupt  # which the script alone has had
         return ScriptEnd(self.command, child.returncode, died=died)
 
     def _interrupt(self, child: subprocess.Popen[bytes]) -> None:
@@ -107,20 +121,6 @@ class Script:
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, signal.SIGINT)
             child.wait(_PARTING_S)
-
-    def _kill(self, child: subprocess.Popen[bytes]) -> None:
-        """End it and whatever it has left, which bears the variable of ours."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        mark = f"{FOLDER}={self.folder}\0".encode()
-        for pid in list(descendants(os.getpid())):
-            with contextlib.suppress(OSError):
-                if mark in Path(f"/proc/{pid}/environ").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
-        child.wait()
-        with contextlib.suppress(ChildProcessError):  # orphans, now children of ours
-            while os.waitpid(-child.pid, os.WNOHANG)[0]:
-                pass
 
 
 def environment(folder: Path, given: dict[str, str]) -> dict[str, str]:
@@ -132,14 +132,3 @@ def environment(folder: Path, given: dict[str, str]) -> dict[str, str]:
 
 def _is_gone(pid: int) -> bool:
     return state_of(pid) in ("", "Z", "X")
-
-
-@contextlib.contextmanager
-def _adopting() -> Iterator[None]:
-    """Have what outlives its parent become a child of this process for a while."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        libc.prctl(_SUBREAPER, 0, 0, 0, 0)

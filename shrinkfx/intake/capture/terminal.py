@@ -2,7 +2,7 @@
 
 A script has a process group of its own, so that Ctrl-C comes here: what hangs in native
 code would not hear it. The kernel stops such a group when it reads the terminal; then
-it is given that, and Ctrl-C with it.
+it is given that, and Ctrl-C with it, until it asks something of PyTorch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ _WANTS_IT = (signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Terminal:
-    """Takes it back at the end of the block, if it was lent."""
+    """Takes it back at the end of the block, if it was lent.
+
+    Attributes:
+        is_lent: Ctrl-C goes to the script alone.
+    """
 
     def __init__(self) -> None:
-        self._is_lent = False
+        self.is_lent = False
 
     def lend_if_wanted(self, group: int) -> None:
         """Give it to a child that was stopped for reading it, and have that go on."""
@@ -32,8 +36,15 @@ class Terminal:
                 return
             if os.tcgetpgrp(_STDIN) == os.getpgrp():  # and not a shell's or another's
                 _give(group)
-                self._is_lent = True
+                self.is_lent = True
             os.killpg(group, signal.SIGCONT)
+
+    def take_back(self) -> None:
+        """Put this process in front again, if it was before."""
+        if self.is_lent:
+            with contextlib.suppress(OSError, ValueError):
+                _give(os.getpgrp())
+            self.is_lent = False
 
     def __enter__(self) -> Self:
         return self
@@ -44,9 +55,7 @@ class Terminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._is_lent:
-            with contextlib.suppress(OSError, ValueError):
-                _give(os.getpgrp())
+        self.take_back()
 
 
 def _give(group: int) -> None:

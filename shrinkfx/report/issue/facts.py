@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.words import cut_middle
@@ -38,7 +39,8 @@ class IssueFacts(Message):
         log: what the repro printed when it failed.
         beside: files that the repro needs beside it.
         versions: ``torch 2.13.0`` and so on, of what it was seen with.
-        anonymous: the user's names were left out.
+        anonymous: the user's names were left out; ``renamed`` has new ones of inputs
+            and weights by old ones.
     """
 
     kind: Kind
@@ -66,6 +68,7 @@ class IssueFacts(Message):
     beside: tuple[str, ...]
     versions: tuple[str, ...]
     anonymous: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
     tool: str = __version__
 
     @property
@@ -110,4 +113,5 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         beside=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
+        renamed=record.programs.renamed,
     )

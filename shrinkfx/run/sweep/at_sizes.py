@@ -20,8 +20,8 @@ from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
+from shrinkfx.run.asked_for import content_of
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import content_of
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.unchanged import has_begun

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
@@ -38,6 +38,7 @@ class Text:
         unprintable: why there is none, or ''.
         values: what ``torch.save`` puts into a file beside it.
         two_sets: it fails on other inputs than it is exported with.
+        renamed: new names of inputs and weights by old ones, where they were changed.
     """
 
     source: Source | None
@@ -45,14 +46,17 @@ class Text:
     values: Mapping[str, torch.Tensor]
     operators: int
     two_sets: bool
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def without_names(self) -> Self:
         """Leave out the names of its user's model, if it could be printed."""
         if self.source is None:
             return self
         source, new = anonymous(self.source)
-        values = {new.get(name, name): value for name, value in self.values.items()}
-        return replace(self, source=source, values=values)
+        files = new.in_file
+        values = {files.get(name, name): value for name, value in self.values.items()}
+        names = {**new.inputs, **new.weights}
+        return replace(self, source=source, values=values, renamed=names)
 
 
 def text_of_graph(built: Rebuilt, device: str, *, two_sets: bool) -> Text:
@@ -91,4 +95,5 @@ def printed(built: Rebuilt, text: Text, options: CheckOptions) -> Printed:
         random=draws_random_numbers(exported),
         mutates=mutates(exported),
         targets=tuple(sorted({str(n.target) for n in calls})),
+        renamed=text.renamed,
     )

@@ -27,7 +27,9 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
     """Prepare this process and the file at ``script`` for running it."""
     with contextlib.suppress(ImportError):  # of Triton, which may not be needed
         self_test()
-    script.write_text(retarget_strings(script.read_text()))
+    script.write_text(
+        retarget_strings(script.read_text(encoding="utf-8")), encoding="utf-8"
+    )
     # Once the bug is fixed a repro goes on to its end, whatever was asked.
     runs = Probe.CONTRACT if probe is Probe.CONTRACT else Probe.REAL
     packages: dict[str, interpreter.Code] = {}

@@ -77,7 +77,7 @@ def _run(script: Path) -> None:
     module = ModuleType("__main__")
     module.__file__ = str(script)
     sys.modules["__main__"] = module
-    exec(compile(script.read_text(), str(script), "exec"), vars(module))
+    exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), vars(module))
 
 
 def _said(ask: Callable[[Program], str], program: Program) -> str:

@@ -11,7 +11,7 @@ import builtins
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 from shrinkfx.protocol.source import Input, Source
@@ -28,12 +28,23 @@ _KINDS = {
 _RUNS = ("example", "failing", "passing")
 
 
-def anonymous(source: Source) -> tuple[Source, dict[str, str]]:
-    """Rename inputs, weights, sizes and the arguments of branches; drop comments.
+@dataclass(frozen=True)
+class NewNames:
+    """New names of inputs and weights by old ones."""
 
-    Returns:
-        The program, and new names by old ones of what lies in a file beside it.
-    """
+    inputs: Mapping[str, str]
+    weights: Mapping[str, str]
+
+    @property
+    def in_file(self) -> dict[str, str]:
+        """Those of what lies in a file beside the program."""
+        files = {f"weight_{old}": f"weight_{new}" for old, new in self.weights.items()}
+        given = self.inputs.items()
+        return files | {f"{r}_{old}": f"{r}_{new}" for r in _RUNS for old, new in given}
+
+
+def anonymous(source: Source) -> tuple[Source, NewNames]:
+    """Rename inputs, weights, sizes and the arguments of branches; drop comments."""
     fresh = _Fresh(_names(source))
     inputs = {
         i.name: name for i, name in zip(source.inputs, fresh("xyz"), strict=False)
@@ -55,9 +66,7 @@ def anonymous(source: Source) -> tuple[Source, dict[str, str]]:
         dims=tuple(_words(line, dims) for line in source.dims),
         dynamic_shapes=_words(source.dynamic_shapes, dims),
     )
-    files = {f"weight_{old}": f"weight_{new}" for old, new in weights.items()}
-    files |= {f"{r}_{old}": f"{r}_{new}" for r in _RUNS for old, new in inputs.items()}
-    return made, files
+    return made, NewNames(inputs, weights)
 
 
 class _Fresh:

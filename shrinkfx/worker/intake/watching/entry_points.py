@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from . import packages, programs
+from . import counts, packages, programs
 from .after_import import AfterImport
 from .diary import Diary, told
 from .origins import Origins
@@ -29,8 +29,9 @@ def watch(folder: str) -> None:
     """Have the entry points of torch wrapped as soon as they are there."""
     hide_own_frames()
     diary = Diary(folder)
-    origins, settings = Origins(), InductorSettings()
-    keeper = programs.Keeper(diary, origins, settings)
+    names = counts.read(folder)
+    origins, settings = Origins(names.namespaces), InductorSettings()
+    keeper = programs.Keeper(diary, names, origins, settings)
     points = _EntryPoints(diary, keeper)
     AfterImport(
         {

@@ -20,35 +20,6 @@ from typing import Any
 
 from .diary import torch_folder
 
-_TORCHS = {
-    "_c10d_functional",
-    "_c10d_functional_autograd",
-    "_quantized",
-    "aten",
-    "c10d",
-    "c10d_functional",
-    "cuda",
-    "debugprims",
-    "fsdp",
-    "higher_order",
-    "inductor",
-    "mkl",
-    "mkldnn",
-    "mkldnn_prepacked",
-    "onednn",
-    "prepacked",
-    "prim",
-    "prims",
-    "profiler",
-    "quantized",
-    "quantized_decomposed",
-    "rngprims",
-    "sparse",
-    "streams",
-    "symm_mem",
-}
-"""Namespaces of operators that come with PyTorch."""
-
 Names = Mapping[str, object]
 """What a module holds."""
 
@@ -75,9 +46,14 @@ class Origin:
 
 
 class Origins:
-    """Remembers who has registered operators, and finds out about the rest."""
+    """Remembers who has registered operators, and finds out about the rest.
 
-    def __init__(self) -> None:
+    Args:
+        pytorchs: namespaces of operators that come with PyTorch.
+    """
+
+    def __init__(self, pytorchs: frozenset[str]) -> None:
+        self._pytorchs = pytorchs
         self._registrars: dict[str, dict[str, Origin]] = {}
 
     def watch(self, library: ModuleType) -> None:
@@ -85,7 +61,7 @@ class Origins:
         original = library.Library.__init__
 
         def __init__(made: object, ns: str, *args: object, **kwargs: object) -> None:
-            if ns not in _TORCHS:
+            if ns not in self._pytorchs:
                 origin = _registrar(sys._getframe(1), f"operators of {ns}")
                 if origin is not None:
                     known = self._registrars.setdefault(ns, {})
@@ -97,7 +73,7 @@ class Origins:
 
     def of(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
         """List what a program needs, in an order in which it can be imported."""
-        operators = custom_operators(exported)
+        operators = self.custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
         found = [*_libraries(operators)]
         for space in spaces:
@@ -109,6 +85,16 @@ class Origins:
         for origin in found:
             first.setdefault((origin.module, origin.library), origin)
         return list(first.values())
+
+    def custom_operators(self, exported: Any) -> list[str]:
+        """Name the operators of a program that do not come with PyTorch."""
+        found: dict[str, None] = {}
+        for graph in exported.graph_module.modules():
+            for node in getattr(getattr(graph, "graph", None), "nodes", ()):
+                name = getattr(getattr(node.target, "_schema", None), "name", "")
+                if name and name.partition("::")[0] not in self._pytorchs:
+                    found[name] = None
+        return list(found)
 
 
 def _registrar(frame: FrameType | None, why: str) -> Origin | None:
@@ -143,17 +129,6 @@ def _origin_of(names: Names, why: str) -> Origin:
 def _origin(module: str, file: str, why: str, library: str = "") -> Origin:
     place = file or library
     return Origin(module, file, library, bool(place) and is_local(place), why)
-
-
-def custom_operators(exported: Any) -> list[str]:
-    """Name the operators of a program that do not come with PyTorch."""
-    found: dict[str, None] = {}
-    for graph in exported.graph_module.modules():
-        for node in getattr(getattr(graph, "graph", None), "nodes", ()):
-            name = getattr(getattr(node.target, "_schema", None), "name", "")
-            if name and name.partition("::")[0] not in _TORCHS:
-                found[name] = None
-    return list(found)
 
 
 def _libraries(operators: Iterable[str]) -> Iterator[Origin]:

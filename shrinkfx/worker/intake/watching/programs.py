@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import settings as set_by_script
+from .counts import Counts
 from .diary import Diary, told, where
-from .origins import Origin, Origins, custom_operators
-from .settings import InductorSettings, Settings
+from .origins import Origin, Origins
+from .settings import InductorSettings, Settings, is_plain
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,14 @@ class Keeper:
     """Saves each program that is compiled, and what it is compiled with."""
 
     def __init__(
-        self, diary: Diary, origins: Origins, settings: InductorSettings
+        self,
+        diary: Diary,
+        counts: Counts,
+        origins: Origins,
+        settings: InductorSettings,
     ) -> None:
-        self._diary, self._origins, self._settings = diary, origins, settings
+        self._diary, self._counts = diary, counts
+        self._origins, self._settings = origins, settings
 
     def keep(self, exported: Any, options: Settings | None) -> int:
         """Put a program on disk, and all that is known of it; return its number."""
@@ -66,19 +71,19 @@ class Keeper:
         options: Settings | None,
         unsaved: str,
     ) -> None:
-        variables = set_by_script.environment()
+        variables = self._counts.environment()
         record = ProgramRecord(number, where(), unsaved, variables)
         settings: Settings = {}
         with told():
             settings = self._settings.changed(options)
-            plain = {k: v for k, v in settings.items() if set_by_script.is_plain(v)}
+            plain = {k: v for k, v in settings.items() if is_plain(v)}
             others = tuple(name for name in settings if name not in plain)
             record = replace(record, inductor=plain, not_carried=others)
         with told():
             record = replace(
                 record,
                 operators=_count(exported),
-                custom=tuple(custom_operators(exported)),
+                custom=tuple(self._origins.custom_operators(exported)),
                 origins=tuple(self._origins.of(exported, settings.values())),
             )
         self._diary.write(f"program-{number}.json", record)

@@ -1,0 +1,37 @@
+"""The library: from a failing program to a verified repro, and back to what was run."""
+
+from shrinkfx.api.captures import capture, is_capture, recaptured
+from shrinkfx.api.looking_back import explain, report, retrieve, runs, verify
+from shrinkfx.api.minifying import minify
+from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
+from shrinkfx.options.options import Options, Reduction, Sweeping
+from shrinkfx.run.explaining import Explained
+from shrinkfx.run.retrieve import Retrieved
+from shrinkfx.run.runs import Run
+from shrinkfx.run.sweep.conclude import Swept
+from shrinkfx.run.verify import Confirmed
+
+__all__ = [
+    "Confirmed",
+    "Explained",
+    "Options",
+    "Reduction",
+    "Retrieved",
+    "Run",
+    "Sweeping",
+    "Swept",
+    "capture",
+    "explain",
+    "is_capture",
+    "minify",
+    "recaptured",
+    "reduce",
+    "reduce_found",
+    "report",
+    "resume",
+    "retrieve",
+    "runs",
+    "sweep",
+    "taken_in",
+    "verify",
+]

@@ -1,0 +1,130 @@
+"""What earlier runs have left: lists of them, candidates, causes, pages, repros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shrinkfx.api.settings import with_what_shows_it
+from shrinkfx.check.preflight import require_script
+from shrinkfx.errors import UsageError
+from shrinkfx.events import Begun, Listener, ignore
+from shrinkfx.intake.door import taken_before
+from shrinkfx.options.options import Options
+from shrinkfx.run.explaining import Explained, explain_folder
+from shrinkfx.run.folder import over
+from shrinkfx.run.reporting import report_explained, report_folder
+from shrinkfx.run.retrieve import Retrieved
+from shrinkfx.run.retrieve import retrieve as retrieve_from
+from shrinkfx.run.runs import Run, list_runs
+from shrinkfx.run.verify import Confirmed, confirm
+from shrinkfx.validation import require_files, require_sense, require_surroundings
+
+
+def runs(folder: str | Path) -> list[Run]:
+    """List the runs in a folder, or the one that it is of, the last one last.
+
+    Nothing is changed there, and no run that is at work is disturbed.
+
+    Raises:
+        UsageError: there is no such folder, or it cannot be read.
+    """
+    return list_runs(Path(folder))
+
+
+def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:
+    """Write a candidate that an earlier run has met, by-catch for example.
+
+    Args:
+        options: ``out`` is the folder of that run; model, inputs and preloads must
+            be the same, settings are taken from it.
+        digest: the candidate's, or a unique beginning of it.
+
+    Raises:
+        UsageError: there is no such candidate, or the program is another one.
+        LoadError: the program, its inputs or a preload could not be read.
+    """
+    require_surroundings()
+    require_sense(options)
+    options = with_what_shows_it(options)
+    if not digest:
+        raise UsageError("--candidate names none: summary.json lists the by-catch")
+    if options.check is not None:
+        raise UsageError("--candidate runs AOTInductor: leave --check out")
+    if options.out is None:
+        raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
+    folder, options = options.out, taken_before(options)
+    require_files(options)
+    listener(Begun("candidate", str(options.model), str(folder)))
+    return retrieve_from(options, digest, folder, listener)
+
+
+def explain(
+    folder: str | Path, listener: Listener = ignore, *, title: str | None = None
+) -> Explained:
+    """Find out what the failure comes from that a run has reduced.
+
+    Asks the result which decisions of the compiler its failure needs, and what each
+    flag of PyTorch's debugging guide says of it; ``explain.json`` holds what is known,
+    and the header of ``repro.py`` the cause.
+
+    Args:
+        folder: of a run that is over.
+        title: of ``ISSUE.md``, instead of what the run was told.
+
+    Raises:
+        UsageError: no result is there, or something has changed since.
+        LoadError: the program, its inputs or a preload is not there any more.
+        WorkerError: the process that holds torch died.
+    """
+    require_surroundings()
+    options = over(Path(folder))
+    options = replace(options, title=title or options.title)
+    listener(Begun("explain", str(options.model), str(folder)))
+    explained = explain_folder(options, Path(folder), listener)
+    report_explained(Path(folder), listener)
+    return explained
+
+
+def report(folder: str | Path, listener: Listener = ignore) -> Path:
+    """Write ``report.html`` of a run anew: the run, as a page for a browser.
+
+    Each run writes it at its end. Where an earlier version of shrinkfx has made the
+    run, the program is read anew for its graph, if it is still there.
+
+    Args:
+        folder: what the run was told as ``out``.
+
+    Returns:
+        The page.
+
+    Raises:
+        UsageError: no run is there, or another process is at work there.
+        StorageError: the page cannot be written.
+    """
+    require_surroundings()
+    listener(Begun("report", "", str(folder)))
+    return report_folder(Path(folder), listener)
+
+
+def verify(
+    options: Options, listener: Listener = ignore, *, across: Sequence[str] = ()
+) -> Confirmed:
+    """Run a repro as a stranger would: does it fail as its header states?
+
+    Args:
+        options: ``model`` is the script; back end, arch and time limit count.
+        across: other interpreters, with other versions of PyTorch, to run it as well.
+
+    Raises:
+        UsageError: it is no script, or only a command of its maker's can judge it; or
+            an interpreter is none.
+        LoadError: it cannot be read.
+        WorkerError: the process that holds torch died.
+    """
+    require_surroundings()
+    require_sense(options)
+    require_script(options.model)
+    listener(Begun("verify", str(options.model)))
+    return confirm(options, listener, across)

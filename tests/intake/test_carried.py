@@ -1,0 +1,78 @@
+"""Which settings and variables a run has of the failing one, and where that is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.intake.capture.counts import tell
+from shrinkfx.intake.carried import (
+    is_setting,
+    is_variable,
+    is_variable_of_mine,
+    names_programs,
+)
+from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.worker.intake.watching import counts
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCHINDUCTOR_FREEZING", "1"),
+        ("OMP_NUM_THREADS", "4"),
+        ("CUDA_LAUNCH_BLOCKING", "1"),
+    ],
+)
+def test_what_tunes_pytorch_is_carried(name: str, value: str) -> None:
+    assert is_variable(name, value)
+    assert is_variable_of_mine(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCH_LOGS", "+aot"),
+        ("TORCH_TRACE", "traces"),
+        ("TORCHDYNAMO_REPRO_AFTER", "aot"),
+        ("TORCHELASTIC_RUN_ID", "7"),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        ("TORCHINDUCTOR_COMPILE_THREADS", "1"),
+        ("TORCHINDUCTOR_CACHE_DIR", "cache"),
+        ("TORCH_HUB_TOKEN", "abc"),
+        ("CUDA_HOME", "/usr/local/cuda"),
+        ("HOME", "me"),
+    ],
+)
+def test_what_is_only_told_or_a_place_or_a_secret_is_not(name: str, value: str) -> None:
+    assert not is_variable(name, value)
+    assert not is_variable_of_mine(name, value)
+
+
+def test_compiler_is_carried_from_a_script_of_ones_own_alone() -> None:
+    for value in ("g++-12", "/usr/bin/clang++"):
+        assert is_variable_of_mine("CXX", value)
+        assert not is_variable("CXX", value)
+    assert names_programs("cpp.cxx")
+    assert not names_programs("max_autotune")
+
+
+def test_where_files_go_is_no_setting_of_a_run() -> None:
+    left_out = ("aot_inductor.output_path", "trace.enabled", "aot_inductor.repro_level")
+    assert not any(map(is_setting, left_out))
+    assert is_setting("aot_inductor.use_runtime_constant_folding")
+
+
+def test_script_is_told_what_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(tmp_path)
+    told = counts.read(str(tmp_path))
+    assert told.namespaces == PYTORCHS
+    monkeypatch.setenv("TORCH_SOMETHING", "1")
+    monkeypatch.setenv("TORCH_TOKEN", "abc")
+    monkeypatch.setenv("CXX", "clang++")
+    found = told.environment()
+    assert (found["TORCH_SOMETHING"], found["CXX"]) == ("1", "clang++")
+    assert not {"TORCH_TOKEN", "PATH"} & found.keys()
