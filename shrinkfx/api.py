@@ -17,10 +17,10 @@ from shrinkfx.flags import options_in, require_values
 from shrinkfx.intake.capture import door
 from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
 from shrinkfx.intake.in_memory import Given, written_down
-from shrinkfx.intake.notebook import shown
 from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.options.values import kinds_to_keep
+from shrinkfx.progress.shown import shown
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.run.explaining import Explained, explain_folder
 from shrinkfx.run.folder import JOURNAL, begun, over, resumed
@@ -109,6 +109,7 @@ def minify(
     title: str | None = None,
     anonymous: bool = False,
     command: str = "",
+    quiet: bool = False,
     listener: Listener | None = None,
 ) -> Reduction:
     """Reduce a program to the smallest that fails in the same way.
@@ -167,8 +168,9 @@ def minify(
         title: of ``ISSUE.md``; None makes one.
         anonymous: leave names of the model out of ``repro.py`` and ``ISSUE.md``.
         command: how the run was started, for the repro's header.
-        listener: told of every check and step (``shrinkfx.events``); without one, a
-            notebook shows a bar.
+        quiet: show nothing while it runs; else it is a bar in a notebook, elsewhere
+            a live line or, where it is no terminal, plain lines on stderr.
+        listener: told of every check and step (``shrinkfx.events``), instead.
 
     Raises:
         UsageError: an option makes no sense.
@@ -217,7 +219,7 @@ def minify(
         anonymous=anonymous,
         command=command,
     )
-    with shown(listener) as told:
+    with shown(listener, quiet=quiet) as told:
         return reduce(options, told) if given.is_path else _reduce(given, options, told)
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from shrinkfx import api
 from shrinkfx.cli.main import main
-from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Reduction, Sweeping
+from shrinkfx.progress.terminal import Quiet
 from shrinkfx.report.output import output_folder
 from shrinkfx.run.folder import content_of
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept

@@ -28,6 +28,7 @@ ALLOWED = {
     "protocol": {"program", "flags"},
     "failure": {"program", "protocol"},
     "events": {"failure"},
+    "progress": {"events"},
     "sweep": {"errors", "scratch", "program", "failure"},
     "journal": {"errors", "program", "protocol", "failure", "sweep"},
     "search": {"errors", "events", "program", "protocol", "failure", "journal"},
@@ -102,6 +103,7 @@ ALLOWED = {
         "protocol",
         "failure",
         "check",
+        "progress",
         "intake",
         "run",
     },
@@ -116,6 +118,7 @@ ALLOWED = {
         "failure",
         "search",
         "api",
+        "progress",
         "intake",
     },
 }

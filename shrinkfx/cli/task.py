@@ -25,11 +25,12 @@ from shrinkfx.cli.from_arguments import (
     refuse_beside_resume,
     refuse_empty,
 )
-from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
+from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
 from shrinkfx.intake.recognise import is_dump
 from shrinkfx.options.groups import BudgetOptions
+from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
 
 
 def do(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
@@ -282,6 +283,4 @@ def _listener(options: argparse.Namespace) -> Quiet:
         return Quiet()
     if options.verbose:
         return Verbose(sys.stderr)
-    if options.no_progress or not sys.stderr.isatty():
-        return Plain(sys.stderr)
-    return Progress(sys.stderr)
+    return Plain(sys.stderr) if options.no_progress else on_stream(sys.stderr)
