@@ -192,7 +192,7 @@ def _written(
     write_json(out / EXPLAIN, json.loads(found.to_line()))
     cause = found.cause
     if anonymous:
-        cause = tuple(without_origins(sentence, found) for sentence in cause)
+        cause = tuple(without_origins(s, found, anonymous=True) for s in cause)
     _tell_in(out / "repro.py", cause)
     tell_cause(out, found.cause)
     return Explained(found, in_lines(found, failure), out)

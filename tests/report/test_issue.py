@@ -21,6 +21,7 @@ from shrinkfx.report.explanation.decisions import (
     Switching,
 )
 from shrinkfx.report.explanation.decisions import lines as decision_lines
+from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
@@ -208,9 +209,44 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
     )
     text = text_of(replace(FACTS, careful=careful))
     said = "With CHECK=1 the program refuses its inputs (size 25==22), which may be"
+    assert "Seen of the original program, at sizes of its own:\n- With" in text
     assert f"{said} what is wrong.\n" in text
     assert "The fake kernel of an operator is wrong: mix (`my.mix`) has strides" in text
     assert "--" not in text.partition("### Error")[0]
+
+
+def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> None:
+    mix = Operator("mix", "my.mix.default", "model.py:8", "decoder")
+    said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
+    lie = Lie(mix, said, "/home/me/models/ops.py:12")
+    found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
+    careful = (
+        "custom operator: mix (my.mix.default) has a fake kernel that promises f32[64]",
+        "lying operator: other (my.other.default) has strides [1]",
+    )
+    text = text_of(replace(FACTS, careful=careful), found)
+    title, top, rest = text.split("\n\n", 2)
+    assert title.startswith("# my.mix: its fake kernel is wrong (AOTInductor: wrong ")
+    assert "**For whoever wrote `my.mix`: do not file this with PyTorch.**" in top
+    assert "(`ops.py:12`)" in top
+    assert "torch.library.opcheck(torch.ops.my.mix.default, args)" in top
+    assert "it has a fake kernel (ops.py:12) that promises f32[2], given x[2]" in rest
+    assert "f32[64]" not in rest  # the original's, of the same
+    assert "other (`my.other`) has strides [1]" in rest
+    assert "model.py" not in text
+    assert "other versions of PyTorch" not in text
+    anonymous = text_of(replace(FACTS, anonymous=True), found)
+    assert "ops.py" not in anonymous
+
+
+def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
+    own = Operator("bmm", "aten.bmm.default")
+    lie = Lie(own, "is torch.int8[2]", in_original=True, custom=False)
+    found = Explanation(cause=(lie.sentence,), guilty=(own,), lies=(lie,))
+    text = text_of(FACTS, found)
+    assert text.startswith("# [AOTInductor] aten.bmm")
+    assert "in the original it is torch.int8[2]" in text
+    assert "do not file" not in text
 
 
 def test_script_that_is_too_long_or_needs_files_is_attached() -> None:

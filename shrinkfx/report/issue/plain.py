@@ -30,8 +30,16 @@ def without_paths(text: str, hosts: Iterable[str] = ()) -> str:
     return text
 
 
-def without_origins(text: str, explanation: Explanation) -> str:
-    """Leave out of a sentence where operators stand in the user's model."""
+def without_origins(
+    text: str, explanation: Explanation, *, anonymous: bool = False
+) -> str:
+    """Leave out of a sentence where operators stand in the user's model.
+
+    Args:
+        anonymous: and where their fake kernels stand.
+    """
+    for lie in explanation.lies if anonymous else ():
+        text = text.replace(f" ({lie.place})", "") if lie.place else text
     for operator in _operators(explanation):
         text = text.replace(str(operator), operator.operator)
     return _ORIGIN.sub("", text)
@@ -61,7 +69,7 @@ def short(operator: str) -> str:
 
 _CODE = re.compile(
     r"`[^`]*`"  # is code already
-    r"|\b(?:aten|prims|quantized)\.\w+(?:\.\w+)?|\b\w+\.\w+\.default\b"
+    r"|\b(?:aten|prims|quantized)\.\w+(?:\.\w+)?|\b(?:torch\.ops\.)?\w+\.\w+\.default\b"
     r"|\b(?:cpp|triton)_\w*fused\w+"
 )
 

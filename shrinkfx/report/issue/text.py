@@ -20,6 +20,7 @@ from shrinkfx.report.issue.sentences import (
     sentence,
     title_of,
 )
+from shrinkfx.report.issue.to_author import about_it, address, addressed_to
 from shrinkfx.report.issue.unknown import not_known
 
 ISSUE = "ISSUE.md"
@@ -47,6 +48,7 @@ def issue_text(
     parts = [
         f"# {title}",
         *_unverified(facts),
+        *_address(facts, explanation),
         "### 🐛 Describe the bug",
         *_description(facts, explanation, script),
         "### Error logs",
@@ -75,18 +77,32 @@ def _unverified(facts: IssueFacts) -> Iterator[str]:
     )
 
 
+def _address(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+    if (lie := addressed_to(explanation)) is not None:
+        yield address(facts, lie)
+
+
 def _description(
     facts: IssueFacts, explanation: Explanation, script: str
 ) -> Iterator[str]:
     traits = traits_of(script)
     first = sentence(facts, explanation, traits)
     yield " ".join([first, *circumstances(facts, traits)])
-    yield from map(_sentence, facts.careful)
+    yield from _of_the_original(facts, explanation)
     yield from _repro(facts, script)
     yield f"**Expected:** {expected(facts)}\n\n**Actual:** {actual(facts)}"
     yield from _cause(facts, explanation)
-    unknown = "\n".join(f"- {text}" for text in not_known(facts, explanation))
-    yield f"**Not known:**\n{unknown}"
+    if unknown := "\n".join(f"- {text}" for text in not_known(facts, explanation)):
+        yield f"**Not known:**\n{unknown}"
+
+
+def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+    """Tell what else may be the cause, with the sizes that the original had."""
+    lie = addressed_to(explanation)
+    told = [text for text in facts.careful if lie is None or not about_it(text, lie)]
+    if told:
+        rows = "\n".join(f"- {_sentence(text)}" for text in told)
+        yield f"Seen of the original program, at sizes of its own:\n{rows}"
 
 
 def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
