@@ -150,7 +150,8 @@ def _do(
     else:
         reduction = api.reduce(options, listener)
     everything = arguments.verbose or arguments.explain
-    return partial(_print_result, reduction, everything=everything)
+    until = arguments.until
+    return partial(_print_result, reduction, everything=everything, until=until)
 
 
 def _resume(
@@ -258,8 +259,10 @@ def _print_swept(swept: api.Swept) -> Ended:
     return Ended(swept.status, swept.exit_code, result=result)
 
 
-def _print_result(reduction: api.Reduction, *, everything: bool) -> Ended:
-    for line in ending.lines(reduction, everything=everything):
+def _print_result(
+    reduction: api.Reduction, *, everything: bool, until: str | None = None
+) -> Ended:
+    for line in ending.lines(reduction, everything=everything, until=until):
         print(line)
     runs, failed = reduction.verified
     before, after = reduction.operators
