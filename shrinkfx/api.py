@@ -15,6 +15,7 @@ from shrinkfx.events import Begun, Doing, Listener, Noted, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import options_in, require_values
 from shrinkfx.intake.capture import door
+from shrinkfx.intake.capture.left import left_in
 from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
 from shrinkfx.intake.in_memory import Given, written_down
 from shrinkfx.options.groups import BudgetOptions
@@ -28,7 +29,7 @@ from shrinkfx.run.pipeline import run
 from shrinkfx.run.reporting import report_explained, report_folder
 from shrinkfx.run.retrieve import Retrieved
 from shrinkfx.run.retrieve import retrieve as retrieve_from
-from shrinkfx.run.runs import Run, list_runs
+from shrinkfx.run.runs import Run, State, list_runs
 from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
 from shrinkfx.run.verify import Confirmed, confirm
@@ -47,6 +48,7 @@ __all__ = [
     "Reduction",
     "Retrieved",
     "Run",
+    "State",
     "Sweeping",
     "Swept",
     "capture",
@@ -456,7 +458,8 @@ def resume(
         jobs=jobs,
     )
     require_values(given)
-    options = _captured(Path(folder), given) or resumed(Path(folder), given)
+    options = _captured(Path(folder), given, listener)
+    options = options or resumed(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"
     listener(Begun(task, str(options.model), str(folder)))
     if not options.sweeping:
@@ -469,10 +472,10 @@ def resume(
     return reduce_found(options, over, listener)
 
 
-def _captured(folder: Path, given: Options) -> Options | None:
+def _captured(folder: Path, given: Options, listener: Listener) -> Options | None:
     """Ask for what was captured in a folder where its reduction has not begun."""
     has_begun = os.path.isfile(folder / JOURNAL)
-    asked = None if has_begun else door.resumable(folder)
+    asked = None if has_begun else door.resumable(folder, _teller(listener))
     if asked is None:
         return None
     budget = {option.name for option in options_in(BudgetOptions)}
@@ -483,12 +486,13 @@ def _captured(folder: Path, given: Options) -> Options | None:
 def runs(folder: str | Path) -> list[Run]:
     """List the runs in a folder, or the one that it is of, the last one last.
 
-    Nothing is changed there, and no run that is at work is disturbed.
+    Captures are among them whose programs nobody has reduced. Nothing is changed there,
+    and no run that is at work is disturbed.
 
     Raises:
         UsageError: there is no such folder, or it cannot be read.
     """
-    return list_runs(Path(folder))
+    return list_runs(Path(folder), left_in)
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:

@@ -54,10 +54,14 @@ def captured(
     """Find the program; with ``--json`` stdout is ours, and the script's is stderr."""
     if not arguments.capture:
         return api.recaptured(options, listener, program=arguments.program)
-    return api.capture(
-        options,
-        arguments.command,
-        listener,
-        program=arguments.program,
-        stdout=sys.stderr if arguments.json else None,
-    )
+    try:
+        return api.capture(
+            options,
+            arguments.command,
+            listener,
+            program=arguments.program,
+            stdout=sys.stderr if arguments.json else None,
+        )
+    except KeyboardInterrupt as error:
+        error.add_note(f"to run it again: {arguments.typed}")
+        raise

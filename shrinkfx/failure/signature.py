@@ -166,7 +166,7 @@ def why_another_word(asked: str, seen: Kind) -> str:
     return _ANOTHER_WORD.get((asked, seen), "") if asked != seen else ""
 
 
-_ANOTHER_WORD = {
+_ANOTHER_WORD: Mapping[tuple[str, Kind], str] = {
     (Kind.IMA, Kind.CRASH): (
         "an illegal memory access on a CPU shows as a segmentation fault (or another "
         "death by a signal), which is called crash; it is the failure that --until ima "

@@ -99,7 +99,7 @@ def begun(options: Options) -> Iterator[Path]:
         UsageError: it holds another one, or this one before its end.
         StorageError: the journal there cannot be read.
     """
-    out = output_folder(options.out, options.model)
+    out = output_folder(options.out, Path(options.called))
     try:
         with taken(out):
             _refuse_if_begun(out, options)
@@ -307,7 +307,7 @@ def _described(options: Options) -> dict[str, Any]:
 
 def _identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = (*_BUDGET, *_EXPLAIN, "title", "command", "cwd")
+    free = (*_BUDGET, *_EXPLAIN, "title", "name", "command", "cwd")
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 

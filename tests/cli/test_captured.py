@@ -30,6 +30,22 @@ def test_command_is_told_from_options(typed: str, ours: str, theirs: str) -> Non
     assert apart(typed.split()) == (ours.split(), theirs.split())
 
 
+def test_capture_that_is_interrupted_says_how_to_run_again(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shrinkfx.api.capture", interrupted)
+    assert main(["--capture", "--until", "ima", "--", "python", "a b/serve.py"]) == 4
+    said = capsys.readouterr().err.splitlines()
+    again = "shrinkfx --capture --until ima -- python 'a b/serve.py'"
+    assert said[-1] == f"to run it again: {again}"
+
+
 def test_what_a_script_was_told_is_not_shown() -> None:
     command = ["python", "serve.py", "--token", "secret"]
     assert as_shown(command) == ["--", "python", "serve.py", "..."]

@@ -46,6 +46,14 @@ def test_runs_are_tabulated_with_the_way_on() -> None:
     assert [*lines(runs, HERE, 1000)] == TABLE.splitlines()
 
 
+def test_capture_that_came_to_no_run_is_gone_on_with() -> None:
+    left = Run(HERE / "serve-1", "captured", "serve.py", at=AT)
+    *_, row, on, other = lines([left], HERE, 1000)
+    assert row.split()[:3] == ["serve-1", "captured", "serve.py"]
+    assert on.endswith("shrinkfx --resume shrinkfx-out/serve-1")
+    assert other.endswith("shrinkfx shrinkfx-out/serve-1 --program N")
+
+
 def test_names_are_cut_where_the_terminal_is_narrow() -> None:
     long = Run(HERE / "transformer_of_layers-1", "reduced", "transformer_of_layers.pt2")
     _, whole = lines([long], HERE, 1000)
@@ -85,7 +93,7 @@ def test_folder_that_is_missing_is_told(
 def test_other_programs_read_the_list_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(api, "list_runs", lambda _: [OVER, STOPPED])
+    monkeypatch.setattr(api, "list_runs", lambda *_: [OVER, STOPPED])
     assert main(["--list", "--json"]) == 0
     end = json.loads(capsys.readouterr().out)
     assert (end["event"], end["status"], end["exit_code"]) == ("end", "listed", 0)

@@ -211,10 +211,10 @@ def test_where_a_fake_kernel_stands_is_told_if_a_file_has_it() -> None:
 
 def test_where_a_fake_kernel_stands_is_told_of_register_fake_as_well() -> None:
     library = torch.library.Library("registered", "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define("plain(Tensor x) -> Tensor")
+    library.define("plain(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
     assert fake_kernel_of(torch.ops.registered.plain.default) == ""
 
-    @torch.library.register_fake("registered::plain", lib=library)
+    @torch.library.register_fake("registered::plain", lib=library)  # type: ignore[untyped-decorator]
     def fake(x: Tensor) -> Tensor:
         return x
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch._library import custom_ops, simple_registry
 
 
-def fake_kernel_of(target: torch._ops.OpOverload) -> str:
+def fake_kernel_of(target: Any) -> str:
     """Name file and line of a fake kernel; '' where no Python file has it.
 
     Read off the registries of ``torch/_library``: of ``torch.library.custom_op``, and
