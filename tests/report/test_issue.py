@@ -29,7 +29,8 @@ from shrinkfx.report.issue.code import Traits, quoted, traits_of
 from shrinkfx.report.issue.environment import environment_text
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
-from shrinkfx.report.issue.plain import error_log, without_paths
+from shrinkfx.report.issue.log import error_log
+from shrinkfx.report.issue.plain import without_paths
 from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
@@ -380,6 +381,50 @@ def test_error_log_begins_with_the_script() -> None:
     assert "Fatal Python error" not in log
     assert error_log("what():  index out of bounds\n", "repro.py").startswith("what()")
     assert len(error_log("a\n" * 500, "repro.py").splitlines()) == 61
+
+
+WARNED = """\
+/opt/python/lib/python3.11/copyreg.py:105: FutureWarning: LeafSpec is deprecated
+  return cls.__new__(cls, *args)
+W1123 03:12:22.000000 17 torch/_inductor/utils.py:1] not enough SMs
+"""
+DIED = """\
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f0000000001 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+
+Current thread 0x00007f0000000002 (most recent call first):
+  File "/home/me/site-packages/torch/_ops.py", line 1269 in __call__
+  File "/tmp/abc/repro.py", line 20 in <module>
+  File "<frozen runpy>", line 88 in _run_code
+  File "/opt/x/shrinkfx/worker/__main__.py", line 9 in main
+
+Extension modules: numpy._core._multiarray_umath (total: 40)
+"""
+
+
+def test_error_log_of_a_death_is_where_it_was_and_no_warnings() -> None:
+    assert error_log(WARNED + DIED, "repro.py", above=3).splitlines() == [
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Current thread (most recent call first):",
+        '  File "torch/_ops.py", line 1269 in __call__',
+        '  File "repro.py", line 17 in <module>',
+    ]
+    said = error_log(f"{WARNED}what():  no\n{DIED}", "repro.py").splitlines()
+    assert said[:2] == ["what():  no", "Fatal Python error: Segmentation fault"]
+    assert error_log(WARNED + LOG, "repro.py") == error_log(LOG, "repro.py")
+    assert error_log("Fatal Python error: Bus error\n", "repro.py")
+
+
+@pytest.mark.parametrize("log", [WARNED, "", WARNED + DIED])
+def test_error_log_of_a_death_names_the_signal(log: str) -> None:
+    crash = replace(FACTS, kind=Kind.CRASH, stage=Stage.RUN, said="SIGSEGV", log=log)
+    text = text_of(crash).partition("### Error logs")[2].partition("### Versions")[0]
+    assert "The process died of SIGSEGV." in text
+    assert "Warning" not in text
+    assert "not enough SMs" not in text
 
 
 # --- what is left of a model

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shrinkfx.failure.signature import Kind
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.cause import cause, code
 from shrinkfx.report.issue.code import lines_left_out, quoted, traits_of
 from shrinkfx.report.issue.facts import IssueFacts
+from shrinkfx.report.issue.log import error_log
 from shrinkfx.report.issue.plain import (
-    error_log,
     with_code,
     without_paths,
 )
@@ -62,7 +63,10 @@ def issue_text(
 
 def _log(facts: IssueFacts, script: str) -> str:
     log = error_log(facts.log, "repro.py", lines_left_out(script))
-    return log or without_paths(facts.said)
+    said = without_paths(facts.said)
+    if facts.kind is Kind.CRASH and said not in log:
+        log = f"{log}\n\nThe process died of {said}."  # which it cannot print
+    return log.strip() or said
 
 
 def _unverified(facts: IssueFacts) -> Iterator[str]:
