@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from shrinkfx import api
 from shrinkfx.cli.from_arguments import read
@@ -11,6 +12,7 @@ from shrinkfx.cli.own_options import CaptureOptions
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.flags import require_values
+from shrinkfx.intake.recognise import is_dump
 
 
 def refuse_beside_capture(arguments: argparse.Namespace) -> None:
@@ -46,6 +48,22 @@ def is_capture(arguments: argparse.Namespace) -> bool:
             "folder of such a run"
         )
     return False
+
+
+def is_run(arguments: argparse.Namespace) -> bool:
+    """Tell whether a folder is named, and not for a program that is to be reduced.
+
+    That of a capture is named for one where none is being reduced there, or where
+    ``--program`` says which.
+    """
+    named = Path(arguments.model or "-")
+    if not named.is_dir() or is_dump(named):
+        return False
+    if not api.is_capture(named):
+        return True
+    runs = [run for run in api.runs(named) if run.folder == named]
+    has_begun = any(run.status != api.State.CAPTURED for run in runs)
+    return has_begun and arguments.program is None
 
 
 def captured(

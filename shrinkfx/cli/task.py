@@ -16,11 +16,17 @@ from typing import Any, TextIO
 
 from shrinkfx import api
 from shrinkfx.cli import ending, runs
-from shrinkfx.cli.captured import captured, is_capture, refuse_beside_capture
+from shrinkfx.cli.captured import (
+    captured,
+    is_capture,
+    is_run,
+    refuse_beside_capture,
+)
 from shrinkfx.cli.from_arguments import (
     options_of,
     read,
     refuse_beside_explain,
+    refuse_beside_list,
     refuse_beside_report,
     refuse_beside_resume,
     refuse_empty,
@@ -28,7 +34,6 @@ from shrinkfx.cli.from_arguments import (
 from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
-from shrinkfx.intake.recognise import is_dump
 from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
 
@@ -116,16 +121,16 @@ def _do(
         sum_up: prints a sweep that a reduction follows.
     """
     refuse_empty(arguments)
-    refuse_beside_capture(arguments)
     if arguments.list_runs:
+        refuse_beside_list(arguments)
         return partial(_print_runs, Path(arguments.list_runs))
+    refuse_beside_capture(arguments)
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
     if arguments.report:
         refuse_beside_report(arguments)
         return partial(_print_report, api.report(arguments.report, listener))
-    named = Path(arguments.model or "-")
-    if arguments.explain and named.is_dir() and not is_dump(named):
+    if arguments.explain and is_run(arguments):
         refuse_beside_explain(arguments)
         explained = api.explain(arguments.model, listener, title=arguments.title)
         return partial(_print_explained, explained)

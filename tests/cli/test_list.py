@@ -80,6 +80,25 @@ def test_folder_without_runs_says_what_to_do(
     assert said == f"{tmp_path} holds no runs: begin one with shrinkfx MODEL.pt2\n"
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--list --until ima", "leave --until out"),
+        ("model.pt2 --list", "leave model.pt2 out"),
+        ("--list --resume out", "leave --resume out"),
+        ("--list --capture -- python serve.py", "leave -- and what follows out"),
+        ("--list --explain", "leave --explain out"),
+    ],
+)
+def test_what_is_asked_for_beside_a_list_is_refused(
+    capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    assert main(typed.split()) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("shrinkfx: --list tabulates the runs in a folder, and leav")
+    assert said in told
+
+
 def test_folder_that_is_missing_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,9 @@ def test_checks_are_counted_once_and_by_one_word(out: Path, text: str) -> None:
 
 
 def test_one_check_that_confirms_is_told_from_those_of_the_search() -> None:
-    asked = Check(1, 0.0, "drop", "program", "fast", "ab", 3, (), Outcome.PASSED, "", 1)
+    asked = Check(
+        1, 0.0, "drop", "program", "fast", "ab", 3, frozenset(), Outcome.PASSED, "", 1
+    )
     made = Run("m.pt2", summary=Summary(checks=2), checks=(asked, asked, asked))
     assert checks_of(made) == (2, 1)
     assert checks_of(replace(made, summary=Summary())) == (3, 0)
