@@ -92,7 +92,7 @@ def find_unchanged(original: Original) -> Unchanged:
         found = _seen(original)
         asked, seen = context.options.until or "", found.base.target.kind
         if why := why_another_word(asked, seen):
-            context.note(why)
+            context.note(f"kind: {why}")
         versions = dict(server.ready.versions)
         stated = {
             **asdict(found),
