@@ -23,7 +23,7 @@ from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import beside, lines
-from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
@@ -168,8 +168,10 @@ def _of_a_liar(found: Explanation, minimum: Minimum) -> Explanation:
 
 
 def _with_the_lie(found: Explanation, lie: Lie) -> Explanation:
-    others = _beside_the_lie(found, lie)[: SENTENCES - 1]
-    return replace(found, cause=(lie.sentence, *others), guilty=(lie.operator,))
+    again = f"{lie.operator} {NOT_AS_DECLARED}: "
+    others = [s for s in _beside_the_lie(found, lie) if not s.startswith(again)]
+    cause = (lie.sentence, *others[: SENTENCES - 1])
+    return replace(found, cause=cause, guilty=(lie.operator,))
 
 
 def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.namespaces import PYTORCHS
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.tasks import ExamineCandidate
 from shrinkfx.report.explanation.lies import Lie
@@ -39,14 +38,8 @@ def lying(minimum: Minimum, in_original: Mapping[str, str]) -> tuple[Lie, ...]:
     if minimum.target.stage is Stage.COMPILE:
         return ()
     left = operators_left(minimum.candidate)
-    found = _examined(minimum) if any(map(is_custom, left)) else ()
+    found = _examined(minimum) if any(one.is_custom for one in left) else ()
     return tuple(_lies(left, found, in_original))
-
-
-def is_custom(operator: Operator) -> bool:
-    """Tell whether an operator is not PyTorch's own."""
-    namespace, *rest = operator.operator.split(".")
-    return bool(rest) and namespace.isidentifier() and namespace not in PYTORCHS
 
 
 def _lies(
@@ -58,13 +51,12 @@ def _lies(
         of_it = [one for one in found if one.operator == operator.operator]
         # Nodes of a program that was exported anew may go by other names.
         by_node = [one for one in of_it if one.node == operator.name] or of_it
-        custom = is_custom(operator)
         if by_node:
             one = by_node[0]
             yield Lie(operator, one.said, one.fake_kernel)
         elif operator.name in in_original:
             said = in_original[operator.name]
-            yield Lie(operator, said, in_original=True, custom=custom)
+            yield Lie(operator, said, in_original=True)
 
 
 def _examined(minimum: Minimum) -> tuple[OperatorFinding, ...]:

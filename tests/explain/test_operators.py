@@ -19,6 +19,7 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.lies import NOT_AS_DECLARED
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
@@ -94,6 +95,21 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     assert told.liar is not None
     while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))
     assert explain(while_compiled, Shown(lies={"shift": "has strides"})).lies == ()
+
+
+def test_lie_is_told_once_where_a_kernel_dies_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    minimum = asked(whole(chain("x", "shift", "relu")))
+    shift, relu = operators_left(minimum.candidate)
+    said = f"{shift} {NOT_AS_DECLARED}: it is 4, it says 8.", "In kernel cpp_0 it dies."
+    found = Chain(kernel="cpp_0", guilty=(shift,), dies=(relu,), cause=said)
+    monkeypatch.setattr(cause, "chain", lambda *_: found)
+    told = explain(minimum, Shown(lies={"shift": "has strides [1]"}))
+    assert told.cause == (
+        "aten.shift.default lies about its result: in the original it has strides [1].",
+        said[1],
+    )
 
 
 def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:

@@ -11,6 +11,7 @@ import pytest
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
@@ -240,9 +241,29 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     assert "ops.py" not in anonymous
 
 
+def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:
+    mix = Operator("mix", "my.mix.default")
+    values = WrongValue(
+        guilty=(mix,),
+        wrong=Wrong(wrong=2, of=4),
+        value="arg0_1",
+        overwrites=True,
+        shown_by=("cpp_0",),
+    )
+    found = Explanation(cause=values.cause, guilty=(mix,), values=values)
+    title, top, _ = text_of(FACTS, found).split("\n\n", 2)
+    assert title.startswith("# my.mix: its schema is wrong (AOTInductor: ")
+    assert "do not file this with PyTorch" in top
+    assert "does not declare that the operator writes to arg0_1" in top
+    own = Operator("bmm", "aten.bmm.default")
+    theirs = replace(values, guilty=(own,))
+    found = Explanation(cause=theirs.cause, guilty=(own,), values=theirs)
+    assert text_of(FACTS, found).startswith("# [AOTInductor] ")
+
+
 def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
     own = Operator("bmm", "aten.bmm.default")
-    lie = Lie(own, "is torch.int8[2]", in_original=True, custom=False)
+    lie = Lie(own, "is torch.int8[2]", in_original=True)
     found = Explanation(cause=(lie.sentence,), guilty=(own,), lies=(lie,))
     text = text_of(FACTS, found)
     assert text.startswith("# [AOTInductor] aten.bmm")

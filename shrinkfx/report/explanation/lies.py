@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.operators import Operator
 
+NOT_AS_DECLARED = "does not make what it declares"
+"""What a chain says of one that a kernel has died of."""
+
 
 @dataclass(frozen=True)
 class Lie(Message):
@@ -17,14 +20,12 @@ class Lie(Message):
         fake_kernel: file and line of its fake kernel, or ''.
         in_original: ``said`` tells of the original instead, whose sizes need not be
             the result's: that was not examined, or today's fake kernel is right.
-        custom: it is no operator of PyTorch's own.
     """
 
     operator: Operator
     said: str
     fake_kernel: str = ""
     in_original: bool = False
-    custom: bool = True
 
     @property
     def sentence(self) -> str:

@@ -21,8 +21,8 @@ _TITLE = 120
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Name the failure as a list of issues does."""
-    if (lie := addressed_to(explanation)) is not None:
-        what = f"{short(lie.operator.operator)}: its fake kernel is wrong"
+    if (wrong := addressed_to(explanation)) is not None:
+        what = f"{wrong.name}: its {wrong.what} is wrong"
         return _cut(f"{what} (AOTInductor: {_in_short(facts)})", _TITLE)
     names = operators(facts, explanation)
     what = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"

@@ -82,8 +82,8 @@ def _unverified(facts: IssueFacts) -> Iterator[str]:
 
 
 def _address(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    if (lie := addressed_to(explanation)) is not None:
-        yield address(facts, lie)
+    if (wrong := addressed_to(explanation)) is not None:
+        yield address(facts, wrong)
 
 
 def _description(
@@ -102,8 +102,8 @@ def _description(
 
 def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     """Tell what else may be the cause, with the sizes that the original had."""
-    lie = addressed_to(explanation)
-    told = [text for text in facts.careful if lie is None or not about_it(text, lie)]
+    wrong = addressed_to(explanation)
+    told = [s for s in facts.careful if wrong is None or not about_it(s, wrong)]
     if told:
         rows = "\n".join(f"- {_sentence(text)}" for text in told)
         yield f"Seen of the original program, at sizes of its own:\n{rows}"
