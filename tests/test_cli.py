@@ -17,9 +17,9 @@ import pytest
 from shrinkfx import api
 from shrinkfx.api import reducing
 from shrinkfx.cli.main import main
-from shrinkfx.cli.progress import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Reduction, Sweeping
+from shrinkfx.progress.terminal import Quiet
 from shrinkfx.report.output import output_folder
 from shrinkfx.run.asked_for import content_of
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept

@@ -14,8 +14,8 @@ import pytest
 from support.printable import is_part_of_a_printable, is_printable
 from test_layers import ALLOWED, IN_THE_WORKER
 
+from shrinkfx.cli.json_lines import NAMES
 from shrinkfx.cli.parser import EXIT_CODES, make_parser
-from shrinkfx.cli.progress import NAMES
 from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
 from shrinkfx.report.record import ProgramSize

@@ -29,6 +29,7 @@ ALLOWED = {
     "protocol": {"program", "flags"},
     "failure": {"program", "protocol"},
     "events": {"failure"},
+    "progress": {"events"},
     "sweep": {"errors", "scratch", "program", "failure"},
     "journal": {"errors", "program", "protocol", "failure", "sweep"},
     "search": {"errors", "events", "program", "protocol", "failure", "journal"},
@@ -106,6 +107,7 @@ ALLOWED = {
         "protocol",
         "failure",
         "check",
+        "progress",
         "intake",
         "run",
     },
@@ -120,6 +122,7 @@ ALLOWED = {
         "failure",
         "search",
         "api",
+        "progress",
         "intake",
     },
 }

@@ -32,10 +32,13 @@ MODEL = Path("model.pt2")
 OF_RUNS = [*options_in(Options)]
 OF_SWEEPS = [*options_in(Sweeping)]
 
-NO_OPTIONS = {"model", "command", "cwd", "sweeping"}
+NO_OPTIONS = {"model", "name", "command", "cwd", "sweeping"}
 """Fields of ``Options`` that have no flag of their own."""
 
-NO_FIELDS = {"path", "args", "kwargs", "dynamic_shapes", "command", "listener"}
+NO_FIELDS = {"path", "args", "kwargs", "dynamic_shapes", "command"} | {
+    "quiet",
+    "listener",
+}
 """Arguments of ``minify`` that are no options; ``path`` is ``model``, or an object."""
 
 EACH = pytest.mark.parametrize("option", OF_RUNS, ids=lambda option: option.name)

@@ -7,7 +7,7 @@ from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.run.explaining import Explained
 from shrinkfx.run.retrieve import Retrieved
-from shrinkfx.run.runs import Run
+from shrinkfx.run.runs import Run, State
 from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.verify import Confirmed
 
@@ -18,6 +18,7 @@ __all__ = [
     "Reduction",
     "Retrieved",
     "Run",
+    "State",
     "Sweeping",
     "Swept",
     "capture",

@@ -54,8 +54,8 @@ def capture(
     with begun(options) as folder:
         listener(Begun("capture", str(options.model), str(folder)))
         options = replace(options, out=folder)
-        teller = _teller(listener)
-        return door.capture(options, words, program, folder, teller, stdout)
+        told = teller(listener)
+        return door.capture(options, words, program, folder, told, stdout)
 
 
 def recaptured(
@@ -70,7 +70,7 @@ def recaptured(
         UsageError: the folder holds none, or none of that number.
         NothingToReduce: the script did not fail, and none is named.
     """
-    return door.recaptured(options, options.model, program, _teller(listener))
+    return door.recaptured(options, options.model, program, teller(listener))
 
 
 def is_capture(path: str | Path) -> bool:
@@ -78,7 +78,8 @@ def is_capture(path: str | Path) -> bool:
     return door.place_of(Path(path)) is not None
 
 
-def _teller(listener: Listener) -> door.Teller:
+def teller(listener: Listener) -> door.Teller:
+    """Let a door tell a run's listener what it does."""
     return door.Teller(
         say=lambda text: listener(Noted(text)),
         doing=lambda text: listener(Doing(text)),

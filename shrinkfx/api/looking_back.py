@@ -10,6 +10,7 @@ from shrinkfx.api.settings import with_what_shows_it
 from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
+from shrinkfx.intake.capture.left import left_in
 from shrinkfx.intake.door import taken_before
 from shrinkfx.options.options import Options
 from shrinkfx.run.explaining import Explained, explain_folder
@@ -25,12 +26,13 @@ from shrinkfx.validation import require_files, require_sense, require_surroundin
 def runs(folder: str | Path) -> list[Run]:
     """List the runs in a folder, or the one that it is of, the last one last.
 
-    Nothing is changed there, and no run that is at work is disturbed.
+    Captures are among them whose programs nobody has reduced. Nothing is changed there,
+    and no run that is at work is disturbed.
 
     Raises:
         UsageError: there is no such folder, or it cannot be read.
     """
-    return list_runs(Path(folder))
+    return list_runs(Path(folder), left_in)
 
 
 def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:

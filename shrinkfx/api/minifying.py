@@ -9,9 +9,9 @@ from typing import Any
 from shrinkfx.api.reducing import reduce
 from shrinkfx.events import Listener, Noted
 from shrinkfx.intake.in_memory import Given, written_down
-from shrinkfx.intake.notebook import shown
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.options.values import kinds_to_keep
+from shrinkfx.progress.shown import shown
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.validation import require_sense, require_surroundings
 
@@ -54,6 +54,7 @@ def minify(
     title: str | None = None,
     anonymous: bool = False,
     command: str = "",
+    quiet: bool = False,
     listener: Listener | None = None,
 ) -> Reduction:
     """Reduce a program to the smallest that fails in the same way.
@@ -112,8 +113,9 @@ def minify(
         title: of ``ISSUE.md``; None makes one.
         anonymous: leave names of the model out of ``repro.py`` and ``ISSUE.md``.
         command: how the run was started, for the repro's header.
-        listener: told of every check and step (``shrinkfx.events``); without one, a
-            notebook shows a bar.
+        quiet: show nothing while it runs; else it is a bar in a notebook, elsewhere
+            a live line or, where it is no terminal, plain lines on stderr.
+        listener: told of every check and step (``shrinkfx.events``), instead.
 
     Raises:
         UsageError: an option makes no sense.
@@ -162,7 +164,7 @@ def minify(
         anonymous=anonymous,
         command=command,
     )
-    with shown(listener) as told:
+    with shown(listener, quiet=quiet) as told:
         return reduce(options, told) if given.is_path else _reduce(given, options, told)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from shrinkfx.api.captures import teller
 from shrinkfx.api.settings import SHOWN_BY, with_what_shows_it
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Begun, Listener, Noted, ignore
@@ -190,7 +191,8 @@ def resume(
         jobs=jobs,
     )
     require_values(given)
-    options = _captured(Path(folder), given) or resumed(Path(folder), given)
+    options = _captured(Path(folder), given, listener)
+    options = options or resumed(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"
     listener(Begun(task, str(options.model), str(folder)))
     if not options.sweeping:
@@ -203,10 +205,10 @@ def resume(
     return reduce_found(options, over, listener)
 
 
-def _captured(folder: Path, given: Options) -> Options | None:
+def _captured(folder: Path, given: Options, listener: Listener) -> Options | None:
     """Ask for what was captured in a folder where its reduction has not begun."""
     has_begun = os.path.isfile(folder / JOURNAL)
-    asked = None if has_begun else door.resumable(folder)
+    asked = None if has_begun else door.resumable(folder, teller(listener))
     if asked is None:
         return None
     budget = {option.name for option in options_in(BudgetOptions)}

@@ -1,1 +1,1 @@
-"""WHAT A USER TYPES, and what is seen of a run. No torch."""
+"""WHAT A USER TYPES. No torch."""

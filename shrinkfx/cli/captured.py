@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from shrinkfx import api
 from shrinkfx.cli.from_arguments import read
@@ -11,6 +12,7 @@ from shrinkfx.cli.own_options import CaptureOptions
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.flags import require_values
+from shrinkfx.intake.recognise import is_dump
 
 
 def refuse_beside_capture(arguments: argparse.Namespace) -> None:
@@ -48,16 +50,36 @@ def is_capture(arguments: argparse.Namespace) -> bool:
     return False
 
 
+def is_run(arguments: argparse.Namespace) -> bool:
+    """Tell whether a folder is named, and not for a program that is to be reduced.
+
+    That of a capture is named for one where none is being reduced there, or where
+    ``--program`` says which.
+    """
+    named = Path(arguments.model or "-")
+    if not named.is_dir() or is_dump(named):
+        return False
+    if not api.is_capture(named):
+        return True
+    runs = [run for run in api.runs(named) if run.folder == named]
+    has_begun = any(run.status != api.State.CAPTURED for run in runs)
+    return has_begun and arguments.program is None
+
+
 def captured(
     arguments: argparse.Namespace, options: api.Options, listener: Listener
 ) -> api.Options:
     """Find the program; with ``--json`` stdout is ours, and the script's is stderr."""
     if not arguments.capture:
         return api.recaptured(options, listener, program=arguments.program)
-    return api.capture(
-        options,
-        arguments.command,
-        listener,
-        program=arguments.program,
-        stdout=sys.stderr if arguments.json else None,
-    )
+    try:
+        return api.capture(
+            options,
+            arguments.command,
+            listener,
+            program=arguments.program,
+            stdout=sys.stderr if arguments.json else None,
+        )
+    except KeyboardInterrupt as error:
+        error.add_note(f"to run it again: {arguments.typed}")
+        raise

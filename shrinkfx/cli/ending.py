@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shrinkfx.api import Reduction
-from shrinkfx.failure.signature import Kind
+from shrinkfx.failure.signature import Kind, why_another_word
 
 _SHOWN = 3
 """By-catch that is printed where everything is; ``summary.json`` has all."""
@@ -19,11 +19,14 @@ _IN_SHORT = ("cause:", "where:")
 """Lines of the cause that are always printed."""
 
 
-def lines(reduction: Reduction, *, everything: bool) -> Iterator[str]:
+def lines(
+    reduction: Reduction, *, everything: bool, until: str | None = None
+) -> Iterator[str]:
     """Say what came of a reduction in five lines, and those that it must have besides.
 
     Args:
         everything: what else is known of the cause, and several of the by-catch.
+        until: the kind of failure that was asked for.
     """
     runs, failed = reduction.verified
     before, after = reduction.operators
@@ -31,6 +34,9 @@ def lines(reduction: Reduction, *, everything: bool) -> Iterator[str]:
     spent = f"{reduction.checks} checks, {reduction.seconds:.0f} s"
     yield f"{reduction.status}: {before} -> {after} operators, {minimal}; {spent}"
     yield f"failure:  {reduction.seen}"
+    asked = until or reduction.signature.kind
+    if why := why_another_word(asked, reduction.seen.kind):
+        yield f"kind:     {why}"
     rate = reduction.summary["rate"]
     if min(rate.values()) < 1.0:
         yield f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now"

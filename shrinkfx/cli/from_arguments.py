@@ -61,13 +61,28 @@ def refuse_beside_report(arguments: argparse.Namespace) -> None:
     _refuse_beside("report", arguments, "shows what the run has left")
 
 
+def refuse_beside_list(arguments: argparse.Namespace) -> None:
+    """See that nothing is asked for but a table.
+
+    Raises:
+        UsageError: something is.
+    """
+    does = "tabulates the runs in a folder, and leaves"
+    if arguments.model is not None:
+        raise UsageError(f"--list {does}: leave {arguments.model} out")
+    if arguments.command:
+        raise UsageError(f"--list {does}: leave -- and what follows out")
+    _refuse_beside("list_runs", arguments, does)
+
+
 def _refuse_beside(
     task: str, arguments: argparse.Namespace, does: str, *others: str
 ) -> None:
     usable = {task, *others, *(option.name for option in options_in(PrintOptions))}
+    (flag,) = (option.flag for option in options() if option.name == task)
     for option in _said(arguments):
         if option.name not in usable:
-            raise UsageError(f"--{task} {does}: leave {option.flag} out")
+            raise UsageError(f"{flag} {does}: leave {option.flag} out")
 
 
 def _said(arguments: argparse.Namespace) -> list[Option]:

@@ -35,6 +35,7 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
     ours, theirs = apart(given)
     options = parser.parse_args(ours)
     options.command = theirs
+    options.typed = shlex.join(["shrinkfx", *given])
     if options.list_strategies:
         return _list_strategies()
     if options.print_completion:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.api import Run
+from shrinkfx.api import Run, State
 
 _HEAD = (
     *("name", "status", "program", "kind", "operators"),
@@ -29,6 +29,8 @@ def lines(runs: Sequence[Run], folder: Path, width: int) -> Iterator[str]:
     yield from _table([_HEAD, *map(_row, runs)], width)
     if on := next((run for run in reversed(runs) if run.may_go_on), None):
         yield f"to go on with one that is not over: shrinkfx --resume {on.folder}"
+        if on.status == State.CAPTURED:
+            yield f"another program of that script: shrinkfx {on.folder} --program N"
     for run in runs:
         if run.problem:
             yield f"{run.folder}: {run.problem}"

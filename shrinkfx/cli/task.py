@@ -16,20 +16,26 @@ from typing import Any, TextIO
 
 from shrinkfx import api
 from shrinkfx.cli import ending, runs
-from shrinkfx.cli.captured import captured, is_capture, refuse_beside_capture
+from shrinkfx.cli.captured import (
+    captured,
+    is_capture,
+    is_run,
+    refuse_beside_capture,
+)
 from shrinkfx.cli.from_arguments import (
     options_of,
     read,
     refuse_beside_explain,
+    refuse_beside_list,
     refuse_beside_report,
     refuse_beside_resume,
     refuse_empty,
 )
-from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
+from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
-from shrinkfx.intake.recognise import is_dump
 from shrinkfx.options.groups import BudgetOptions
+from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
 
 
 def do(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
@@ -115,16 +121,16 @@ def _do(
         sum_up: prints a sweep that a reduction follows.
     """
     refuse_empty(arguments)
-    refuse_beside_capture(arguments)
     if arguments.list_runs:
+        refuse_beside_list(arguments)
         return partial(_print_runs, Path(arguments.list_runs))
+    refuse_beside_capture(arguments)
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
     if arguments.report:
         refuse_beside_report(arguments)
         return partial(_print_report, api.report(arguments.report, listener))
-    named = Path(arguments.model or "-")
-    if arguments.explain and named.is_dir() and not is_dump(named):
+    if arguments.explain and is_run(arguments):
         refuse_beside_explain(arguments)
         explained = api.explain(arguments.model, listener, title=arguments.title)
         return partial(_print_explained, explained)
@@ -140,7 +146,7 @@ def _do(
     if is_capture(arguments):
         options = captured(arguments, options, listener)
     everything = arguments.verbose or arguments.explain
-    show = partial(_print_result, everything=everything)
+    show = partial(_print_result, everything=everything, until=arguments.until)
     if not options.sweeping:
         return partial(show, api.reduce(options, listener))
     with api.taken_in(options, listener) as options:
@@ -256,8 +262,10 @@ def _print_swept(swept: api.Swept) -> Ended:
     return Ended(swept.status, swept.exit_code, result=result)
 
 
-def _print_result(reduction: api.Reduction, *, everything: bool) -> Ended:
-    for line in ending.lines(reduction, everything=everything):
+def _print_result(
+    reduction: api.Reduction, *, everything: bool, until: str | None = None
+) -> Ended:
+    for line in ending.lines(reduction, everything=everything, until=until):
         print(line)
     runs, failed = reduction.verified
     before, after = reduction.operators
@@ -281,6 +289,4 @@ def _listener(options: argparse.Namespace) -> Quiet:
         return Quiet()
     if options.verbose:
         return Verbose(sys.stderr)
-    if options.no_progress or not sys.stderr.isatty():
-        return Plain(sys.stderr)
-    return Progress(sys.stderr)
+    return Plain(sys.stderr) if options.no_progress else on_stream(sys.stderr)

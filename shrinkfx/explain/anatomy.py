@@ -21,6 +21,7 @@ from shrinkfx.protocol.anatomy import (
     KernelText,
 )
 from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
+from shrinkfx.report.explanation.lies import NOT_AS_DECLARED
 from shrinkfx.report.explanation.operators import Operator
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -152,7 +153,7 @@ class Known:
         for lie in self.anatomy.untrue:
             for operator in self.operators([lie.node]):
                 if among is None or lie.node in among:
-                    said = f"{operator} does not make what it declares: {lie.text}."
+                    said = f"{operator} {NOT_AS_DECLARED}: {lie.text}."
                     return operator, said
         return None
 

@@ -14,15 +14,16 @@ from shrinkfx.explain.compiling import compiling
 from shrinkfx.explain.decisions import decisions
 from shrinkfx.explain.given import given
 from shrinkfx.explain.guide import guide
+from shrinkfx.explain.lying import lying
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import computed_from, operators_left
 from shrinkfx.explain.original import NOT_ASKED, WHAT, original
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.signature import Stage
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import beside, lines
+from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
@@ -47,7 +48,7 @@ class Shown:
         minimal: no single operator of it can be left out.
         memory: what AddressSanitizer has said of it, or None.
         lies: operators whose results are not what their fake kernels say, with what
-            is otherwise in the original, by the names of their nodes.
+            is otherwise in the original, by the names of its nodes.
     """
 
     fails: bool = True
@@ -83,6 +84,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
     asking = _Asking()
     found = Explanation(
         operators=operators_left(minimum.candidate),
+        lies=asking("who lies", lambda: lying(minimum, shown.lies)) or (),
         chain=asking("its kernel", lambda: chain(minimum, shown.memory)),
         values=asking("its values", lambda: values(minimum)),
     )
@@ -91,11 +93,13 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
         found = replace(found, halted=halted)
     parts = [p for p in (found.chain, found.values, found.halted) if p is not None]
     part = next((part for part in parts if part.cause), None)
-    found = _of_a_liar(_told(found, part, shown), minimum, shown)
-    if not _is_settled(found, shown):
+    found = _of_a_liar(_told(found, part, shown), minimum)
+    if not _is_settled(found):
         dying = _dying(found)
         wrong = asking("what it was given", lambda: given(minimum, dying))
-        found = _of_a_liar(_of_what_was_given(found, wrong), minimum, shown)
+        found = _of_a_liar(_of_what_was_given(found, wrong), minimum)
+    if not (found.guilty or _dying(found)) and found.lies:
+        found = _with_the_lie(found, found.lies[0])  # it is all that is known
     if not minimum.client.options.reference:
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
@@ -114,12 +118,12 @@ def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation
     return replace(found, cause=cause, guilty=guilty)
 
 
-def _is_settled(found: Explanation, shown: Shown) -> bool:
+def _is_settled(found: Explanation) -> bool:
     """Tell whether nothing that it was given can be why it dies.
 
     A lie is known; or an index is made of places and sizes, and of no data.
     """
-    if any(one.name in shown.lies for one in found.guilty):
+    if found.liar is not None:
         return True
     chain = found.chain
     loads = [step for step in chain.steps if step.reads] if chain else []
@@ -148,30 +152,41 @@ def _of_what_was_given(found: Explanation, wrong: WrongValue | None) -> Explanat
 _EAGER_FAILS = "Eager fails on the original, too."
 
 
-def _of_a_liar(found: Explanation, minimum: Minimum, shown: Shown) -> Explanation:
+def _of_a_liar(found: Explanation, minimum: Minimum) -> Explanation:
     """Blame an operator that lies about its result for what is made of that.
 
     Compiled code reads a result as it is declared; what it gives is wrong for what it
     was given as well, or it dies, and still none of that is its fault.
     """
-    if minimum.target.stage is Stage.COMPILE:
-        return found
     dying = found.chain.dies if found.chain is not None else ()
     hit = {one.name for one in (*found.guilty, *dying)}
-    read = computed_from(minimum.candidate, hit)
-    for liar in found.operators:
-        if liar.name in shown.lies and liar.name in read and found.guilty != (liar,):
-            lie = f"in the original it {shown.lies[liar.name]}"  # sizes may be less now
-            said = f"{liar} lies about its result: {lie}."
-            shown_by = _READ.format(", ".join(map(str, found.guilty)))
-            others = (shown_by,) if found.values else found.cause[: SENTENCES - 1]
-            return replace(found, cause=(said, *others), guilty=(liar,))
-    return found
+    read = hit | computed_from(minimum.candidate, hit)
+    lie = next((one for one in found.lies if one.operator.name in read), None)
+    if lie is None or lie.sentence in found.cause:
+        return found
+    return _with_the_lie(found, lie)
 
 
-_READ = (
-    "Compiled code reads it as it is declared; the first wrong values are those of {}."
-)
+def _with_the_lie(found: Explanation, lie: Lie) -> Explanation:
+    again = f"{lie.operator} {NOT_AS_DECLARED}: "
+    others = [s for s in _beside_the_lie(found, lie) if not s.startswith(again)]
+    cause = (lie.sentence, *others[: SENTENCES - 1])
+    return replace(found, cause=cause, guilty=(lie.operator,))
+
+
+def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
+    """Say where it shows, as far as that is known."""
+    told = [part for part in (found.chain, found.values, found.halted) if part]
+    if not any(part.cause for part in told):
+        return (f"{_READ}.",)
+    others = [one for one in found.guilty if one != lie.operator]
+    if found.values is None or not others:
+        return found.cause
+    named = ", ".join(map(str, found.guilty))
+    return (f"{_READ}; the first wrong values are those of {named}.",)
+
+
+_READ = "Compiled code reads it as it is declared"
 
 
 def _without_knowing(

@@ -155,3 +155,29 @@ def asked_for(until: str, seen: Signature) -> bool:
     if until in (Kind.IMA, Kind.CRASH):
         return seen.detail == MEMORY
     return until == Kind.MISMATCH and seen.kind is Kind.NAN
+
+
+def why_another_word(asked: str, seen: Kind) -> str:
+    """Say in a sentence why what is asked for goes by another kind; '' if it does not.
+
+    Args:
+        asked: what ``--until`` said, or '' where it said nothing.
+    """
+    return _ANOTHER_WORD.get((asked, seen), "") if asked != seen else ""
+
+
+_ANOTHER_WORD: Mapping[tuple[str, Kind], str] = {
+    (Kind.IMA, Kind.CRASH): (
+        "an illegal memory access on a CPU shows as a segmentation fault (or another "
+        "death by a signal), which is called crash; it is the failure that --until ima "
+        "asks for"
+    ),
+    (Kind.CRASH, Kind.IMA): (
+        "what died has said that it was an illegal memory access, which is called ima; "
+        "it is a crash all the same"
+    ),
+    (Kind.MISMATCH, Kind.NAN): (
+        "a result that is not finite where eager's is has wrong values, too; that is "
+        "called nan"
+    ),
+}

@@ -55,15 +55,23 @@ class Options(
 
     Attributes:
         model: the program.
+        name: of a run whose program was captured: the script, as ``serve.py``; '' means
+            that of ``model``.
         command: how the run was started, for the repro's header.
         cwd: where that was, which is where modules and ``check`` are looked for; None
             means here.
         sweeping: set for a sweep over sizes.
     """
 
+    name: str = ""
     command: str = ""
     cwd: Path | None = None
     sweeping: Sweeping | None = None
+
+    @property
+    def called(self) -> str:
+        """Name the program, for a list of runs."""
+        return self.name or self.model.name
 
     @property
     def files(self) -> tuple[Path, ...]:

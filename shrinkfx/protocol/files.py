@@ -20,11 +20,26 @@ class What(StrEnum):
 
 @dataclass(frozen=True)
 class OperatorFinding(Reported):
-    """One such thing, at the first sizes where it shows: a line of its file each."""
+    """One such thing, at the first sizes where it shows: a line of its file each.
+
+    Attributes:
+        operator: what is called: ``mine.pool.default``.
+        node: by which.
+        said: what it does.
+        fake_kernel: file and line of it, ``/home/me/ops.py:12``; '' where no Python
+            file has it, or it does not matter.
+    """
 
     operator: str
     what: What
-    text: str
+    node: str
+    said: str
+    fake_kernel: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it, in words."""
+        return f"{self.node} ({self.operator}) {self.said}"
 
 
 @dataclass(frozen=True)

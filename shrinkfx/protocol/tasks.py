@@ -76,6 +76,23 @@ class Examine(Task):
 
 
 @dataclass(frozen=True)
+class ExamineCandidate(Task):
+    """Run a candidate in eager on its inputs, and watch its custom operators.
+
+    Attributes:
+        findings: a file, a line of JSON each.
+        seconds: that it may take.
+    """
+
+    doing = "running the result in eager, with an eye on custom operators"
+    answer = Examined
+
+    candidate: Mapping[str, Any]
+    findings: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class CheckOriginal(Task):
     """Compile and run the program exactly as the file holds it."""
 

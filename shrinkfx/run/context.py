@@ -110,7 +110,7 @@ class RunContext:
         Raises:
             LoadError: it cannot be loaded, or kills the process that loads it.
         """
-        self._doing(f"starting PyTorch and reading {self.options.model.name}")
+        self._doing(f"starting PyTorch and reading {self.options.called}")
         settings = _settings(self.options)
         settings["environment"] = {**(variables or {}), **self.options.environment}
         with _blaming_files(self.options):

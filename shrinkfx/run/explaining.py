@@ -204,7 +204,7 @@ def _written(
     cause = found.cause
     if renamed is not None:
         new = with_new_names(found, renamed)
-        cause = tuple(without_origins(sentence, new) for sentence in new.cause)
+        cause = tuple(without_origins(s, new, anonymous=True) for s in new.cause)
     _tell_in(out / "repro.py", cause)
     tell_cause(out, found.cause)
     return Explained(found, in_lines(found, failure), out)

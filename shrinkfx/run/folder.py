@@ -92,7 +92,7 @@ def begun(options: Options) -> Iterator[Path]:
         UsageError: it holds another one, or this one before its end.
         StorageError: the journal there cannot be read.
     """
-    out = output_folder(options.out, options.model)
+    out = output_folder(options.out, Path(options.called))
     try:
         with taken(out):
             _refuse_if_begun(out, options)

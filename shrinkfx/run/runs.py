@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from shrinkfx.errors import (
     ForeignJournal,
@@ -36,9 +37,11 @@ class State(StrEnum):
     FOREIGN = "foreign"
     """Another version of shrinkfx has written its journal."""
     UNREADABLE = "unreadable"
+    CAPTURED = "captured"
+    """A script has run, and none of its programs is being reduced."""
 
 
-GOES_ON = (State.STOPPED, State.KILLED, State.BROKEN_OFF)
+GOES_ON = (State.STOPPED, State.KILLED, State.BROKEN_OFF, State.CAPTURED)
 """Those that ``--resume`` takes."""
 
 _OF_SWEEPS = {0: "passes", 3: "missed", 6: "found"}
@@ -74,8 +77,26 @@ class Run:
         return self.status in GOES_ON
 
 
-def list_runs(folder: Path) -> list[Run]:
+class Capture(Protocol):
+    """What a script has left, whose run has not begun."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def script(self) -> str: ...
+    @property
+    def at(self) -> float: ...
+    @property
+    def has_ended(self) -> bool: ...
+
+
+def list_runs(
+    folder: Path, captured: Callable[[Path], Capture | None] = lambda _: None
+) -> list[Run]:
     """List the runs in a folder, or the one that it is of, the last one last.
+
+    Args:
+        captured: finds what a script has left in the folder of a run.
 
     Raises:
         UsageError: there is no such folder, or it cannot be read.
@@ -84,8 +105,23 @@ def list_runs(folder: Path) -> list[Run]:
         inside = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
         raise UsageError(f"--list {folder}: {error.strerror}\n{_WHERE}") from error
-    folders = [path for path in (folder, *inside) if os.path.isfile(path / JOURNAL)]
-    return sorted(map(_run_in, folders), key=lambda run: run.at)
+    found = []
+    for path in (folder, *inside):
+        if os.path.isfile(path / JOURNAL):
+            found.append(_run_in(path))
+        elif (capture := captured(path)) is not None:
+            found.append(_of_capture(capture))
+    return sorted(found, key=lambda run: run.at)
+
+
+def _of_capture(capture: Capture) -> Run:
+    ended = State.CAPTURED if capture.has_ended else State.UNREADABLE
+    state = State.AT_WORK if is_taken(capture.folder) else ended
+    why = "" if state != State.UNREADABLE else _KILLED_IN_CAPTURE
+    return Run(capture.folder, state, capture.script, at=capture.at, problem=why)
+
+
+_KILLED_IN_CAPTURE = "killed while the script ran; capture it again"
 
 
 _WHERE = (
@@ -130,7 +166,7 @@ def _told(folder: Path, journal: Journal) -> Run:
         return Run(
             folder,
             _status(folder, journal),
-            Path(run["options"]["model"]).name,
+            run["options"].get("name") or Path(run["options"]["model"]).name,
             _kind(known, journal.fact("unchanged"), sweeps=run["options"]["sweeping"]),
             (before, found.operators),
             checks=found.checks or found.examples,

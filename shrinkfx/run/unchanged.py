@@ -14,6 +14,7 @@ from shrinkfx.check.command import RUNS, Command, see_it_fail
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
+from shrinkfx.failure.signature import why_another_word
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
@@ -89,6 +90,9 @@ def find_unchanged(original: Original) -> Unchanged:
     known = context.journal.fact(_FACT)
     if known is None:
         found = _seen(original)
+        asked, seen = context.options.until or "", found.base.target.kind
+        if why := why_another_word(asked, seen):
+            context.note(f"kind: {why}")
         versions = dict(server.ready.versions)
         stated = {
             **asdict(found),

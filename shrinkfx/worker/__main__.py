@@ -42,6 +42,7 @@ from shrinkfx.worker.forkserver.supervise import (
     wait_for_children,
     write_answer,
 )
+from shrinkfx.worker.loading.missing import advice_on
 
 if TYPE_CHECKING:  # it imports torch
     from shrinkfx.worker.model import Program
@@ -150,9 +151,12 @@ def _refusal(setup: Setup, error: Exception) -> Ready:
     if isinstance(error, LoadError):
         return Ready(error.reason, error.subject, error.advice)
     text = str(error).strip().partition("\n")[0]
-    reason = f"cannot be prepared: {type(error).__name__}: {text:.300}"
-    advice = "does torch.export.load read it, and python -c 'import torch' work?"
-    return Ready(reason, setup.model or "the worker", advice)
+    said = f"{type(error).__name__}: {text:.300}"
+    if "torch" not in sys.modules or "shrinkfx.worker.tasks" not in sys.modules:
+        advice = advice_on(error) or f"does {sys.executable} -c 'import torch' work?"
+        return Ready(f"PyTorch cannot be imported: {said}", "the worker", advice)
+    advice = advice_on(error) or "does torch.export.load read it?"
+    return Ready(f"cannot be prepared: {said}", setup.model or "the worker", advice)
 
 
 def _import_torch() -> int:

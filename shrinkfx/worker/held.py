@@ -19,6 +19,7 @@ from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
+    ExamineCandidate,
     ListCandidate,
     SaveCandidate,
     WriteCandidate,
@@ -38,7 +39,7 @@ from shrinkfx.worker.printing.module import export_source
 
 SKELETON = "skeleton.json"
 
-Cut = CheckCandidate | SaveCandidate | WriteCandidate | ListCandidate
+Cut = CheckCandidate | ExamineCandidate | SaveCandidate | WriteCandidate | ListCandidate
 """Tasks that are about a candidate."""
 
 

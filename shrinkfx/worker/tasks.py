@@ -40,6 +40,7 @@ from shrinkfx.protocol.tasks import (
     CompileOriginal,
     Describe,
     Examine,
+    ExamineCandidate,
     ExportRunnable,
     FindSpace,
     FitRewrites,
@@ -83,7 +84,7 @@ from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.operators.custom import custom_operators
-from shrinkfx.worker.operators.examine import examine
+from shrinkfx.worker.operators.examine import examine, examine_runs
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import Unprintable
 from shrinkfx.worker.sizes.read_space import find_space
@@ -107,6 +108,8 @@ class Worker(Held):
                 return self._describe(options, note, folder)
             case Examine() as task:
                 return self._examine(task, note, folder)
+            case ExamineCandidate() as task:
+                return self._examine_candidate(task, options, note, folder)
             case CheckOriginal():
                 return self._original(options, note, folder)
             case CheckCandidate() as task:
@@ -170,6 +173,22 @@ class Worker(Held):
         self.prepare_eager()
         note(Stage.EAGER)
         return examine(self.loaded(), task, folder / OPERATOR)
+
+    def _examine_candidate(
+        self, task: ExamineCandidate, options: CheckOptions, note: Note, folder: Path
+    ) -> Answer:
+        note(Stage.REBUILD)
+        try:
+            built = self.built(task, options)
+        except (CannotRebuild, Unprintable) as error:
+            return Invalid(str(error))
+        if built.names is not None and not built.names.why_not:
+            built = built.with_names_before()
+        self.prepare_eager()
+        note(Stage.EAGER)
+        runs = [built.passing] if built.passing else []
+        runs.append(built.failing)
+        return examine_runs(built.exported, runs, task, folder / OPERATOR)
 
     def _original(self, options: CheckOptions, note: Note, folder: Path) -> Answer:
         program = self.loaded()

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.cli.captured import is_run
 from shrinkfx.cli.command import apart, as_shown
 from shrinkfx.cli.main import main
+from shrinkfx.cli.parser import make_parser
+from shrinkfx.journal.journal import Journal
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,43 @@ from shrinkfx.cli.main import main
 )
 def test_command_is_told_from_options(typed: str, ours: str, theirs: str) -> None:
     assert apart(typed.split()) == (ours.split(), theirs.split())
+
+
+def test_capture_that_is_interrupted_says_how_to_run_again(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shrinkfx.api.capture", interrupted)
+    assert main(["--capture", "--until", "ima", "--", "python", "a b/serve.py"]) == 4
+    said = capsys.readouterr().err.splitlines()
+    again = "shrinkfx --capture --until ima -- python 'a b/serve.py'"
+    assert said[-1] == f"to run it again: {again}"
+
+
+@pytest.mark.parametrize(
+    ("begun", "program", "explains"),
+    [(True, [], True), (False, [], False), (True, ["--program", "2"], False)],
+)
+def test_explain_beside_the_folder_of_a_capture_is_of_its_run_or_for_a_new_one(
+    tmp_path: Path, begun: bool, program: list[str], explains: bool
+) -> None:
+    folder = tmp_path / "serve-1"
+    (folder / "capture").mkdir(parents=True)
+    (folder / "capture" / "end.json").write_text(
+        '{"command": ["python", "serve.py"], "code": 1}'
+    )
+    (folder / "capture" / "program-1.json").write_text("{}")
+    if begun:
+        Journal(folder / "journal.sqlite").close()
+    arguments = make_parser().parse_args([str(folder), "--explain", *program])
+    assert is_run(arguments) is explains
+    other = make_parser().parse_args([str(tmp_path), "--explain"])
+    assert is_run(other)
 
 
 def test_what_a_script_was_told_is_not_shown() -> None:

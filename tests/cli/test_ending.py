@@ -49,6 +49,17 @@ def test_five_lines_say_what_came_of_it_and_the_cause_stands_between() -> None:
     assert set(CAUSE) < set(said(DONE, everything=True))
 
 
+def test_kind_that_is_not_what_was_asked_for_is_explained_in_a_sentence() -> None:
+    crash = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
+    died = replace(DONE, signature=crash, seen=crash)
+    assert "kind:" not in "".join(said(died))
+    told = [*lines(died, everything=False, until="ima")]
+    assert told[1] == "failure:  crash in run: SIGSEGV"
+    assert told[2].startswith("kind:     an illegal memory access on a CPU shows as a")
+    became = replace(died, seen=replace(crash, kind=Kind.IMA))
+    assert any(line.startswith("kind:     ") for line in said(became))
+
+
 def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     caught = replace(DONE, summary={**DONE.summary, "by_catch": [CAUGHT] * 5})
     short, full = said(caught), said(caught, everything=True)

@@ -45,6 +45,14 @@ def test_runs_are_tabulated_with_the_way_on() -> None:
     assert [*lines(runs, HERE, 1000)] == TABLE.splitlines()
 
 
+def test_capture_that_came_to_no_run_is_gone_on_with() -> None:
+    left = Run(HERE / "serve-1", "captured", "serve.py", at=AT)
+    *_, row, on, other = lines([left], HERE, 1000)
+    assert row.split()[:3] == ["serve-1", "captured", "serve.py"]
+    assert on.endswith("shrinkfx --resume shrinkfx-out/serve-1")
+    assert other.endswith("shrinkfx shrinkfx-out/serve-1 --program N")
+
+
 def test_names_are_cut_where_the_terminal_is_narrow() -> None:
     long = Run(HERE / "transformer_of_layers-1", "reduced", "transformer_of_layers.pt2")
     _, whole = lines([long], HERE, 1000)
@@ -71,6 +79,25 @@ def test_folder_without_runs_says_what_to_do(
     assert said == f"{tmp_path} holds no runs: begin one with shrinkfx MODEL.pt2\n"
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--list --until ima", "leave --until out"),
+        ("model.pt2 --list", "leave model.pt2 out"),
+        ("--list --resume out", "leave --resume out"),
+        ("--list --capture -- python serve.py", "leave -- and what follows out"),
+        ("--list --explain", "leave --explain out"),
+    ],
+)
+def test_what_is_asked_for_beside_a_list_is_refused(
+    capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    assert main(typed.split()) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("shrinkfx: --list tabulates the runs in a folder, and leav")
+    assert said in told
+
+
 def test_folder_that_is_missing_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +111,7 @@ def test_folder_that_is_missing_is_told(
 def test_other_programs_read_the_list_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(looking_back, "list_runs", lambda _: [OVER, STOPPED])
+    monkeypatch.setattr(looking_back, "list_runs", lambda *_: [OVER, STOPPED])
     assert main(["--list", "--json"]) == 0
     end = json.loads(capsys.readouterr().out)
     assert (end["event"], end["status"], end["exit_code"]) == ("end", "listed", 0)

@@ -15,25 +15,13 @@ import time
 from pathlib import Path
 
 import pytest
+from support.terminals import read_to_the_end
 
 pytestmark = pytest.mark.processes
 
 SCRIPT = Path(__file__).parents[1] / "support" / "torchless" / "command_line.py"
 COLUMNS = 80
 LIVE = re.compile(r"(baseline|search|making it plain|verifying|explaining) \d+:\d\d")
-
-
-def read_to_the_end(terminal: int) -> str:
-    said = b""
-    while True:
-        try:
-            part = os.read(terminal, 1 << 16)
-        except OSError:  # nobody writes to it any more
-            break
-        if not part:
-            break
-        said += part
-    return said.decode()
 
 
 def in_a_terminal(*command: str) -> tuple[int, str]:
@@ -54,7 +42,6 @@ def in_a_terminal(*command: str) -> tuple[int, str]:
         return process.wait(), said
     finally:
         deadline.cancel()
-        os.close(ours)
 
 
 def test_live_line_leads_through_the_phases_of_a_run_and_is_gone_then(

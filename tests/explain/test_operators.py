@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from support.doubles import FakeServer
+from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain import cause
@@ -14,8 +15,12 @@ from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.explanation.chain import Chain
+from shrinkfx.report.explanation.lies import NOT_AS_DECLARED
+from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
 
@@ -75,6 +80,66 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
     assert f"the first wrong values are those of {relu}" in told.cause[1]
     innocent = explain(minimum, Shown(lies={"relu": "has strides [1]"}))
     assert innocent.guilty == (relu,)
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
+    names = ["shift", "relu"] if several else ["shift"]
+    minimum = asked(whole(chain("x", *names)))
+    told = explain(minimum, Shown(minimal=True, lies={"shift": "has strides [1]"}))
+    assert [one.name for one in told.guilty] == ["shift"]
+    assert told.cause == (
+        "aten.shift.default lies about its result: in the original it has strides [1].",
+        "Compiled code reads it as it is declared.",
+    )
+    assert told.liar is not None
+    while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))
+    assert explain(while_compiled, Shown(lies={"shift": "has strides"})).lies == ()
+
+
+def test_lie_is_told_once_where_a_kernel_dies_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    minimum = asked(whole(chain("x", "shift", "relu")))
+    shift, relu = operators_left(minimum.candidate)
+    said = f"{shift} {NOT_AS_DECLARED}: it is 4, it says 8.", "In kernel cpp_0 it dies."
+    found = Chain(kernel="cpp_0", guilty=(shift,), dies=(relu,), cause=said)
+    monkeypatch.setattr(cause, "chain", lambda *_: found)
+    told = explain(minimum, Shown(lies={"shift": "has strides [1]"}))
+    assert told.cause == (
+        "aten.shift.default lies about its result: in the original it has strides [1].",
+        said[1],
+    )
+
+
+def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
+    """What the original's sizes were says nothing to who reads the repro."""
+    custom = replace(operator("x"), target="mine.pool.default")
+    program = skeleton({"x": "", "pool": custom, "relu": operator("pool")})
+    said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
+    found = OperatorFinding(
+        "mine.pool.default", What.FAKE, "renamed", said, "/home/me/my_ops.py:10"
+    )
+    writes = replace(found, what=What.WRITES, said="writes to its argument x")
+
+    def answer(arguments: Arguments) -> Ending:
+        if "findings" in arguments:
+            lines = writes.to_line() + found.to_line()
+            Path(arguments["findings"]).write_text(lines + '{"wha')
+        return Ending("exit")
+
+    server = FakeServer(answer)
+    client = CheckClient(server, Limits(10.0, 1 << 30))
+    minimum = Minimum(client, Candidate.whole(program), CRASH)
+    told = explain(minimum, Shown(lies={"pool": "has strides [48, 1]"}))
+    assert told.cause[0] == (
+        "mine.pool.default lies about its result: it has a fake kernel (my_ops.py:10) "
+        "that promises f32[2], given x[2]; its result is f32[3]."
+    )
+    assert Explanation.from_line(told.to_line()) == told
+    assert sum("findings" in asked for asked in server.arguments) == 1
+    honest = explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=True))
+    assert honest.lies == ()
 
 
 def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(

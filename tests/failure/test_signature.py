@@ -6,7 +6,15 @@ import dataclasses
 
 import pytest
 
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage, asked_for
+from shrinkfx.failure.signature import (
+    ANY,
+    MEMORY,
+    Kind,
+    Signature,
+    Stage,
+    asked_for,
+    why_another_word,
+)
 from shrinkfx.failure.verdict import Observation, Outcome, judge
 
 SEGFAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
@@ -34,6 +42,20 @@ HANG = Signature(Kind.HANG, Stage.RUN)
 )
 def test_until_takes_its_kind(until: str, seen: Signature, taken: bool) -> None:
     assert asked_for(until, seen) is taken
+
+
+def test_why_a_failure_goes_by_another_word_than_was_asked_for_is_said() -> None:
+    """Whatever ``--until`` takes, it takes with a reason."""
+    seen = [SEGFAULT, NAN, Signature(Kind.IMA, Stage.RUN, MEMORY)]
+    for until in (*Kind, ANY):
+        for failure in seen:
+            another = until not in (failure.kind, ANY)
+            taken = asked_for(until, failure)
+            why = why_another_word(until, failure.kind)
+            assert bool(why) is (another and taken), (until, failure)
+    said = why_another_word(Kind.IMA, Kind.CRASH)
+    assert "segmentation fault" in said
+    assert "called crash" in said
 
 
 def test_wrong_values_may_become_nan_unless_nan_was_beside_them() -> None:

@@ -23,6 +23,7 @@ from shrinkfx.intake.capture import door
 from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.running import environment
 from shrinkfx.options.options import Options
+from shrinkfx.run.folder import begun
 
 pytestmark = pytest.mark.processes
 
@@ -40,6 +41,9 @@ def compiled(what, name="package", **options):
 def run(what, *args, name="package", **options):
     return aoti_load_package(compiled(what, name, **options))(*args)
 """
+
+
+TELLER = door.Teller(lambda _: None, lambda _: None)
 
 
 @dataclass
@@ -201,7 +205,7 @@ def test_run_goes_on_from_what_was_captured(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('call:raise', 1)")
-    again = door.resumable(came.folder)
+    again = door.resumable(came.folder, TELLER)
     assert again is not None
     assert again.model == came.place / "program-1.pt2"
     assert again.inputs
@@ -217,7 +221,7 @@ def test_capture_that_was_moved_is_gone_on_with(
         "run('mine::mix call:raise', 1)"
     )
     there = came.folder.rename(tmp_path / "elsewhere")
-    again = door.resumable(there)
+    again = door.resumable(there, TELLER)
     assert again is not None
     assert again.out == there
     assert len(again.files) == 3
@@ -534,6 +538,29 @@ def test_run_is_named_after_its_script(command: str, name: str) -> None:
     assert door.name_of(tuple(command.split())).name == name
 
 
+def test_run_of_a_captured_program_is_called_after_the_script(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    came = captured("run('a'); run('call:raise', name='other')")
+    assert came.asked is not None
+    assert came.asked.model.name == "program-2.pt2"
+    assert came.asked.called == "serve.py"
+    other = door.recaptured(Options(model=came.folder), came.folder, 1, TELLER)
+    with begun(other) as folder:
+        assert folder == Path("shrinkfx-out/serve-1")
+
+
+def test_capture_of_a_script_that_does_not_fail_is_listed_and_says_why_on_resume(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    with pytest.raises(NothingToReduce):
+        captured("run('a')")
+    (run,) = api.runs(tmp_path / "out")
+    assert run.status == "captured"
+    with pytest.raises(NothingToReduce, match="--program"):
+        api.resume(tmp_path / "out")
+
+
 def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) -> None:
     with pytest.raises(UsageError, match="No such file or directory; what follows --"):
         captured("", "no-such-program")
@@ -658,10 +685,18 @@ def test_ctrl_c_ends_the_script_and_says_what_it_was_in(
             "run('call:spin')"
         )
     thread.join()
-    (note,) = ended.value.__notes__
+    there, note = ended.value.__notes__
+    assert there.startswith("what it has captured is in ")
     assert "the script was in call 1 of program 1; if that hangs: shrinkfx" in note
     end = json.loads((tmp_path / "out" / "capture" / "end.json").read_text())
     assert end["code"] == -signal.SIGINT
+    # What was captured is in the list of runs, and may be gone on with.
+    (run,) = api.runs(tmp_path)
+    assert (run.status, run.program, run.may_go_on) == ("captured", "serve.py", True)
+    asked = door.resumable(tmp_path / "out", TELLER)
+    assert asked is not None
+    assert (asked.called, asked.model.name) == ("serve.py", "program-1.pt2")
+    assert asked.out == tmp_path / "out"
 
 
 AT_A_TERMINAL = """

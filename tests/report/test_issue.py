@@ -11,6 +11,7 @@ import pytest
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
@@ -21,6 +22,7 @@ from shrinkfx.report.explanation.decisions import (
     Switching,
 )
 from shrinkfx.report.explanation.decisions import lines as decision_lines
+from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
@@ -28,7 +30,8 @@ from shrinkfx.report.issue.code import Traits, quoted, traits_of
 from shrinkfx.report.issue.environment import environment_text
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
-from shrinkfx.report.issue.plain import error_log, without_paths
+from shrinkfx.report.issue.log import error_log
+from shrinkfx.report.issue.plain import without_paths
 from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
@@ -208,9 +211,64 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
     )
     text = text_of(replace(FACTS, careful=careful))
     said = "With CHECK=1 the program refuses its inputs (size 25==22), which may be"
+    assert "Seen of the original program, at sizes of its own:\n- With" in text
     assert f"{said} what is wrong.\n" in text
     assert "The fake kernel of an operator is wrong: mix (`my.mix`) has strides" in text
     assert "--" not in text.partition("### Error")[0]
+
+
+def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> None:
+    mix = Operator("mix", "my.mix.default", "model.py:8", "decoder")
+    said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
+    lie = Lie(mix, said, "/home/me/models/ops.py:12")
+    found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
+    careful = (
+        "custom operator: mix (my.mix.default) has a fake kernel that promises f32[64]",
+        "lying operator: other (my.other.default) has strides [1]",
+    )
+    text = text_of(replace(FACTS, careful=careful), found)
+    title, top, rest = text.split("\n\n", 2)
+    assert title.startswith("# my.mix: its fake kernel is wrong (AOTInductor: wrong ")
+    assert "**For whoever wrote `my.mix`: do not file this with PyTorch.**" in top
+    assert "(`ops.py:12`)" in top
+    assert "torch.library.opcheck(torch.ops.my.mix.default, args)" in top
+    assert "it has a fake kernel (ops.py:12) that promises f32[2], given x[2]" in rest
+    assert "f32[64]" not in rest  # the original's, of the same
+    assert "other (`my.other`) has strides [1]" in rest
+    assert "model.py" not in text
+    assert "other versions of PyTorch" not in text
+    anonymous = text_of(replace(FACTS, anonymous=True), found)
+    assert "ops.py" not in anonymous
+
+
+def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:
+    mix = Operator("mix", "my.mix.default")
+    values = WrongValue(
+        guilty=(mix,),
+        wrong=Wrong(wrong=2, of=4),
+        value="arg0_1",
+        overwrites=True,
+        shown_by=("cpp_0",),
+    )
+    found = Explanation(cause=values.cause, guilty=(mix,), values=values)
+    title, top, _ = text_of(FACTS, found).split("\n\n", 2)
+    assert title.startswith("# my.mix: its schema is wrong (AOTInductor: ")
+    assert "do not file this with PyTorch" in top
+    assert "does not declare that the operator writes to arg0_1" in top
+    own = Operator("bmm", "aten.bmm.default")
+    theirs = replace(values, guilty=(own,))
+    found = Explanation(cause=theirs.cause, guilty=(own,), values=theirs)
+    assert text_of(FACTS, found).startswith("# [AOTInductor] ")
+
+
+def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
+    own = Operator("bmm", "aten.bmm.default")
+    lie = Lie(own, "is torch.int8[2]", in_original=True)
+    found = Explanation(cause=(lie.sentence,), guilty=(own,), lies=(lie,))
+    text = text_of(FACTS, found)
+    assert text.startswith("# [AOTInductor] aten.bmm")
+    assert "in the original it is torch.int8[2]" in text
+    assert "do not file" not in text
 
 
 def test_script_that_is_too_long_or_needs_files_is_attached() -> None:
@@ -344,6 +402,50 @@ def test_error_log_begins_with_the_script() -> None:
     assert "Fatal Python error" not in log
     assert error_log("what():  index out of bounds\n", "repro.py").startswith("what()")
     assert len(error_log("a\n" * 500, "repro.py").splitlines()) == 61
+
+
+WARNED = """\
+/opt/python/lib/python3.11/copyreg.py:105: FutureWarning: LeafSpec is deprecated
+  return cls.__new__(cls, *args)
+W1123 03:12:22.000000 17 torch/_inductor/utils.py:1] not enough SMs
+"""
+DIED = """\
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f0000000001 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+
+Current thread 0x00007f0000000002 (most recent call first):
+  File "/home/me/site-packages/torch/_ops.py", line 1269 in __call__
+  File "/tmp/abc/repro.py", line 20 in <module>
+  File "<frozen runpy>", line 88 in _run_code
+  File "/opt/x/shrinkfx/worker/__main__.py", line 9 in main
+
+Extension modules: numpy._core._multiarray_umath (total: 40)
+"""
+
+
+def test_error_log_of_a_death_is_where_it_was_and_no_warnings() -> None:
+    assert error_log(WARNED + DIED, "repro.py", above=3).splitlines() == [
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Current thread (most recent call first):",
+        '  File "torch/_ops.py", line 1269 in __call__',
+        '  File "repro.py", line 17 in <module>',
+    ]
+    said = error_log(f"{WARNED}what():  no\n{DIED}", "repro.py").splitlines()
+    assert said[:2] == ["what():  no", "Fatal Python error: Segmentation fault"]
+    assert error_log(WARNED + LOG, "repro.py") == error_log(LOG, "repro.py")
+    assert error_log("Fatal Python error: Bus error\n", "repro.py")
+
+
+@pytest.mark.parametrize("log", [WARNED, "", WARNED + DIED])
+def test_error_log_of_a_death_names_the_signal(log: str) -> None:
+    crash = replace(FACTS, kind=Kind.CRASH, stage=Stage.RUN, said="SIGSEGV", log=log)
+    text = text_of(crash).partition("### Error logs")[2].partition("### Versions")[0]
+    assert "The process died of SIGSEGV." in text
+    assert "Warning" not in text
+    assert "not enough SMs" not in text
 
 
 # --- what is left of a model

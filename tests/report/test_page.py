@@ -27,6 +27,7 @@ from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.page.course import course, steps
 from shrinkfx.report.page.drawing import Drawing, draw
 from shrinkfx.report.page.folding import MOST, Fold, fold
+from shrinkfx.report.page.heading import checks_of, figures
 from shrinkfx.report.page.kernel import guilty_source
 from shrinkfx.report.page.layered import lay_out
 from shrinkfx.report.page.links import links
@@ -88,6 +89,34 @@ def test_page_tells_what_was_found(text: str) -> None:
         SOURCE,
     ):
         assert told in text, told
+
+
+def test_checks_are_counted_once_and_by_one_word(out: Path, text: str) -> None:
+    total = json.loads((out / "summary.json").read_text())["checks"]["total"]
+    rows = text.count("<tr data-row=")
+    assert "question" not in text.partition("<script")[0]
+    assert f"{total} checks from" in text or f"{total} checks (and" in text
+    assert ("to confirm" in text) is (rows > total)
+
+
+def test_one_check_that_confirms_is_told_from_those_of_the_search() -> None:
+    asked = Check(
+        1, 0.0, "drop", "program", "fast", "ab", 3, frozenset(), Outcome.PASSED, "", 1
+    )
+    made = Run("m.pt2", summary=Summary(checks=2), checks=(asked, asked, asked))
+    assert checks_of(made) == (2, 1)
+    assert checks_of(replace(made, summary=Summary())) == (3, 0)
+    assert ("checks", "2", "and 1 to confirm") in figures(made)
+
+
+@pytest.mark.parametrize("module", ["", "layers.0"])
+def test_modules_have_a_column_where_there_are_any(tmp_path: Path, module: str) -> None:
+    out = searched(tmp_path / "out", transformer(1))
+    left = Operator("roll", "aten.roll.default", "model.py:14", module)
+    (out / "explain.json").write_text(Explanation(operators=(left,)).to_line())
+    text = report_folder(out, ignore).read_text()
+    assert ("<th>module</th>" in text) is bool(module)
+    assert ("<td>layers.0</td>" in text) is bool(module)
 
 
 def test_page_needs_nothing_but_itself(text: str) -> None:

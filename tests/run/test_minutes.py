@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -331,6 +333,19 @@ def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
     reduction = world.resumed(60.0)
     assert reduction.summary["warnings"] == told
     assert f"Careful, of the original: {eager}" in reduction.repro.read_text()
+
+
+def test_kind_that_is_not_what_was_asked_for_is_explained_once_it_is_seen(
+    model: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = Ending("signal", signal.SIGSEGV, "run")
+    monkeypatch.setattr(sys.modules[__name__], "FAILS", died)
+    world = model(27.0)
+    world.reduced(3.0, until="ima", guard_pages="off")
+    (kind,) = [note for note in world.notes if note.startswith("kind: ")]
+    assert "segmentation fault" in kind
+    before = world.notes.index("baseline: crash in run: SIGSEGV")
+    assert world.notes[before + 1 :].count(kind) == 1
 
 
 def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:

@@ -8,20 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import custom_operators  # noqa: F401 - it registers them
+import custom_operators
 import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim
 
 from shrinkfx.protocol.answers import Ending, Examined
-from shrinkfx.protocol.files import OperatorFinding
+from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.requests import Request, Setup
-from shrinkfx.protocol.tasks import Examine
+from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.operators.custom import custom_operators as custom_in
-from shrinkfx.worker.operators.examine import examine
+from shrinkfx.worker.operators.examine import examine, examine_runs
+from shrinkfx.worker.operators.registered import fake_kernel_of
 from shrinkfx.worker.tasks import Worker
 
 OPS = torch.ops.declared
@@ -196,3 +197,44 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
     assert (ending.how, ending.code) == ("signal", signal.SIGSEGV)
     assert ending.operator == "declared.crashes.default (crashes) given x[5, 3]"
     assert "writes to its argument y" in path.read_text()  # it was written before
+
+
+def test_where_a_fake_kernel_stands_is_told_if_a_file_has_it() -> None:
+    source = Path(custom_operators.__file__)
+    lines = source.read_text().splitlines()
+    place = fake_kernel_of(torch.ops.declared.four_rows.default)
+    file, _, line = place.rpartition(":")
+    assert file == str(source)
+    assert lines[int(line) - 1] == "@four_rows.register_fake"
+    assert fake_kernel_of(torch.ops.aten.relu.default) == ""
+
+
+def test_where_a_fake_kernel_stands_is_told_of_register_fake_as_well() -> None:
+    library = torch.library.Library("registered", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("plain(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+    assert fake_kernel_of(torch.ops.registered.plain.default) == ""
+
+    @torch.library.register_fake("registered::plain", lib=library)  # type: ignore[untyped-decorator]
+    def fake(x: Tensor) -> Tensor:
+        return x
+
+    here = fake.__code__
+    place = f"{here.co_filename}:{here.co_firstlineno}"
+    assert fake_kernel_of(torch.ops.registered.plain.default) == place
+
+
+def test_result_is_examined_on_its_own_inputs_alone(tmp_path: Path) -> None:
+    """At 5 rows it lies; at the 4 that the program was exported with it does not."""
+    made = program(lambda x: OPS.four_rows(x), torch.randn(4, 3))
+    path = tmp_path / "findings"
+    task = ExamineCandidate({}, str(path), 60.0)
+    near, far = Inputs((torch.randn(4, 3),), {}), Inputs((torch.randn(5, 3),), {})
+    examine_runs(made.original, [near], task, tmp_path / "at")
+    assert not path.exists()
+    answer = examine_runs(made.original, [far], task, tmp_path / "at")
+    assert answer == Examined(("declared.four_rows.default",), over=False)
+    (found,) = map(OperatorFinding.from_line, path.read_text().splitlines())
+    assert found.what is What.FAKE
+    assert found.node == "four_rows"
+    assert found.fake_kernel.startswith(custom_operators.__file__)
+    assert "promises float32[4, 3]" in found.said

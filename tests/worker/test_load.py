@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -322,6 +323,8 @@ def test_preload_that_does_not_load_is_told(
     assert caught.value.subject == name
     assert words in caught.value.reason
     assert caught.value.advice
+    if name in ("nosuch_module", "needs_another.py", "raises.py"):
+        assert sys.executable in caught.value.advice
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,11 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.report.output import CAPTURE, own_file
 
-_END, _ASKED = "end.json", "asked.json"
+END = "end.json"
+"""How the script has ended: once that is noted, its programs can be asked for."""
+
+_ASKED, _WANTED = "asked.json", "wanted.json"
+"""What is to be reduced; and what was asked for before that was known."""
 
 _HANG_S = 60.0
 """A check's, where a script hangs and nobody has said how long that is."""
@@ -47,7 +51,16 @@ class Teller:
 
 
 def name_of(command: tuple[str, ...]) -> Path:
-    """Name a run after the script: the first word that is one, or the program."""
+    """Name a run after the script."""
+    return script_of(command).with_suffix("")
+
+
+def script_of(command: tuple[str, ...]) -> Path:
+    """Find the script: the first word that is one, or the program.
+
+    Raises:
+        UsageError: there is no command.
+    """
     if not command:
         example = "shrinkfx --capture -- python serve.py --batch 4"
         raise UsageError(f"--capture takes a command behind --: {example}")
@@ -55,7 +68,7 @@ def name_of(command: tuple[str, ...]) -> Path:
     scripts = [word for word in words if word.endswith(".py")]
     modules = [after for word, after in pairwise(words) if word == "-m"]
     first = (*scripts, *(name.replace(".", "-") for name in modules), words[0])[0]
-    return Path(first).with_suffix("")
+    return Path(first)
 
 
 def capture(
@@ -79,12 +92,15 @@ def capture(
         NothingToReduce: it does not fail, or not in what can be captured.
     """
     place = _empty(folder / CAPTURE)
+    (place / _WANTED).write_text(json.dumps(options.to_json()))
     try:
         script = Script(command, place.resolve(), stdout, teller.doing)
         try:
             end = script.run(Patience(options.timeout_s))
         except KeyboardInterrupt as error:
             _write_end(place, ScriptEnd(command, -signal.SIGINT))
+            if any(place.glob("program-*.json")):
+                error.add_note(f"what it has captured is in {place}: shrinkfx --list")
             for step in open_steps(place)[:1]:
                 error.add_note(
                     f"the script was in {step.name}; if that hangs: shrinkfx {place} "
@@ -116,7 +132,7 @@ def _empty(place: Path) -> Path:
 
 
 def _write_end(place: Path, end: ScriptEnd) -> None:
-    (place / _END).write_text(json.dumps(asdict(end)))
+    (place / END).write_text(json.dumps(asdict(end)))
 
 
 def recaptured(
@@ -132,7 +148,7 @@ def recaptured(
     if place is None:
         raise UsageError(f"{folder}: this folder holds no capture")
     try:
-        end = ScriptEnd.from_json(json.loads((place / _END).read_text()))
+        end = ScriptEnd.from_json(json.loads((place / END).read_text()))
         return _asked(options, place, end, program, teller)
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{place}: damaged, or another version's: {error!r}"
@@ -142,16 +158,26 @@ def recaptured(
 def place_of(folder: Path) -> Path | None:
     """Find what a script has left in a run's folder, or in that of a capture."""
     places = (folder, folder / CAPTURE)
-    return next((place for place in places if os.path.isfile(place / _END)), None)
+    return next((place for place in places if os.path.isfile(place / END)), None)
 
 
-def resumable(folder: Path) -> Options | None:
-    """Read what was to be reduced in a folder where that has not begun."""
-    asked = folder / CAPTURE / _ASKED
-    if not os.path.isfile(asked):
+def resumable(folder: Path, teller: Teller) -> Options | None:
+    """Read what was to be reduced in a folder where that has not begun.
+
+    Raises:
+        NothingToReduce: that was not known yet, and the script did not fail.
+    """
+    place = folder / CAPTURE
+    asked, wanted = place / _ASKED, place / _WANTED
+    if os.path.isfile(asked):
+        options = Options.from_json(json.loads(asked.read_text()))
+        options = options.with_files(own_file(folder))
+    elif os.path.isfile(wanted) and os.path.isfile(place / END):
+        options = Options.from_json(json.loads(wanted.read_text()))
+        options = recaptured(options, place, None, teller)
+    else:
         return None
-    options = Options.from_json(json.loads(asked.read_text()))
-    return replace(options.with_files(own_file(folder)), out=folder)
+    return replace(options, out=folder)
 
 
 def _asked(
@@ -162,6 +188,7 @@ def _asked(
     teller: Teller,
 ) -> Options:
     """Choose a program, tell of all, and make the options of its run."""
+    options = replace(options, name=script_of(end.command).name)
     found_all = Capture.read(place)
     if options.sweeping and program is None and len(found_all.programs) == 1:
         program = found_all.programs[0].number  # a sweep looks for failures itself

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shrinkfx.program.namespaces import PYTORCHS
 from shrinkfx.protocol.record import Message
 
 
@@ -22,6 +23,12 @@ class Operator(Message):
     operator: str
     line: str = ""
     module: str = ""
+
+    @property
+    def is_custom(self) -> bool:
+        """Tell whether it is not PyTorch's own."""
+        namespace, *rest = self.operator.split(".")
+        return bool(rest) and namespace.isidentifier() and namespace not in PYTORCHS
 
     def __str__(self) -> str:
         where = ", ".join(filter(None, (self.line, self.module)))

@@ -13,6 +13,7 @@ from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import Decisions
 from shrinkfx.report.explanation.guide import Guide
+from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -33,6 +34,7 @@ class Explanation(Message):
         operators: what is left of the program, in its order.
         guilty: those of them that are at fault, as far as is known; several only where
             nothing tells them apart.
+        lies: operators left whose results are not what their fake kernels say.
         unknown: what could not be told, and why.
         chain: of a failure of a kernel: from it back to the inputs.
         values: of a wrong value: which kernel has made it.
@@ -51,3 +53,9 @@ class Explanation(Message):
     halted: Halted | None = None
     decisions: Decisions | None = None
     guide: Guide | None = None
+    lies: tuple[Lie, ...] = ()
+
+    @property
+    def liar(self) -> Lie | None:
+        """What the failure is blamed on, where that is a lie."""
+        return next((lie for lie in self.lies if self.guilty == (lie.operator,)), None)

@@ -24,15 +24,15 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
     known = explanation.decisions
     theirs = decided(known, facts.failure) if known is not None else []
     said = [
-        _plain(text, explanation)
+        _plain(text, explanation, anonymous=facts.anonymous)
         for text in explanation.cause
         if text not in theirs and not _says_again(text, facts)
     ]
     return [*said, *(_of_decisions(known) if known is not None else ())]
 
 
-def _plain(text: str, explanation: Explanation) -> str:
-    text = without_origins(text, explanation)
+def _plain(text: str, explanation: Explanation, *, anonymous: bool) -> str:
+    text = without_origins(text, explanation, anonymous=anonymous)
     return without_paths(with_code(text)).replace(" (launch 1 of 1)", "")
 
 

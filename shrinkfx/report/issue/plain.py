@@ -30,8 +30,16 @@ def without_paths(text: str, hosts: Iterable[str] = ()) -> str:
     return text
 
 
-def without_origins(text: str, explanation: Explanation) -> str:
-    """Leave out of a sentence where operators stand in the user's model."""
+def without_origins(
+    text: str, explanation: Explanation, *, anonymous: bool = False
+) -> str:
+    """Leave out of a sentence where operators stand in the user's model.
+
+    Args:
+        anonymous: and where their fake kernels stand.
+    """
+    for lie in explanation.lies if anonymous else ():
+        text = text.replace(f" ({lie.place})", "") if lie.place else text
     for operator in _operators(explanation):
         text = text.replace(str(operator), operator.operator)
     return _ORIGIN.sub("", text)
@@ -61,7 +69,7 @@ def short(operator: str) -> str:
 
 _CODE = re.compile(
     r"`[^`]*`"  # is code already
-    r"|\b(?:aten|prims|quantized)\.\w+(?:\.\w+)?|\b\w+\.\w+\.default\b"
+    r"|\b(?:aten|prims|quantized)\.\w+(?:\.\w+)?|\b(?:torch\.ops\.)?\w+\.\w+\.default\b"
     r"|\b(?:cpp|triton)_\w*fused\w+"
 )
 
@@ -69,52 +77,3 @@ _CODE = re.compile(
 def with_code(text: str) -> str:
     """Mark operators and kernels in a sentence as code; default overloads go."""
     return _CODE.sub(lambda found: f"`{short(found[0].strip('`'))}`", text)
-
-
-_OPENS = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in ')
-_DEATH = "Fatal Python error"
-
-
-def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
-    """Take from what a script printed what its failure says, as anybody would see it.
-
-    Frames above the script's own go, and dumps of threads.
-
-    Args:
-        script: its name.
-        above: lines of it that are not quoted.
-        lines: how many there may be; both ends are kept.
-    """
-    rows = log.partition(_DEATH)[0].rstrip().splitlines()
-    last = max((i for i, row in enumerate(rows) if row == _OPENS), default=None)
-    if last is not None:
-        rows = [
-            *_before(rows[:last]),
-            rows[last],
-            *_from_script(rows[last + 1 :], script),
-        ]
-    rows = [_counted_from(without_paths(row), script, above) for row in rows]
-    if len(rows) > lines:
-        half = lines // 2
-        rows = [*rows[:half], f"... ({len(rows) - 2 * half} lines)", *rows[-half:]]
-    return "\n".join(rows).strip()
-
-
-def _counted_from(row: str, script: str, above: int) -> str:
-    """Count lines of the script as they are quoted."""
-    own = re.match(rf'(\s*File "{re.escape(script)}", line )(\d+)(.*)', row)
-    return f"{own[1]}{int(own[2]) - above}{own[3]}" if own else row
-
-
-def _before(rows: list[str]) -> list[str]:
-    """Keep an exception that another one was raised from."""
-    opened = [i for i, row in enumerate(rows) if row == _OPENS]
-    return rows[opened[0] :] if opened else []
-
-
-def _from_script(rows: list[str], script: str) -> list[str]:
-    """Leave out who has called a script."""
-    frames = [i for i, row in enumerate(rows) if _FRAME.match(row)]
-    own = [i for i in frames if _FRAME.match(rows[i])[1].endswith(script)]  # type: ignore[index]
-    return rows[own[0] :] if own else rows

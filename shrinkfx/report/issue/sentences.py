@@ -10,6 +10,7 @@ from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.code import Traits
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import short, without_paths
+from shrinkfx.report.issue.to_author import addressed_to
 
 _NAMED = 3
 """Operators that a sentence names."""
@@ -20,6 +21,9 @@ _TITLE = 120
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Name the failure as a list of issues does."""
+    if (wrong := addressed_to(explanation)) is not None:
+        what = f"{wrong.name}: its {wrong.what} is wrong"
+        return _cut(f"{what} (AOTInductor: {_in_short(facts)})", _TITLE)
     names = operators(facts, explanation)
     what = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
     beside = [traits.dtype, "dynamic shapes" if traits.dynamic else ""]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shrinkfx.failure.signature import Kind
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.cause import cause, code
 from shrinkfx.report.issue.code import lines_left_out, quoted, traits_of
 from shrinkfx.report.issue.facts import IssueFacts
+from shrinkfx.report.issue.log import error_log
 from shrinkfx.report.issue.plain import (
-    error_log,
     with_code,
     without_paths,
 )
@@ -20,6 +21,7 @@ from shrinkfx.report.issue.sentences import (
     sentence,
     title_of,
 )
+from shrinkfx.report.issue.to_author import about_it, address, addressed_to
 from shrinkfx.report.issue.unknown import not_known
 
 ISSUE = "ISSUE.md"
@@ -47,6 +49,7 @@ def issue_text(
     parts = [
         f"# {title}",
         *_unverified(facts),
+        *_address(facts, explanation),
         "### 🐛 Describe the bug",
         *_description(facts, explanation, script),
         "### Error logs",
@@ -60,7 +63,10 @@ def issue_text(
 
 def _log(facts: IssueFacts, script: str) -> str:
     log = error_log(facts.log, "repro.py", lines_left_out(script))
-    return log or without_paths(facts.said)
+    said = without_paths(facts.said)
+    if facts.kind is Kind.CRASH and said not in log:
+        log = f"{log}\n\nThe process died of {said}."  # which it cannot print
+    return log.strip() or said
 
 
 def _unverified(facts: IssueFacts) -> Iterator[str]:
@@ -75,18 +81,32 @@ def _unverified(facts: IssueFacts) -> Iterator[str]:
     )
 
 
+def _address(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+    if (wrong := addressed_to(explanation)) is not None:
+        yield address(facts, wrong)
+
+
 def _description(
     facts: IssueFacts, explanation: Explanation, script: str
 ) -> Iterator[str]:
     traits = traits_of(script)
     first = sentence(facts, explanation, traits)
     yield " ".join([first, *circumstances(facts, traits)])
-    yield from map(_sentence, facts.careful)
+    yield from _of_the_original(facts, explanation)
     yield from _repro(facts, script)
     yield f"**Expected:** {expected(facts)}\n\n**Actual:** {actual(facts)}"
     yield from _cause(facts, explanation)
-    unknown = "\n".join(f"- {text}" for text in not_known(facts, explanation))
-    yield f"**Not known:**\n{unknown}"
+    if unknown := "\n".join(f"- {text}" for text in not_known(facts, explanation)):
+        yield f"**Not known:**\n{unknown}"
+
+
+def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+    """Tell what else may be the cause, with the sizes that the original had."""
+    wrong = addressed_to(explanation)
+    told = [s for s in facts.careful if wrong is None or not about_it(s, wrong)]
+    if told:
+        rows = "\n".join(f"- {_sentence(text)}" for text in told)
+        yield f"Seen of the original program, at sizes of its own:\n{rows}"
 
 
 def _repro(facts: IssueFacts, script: str) -> Iterator[str]:

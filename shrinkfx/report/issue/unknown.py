@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.cause import cause
 from shrinkfx.report.issue.facts import IssueFacts
+from shrinkfx.report.issue.to_author import addressed_to
 
 
 def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List what nobody has looked at, or could find out."""
     is_known = bool(cause(facts, explanation))
+    if addressed_to(explanation) is not None:
+        return [*_of_the_failure(facts)]
     of_cause = _of_the_cause(explanation, is_known=is_known)
     return [*_of_the_failure(facts), *of_cause, *_elsewhere(facts)]
 

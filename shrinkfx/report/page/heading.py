@@ -38,6 +38,12 @@ def lead(run: Run) -> str:
     )
 
 
+def checks_of(run: Run) -> tuple[int, int]:
+    """Count the checks of the search, as its summary does, and those that confirm."""
+    checks = run.summary.checks or len(run.checks)
+    return checks, max(0, len(run.checks) - checks)
+
+
 def figures(run: Run) -> list[tuple[str, str, str]]:
     summary = run.summary
     found = []
@@ -53,9 +59,11 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
                 note = "1-minimal" if summary.minimal else "not shown to be minimal"
             found.append((what, f"{size.before:,} \u2192 {size.after:,}", note))
     if run.checks:
-        checks = summary.checks or len(run.checks)
-        cached = f"and {summary.cached:,} from memory" if summary.cached else ""
-        found.append(("checks", f"{checks:,}", cached))
+        checks, to_confirm = checks_of(run)
+        beside = [f"{to_confirm:,} to confirm"] if to_confirm else []
+        beside += [f"{summary.cached:,} from memory"] if summary.cached else []
+        note = f"and {', '.join(beside)}" if beside else ""
+        found.append(("checks", f"{checks:,}", note))
     if summary.seconds:
         cpu = sum(summary.cpu_seconds.values())
         found.append(("time", time(summary.seconds), f"{cpu:,.0f} CPU-seconds"))

@@ -27,7 +27,7 @@ from shrinkfx.report.explanation.decisions import (
 )
 from shrinkfx.report.page.course import Mark, course, mark_of, steps
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw
-from shrinkfx.report.page.heading import about, figures, head, lead
+from shrinkfx.report.page.heading import about, checks_of, figures, head, lead
 from shrinkfx.report.page.links import links
 from shrinkfx.report.page.parts import parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Before, Check, Run, Summary
@@ -168,7 +168,9 @@ def _sections(run: Run) -> list[tuple[str, str]]:
 
 def _course_said(run: Run, accepted: int, cut: int) -> str:
     steps_said = count(accepted, "step")
-    checks = count(len(run.checks), "question")
+    asked, to_confirm = checks_of(run)
+    checks = count(asked, "check")
+    checks += f" (and {to_confirm:,} to confirm)" if to_confirm else ""
     caught = sum(check.is_by_catch for check in run.checks)
     also = f", {caught} by-catch" if caught else ""
     return f"{checks} from {cut:,} operators down, {steps_said}{also}."

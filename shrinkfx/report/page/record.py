@@ -16,7 +16,7 @@ from shrinkfx.report.record import ByCatch
 
 @dataclass(frozen=True)
 class Check:
-    """One question of the search, and its answer.
+    """One check of the run, and its answer.
 
     Attributes:
         at_s: when it was asked, in seconds that the run had worked.
@@ -71,7 +71,7 @@ class Summary:
     Attributes:
         failure: how the result fails, in its own words.
         sizes: by what was counted: operators, nodes, inputs.
-        cached: questions answered without a check.
+        cached: answers that took no check.
     """
 
     status: str = ""

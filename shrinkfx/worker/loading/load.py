@@ -32,6 +32,7 @@ from shrinkfx.worker.loading.inputs_file import (
     read_inputs,
     require_same_structure,
 )
+from shrinkfx.worker.loading.missing import advice_on
 from shrinkfx.worker.loading.script_objects import trusting_new_classes
 from shrinkfx.worker.loading.wall import behind_wall, limited_memory
 from shrinkfx.worker.model import Inputs, Program
@@ -63,10 +64,14 @@ def preload(names: Sequence[str]) -> dict[str, str]:
             raise
         except BaseException as error:
             if isinstance(error, ModuleNotFoundError) and error.name == name:
-                advice = "install it, give the path of a .py, or set PYTHONPATH"
+                advice = (
+                    f"install it for {sys.executable}, give the path of a .py, or set "
+                    "PYTHONPATH"
+                )
                 raise LoadError(name, "no such module to preload", advice) from None
             reason = f"the preload raised {type(error).__name__}: {error}"
-            raise LoadError(name, reason, f"try: {_by_hand(name)}") from error
+            advice = advice_on(error) or f"try: {_by_hand(name)}"
+            raise LoadError(name, reason, advice) from error
     trust({*names, *(sys.modules.keys() - before)})
     return files
 
@@ -88,10 +93,10 @@ def _preload(name: str) -> str:
 def _by_hand(name: str) -> str:
     """Give the command that shows what a preload does alone."""
     if name.endswith(".py"):
-        return f"python {name}"
+        return f"{sys.executable} {name}"
     if name.endswith(".so"):
-        return f"python -c \"import torch; torch.ops.load_library('{name}')\""
-    return f"python -c 'import {name}'"
+        return f"{sys.executable} -c \"import torch; torch.ops.load_library('{name}')\""
+    return f"{sys.executable} -c 'import {name}'"
 
 
 def import_file(name: str) -> ModuleType:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,14 @@ from torch.utils import _pytree as pytree
 from shrinkfx.program.sizes import near
 from shrinkfx.protocol.answers import Examined
 from shrinkfx.protocol.files import OperatorFinding, What
-from shrinkfx.protocol.tasks import Examine
+from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.eager.fake_mismatch import is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
 from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
 from shrinkfx.worker.operators.custom import is_custom
 from shrinkfx.worker.operators.promises import Promises, broken, promised_by
+from shrinkfx.worker.operators.registered import fake_kernel_of
 from shrinkfx.worker.sizes.read_space import find_space
 
 _MOST_BYTES = 1 << 28
@@ -54,12 +55,21 @@ def examine(program: Program, task: Examine, at: Path) -> Examined:
         task: where findings go, and how long it may take.
         at: a file for the operator at work.
     """
+    return examine_runs(program.original, _runs(program), task, at)
+
+
+def examine_runs(
+    exported: ExportedProgram,
+    runs: Iterable[Inputs],
+    task: Examine | ExamineCandidate,
+    at: Path,
+) -> Examined:
+    """Run a program on some inputs, and say how far that came."""
     deadline = time.monotonic() + task.seconds
-    findings = Path(task.findings)
-    examination = Examination(program.original, findings, at, deadline)
+    examination = Examination(exported, Path(task.findings), at, deadline)
     over = False
     try:
-        for inputs in _runs(program):
+        for inputs in runs:
             examination.run(inputs)
     except OutOfTime:
         over = True
@@ -106,12 +116,14 @@ class Examination:
         except _EagerEnds as error:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
-    def note(self, node: fx.Node, what: What, text: str) -> None:
+    def note(self, node: fx.Node, what: What, said: str) -> None:
         """Write something down, unless it is known of the operator."""
         operator = str(node.target)
         if (operator, what) not in self._found:
             self._found.add((operator, what))
-            found = OperatorFinding(operator, what, f"{node.name} ({operator}) {text}")
+            is_fake = what in (What.FAKE, What.FIXES)
+            place = fake_kernel_of(node.target) if is_fake else ""
+            found = OperatorFinding(operator, what, node.name, said, place)
             with self.findings.open("a") as file:
                 file.write(found.to_line())
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from shrinkfx.events import Checked, Noted, Started, Stepped, ignore
+from shrinkfx import minify
+from shrinkfx.api import minifying
+from shrinkfx.events import Checked, Listener, Noted, Started, Stepped
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.intake.notebook import Bar, in_notebook, shown
-from shrinkfx.options.options import Reduction
+from shrinkfx.options.options import Options, Reduction
+from shrinkfx.progress.notebook import Bar, in_notebook
+from shrinkfx.progress.shown import shown
+from shrinkfx.progress.terminal import Plain, Progress, Quiet, on_stream
 from shrinkfx.testing import chain, whole
 
 
@@ -65,8 +70,6 @@ def notebook(monkeypatch: pytest.MonkeyPatch, kernel: object) -> None:
 def test_bar_is_shown_in_a_notebook_where_nobody_else_listens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with shown(None) as listener:
-        assert listener is ignore
     notebook(monkeypatch, kernel=None)  # IPython in a terminal
     assert not in_notebook()
     notebook(monkeypatch, kernel=object())
@@ -74,6 +77,30 @@ def test_bar_is_shown_in_a_notebook_where_nobody_else_listens(
         assert isinstance(listener, Bar)
     with shown(print) as listener:
         assert listener is print
+    with shown(None, quiet=True) as listener:
+        assert type(listener) is Quiet
+
+
+def test_run_of_a_script_is_told_on_stderr_unless_it_is_to_be_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reduce(_: Options, listener: Listener) -> None:
+        listener(Noted("baseline: it fails"))
+
+    monkeypatch.setattr(minifying, "reduce", reduce)
+    minify("model.pt2")
+    assert capsys.readouterr() == ("", "baseline: it fails\n")
+    minify("model.pt2", quiet=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_terminal_gets_a_live_line_and_a_pipe_plain_ones() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert isinstance(on_stream(Terminal()), Progress)
+    assert isinstance(on_stream(io.StringIO()), Plain)
 
 
 def reduction_of(repro: Path) -> Reduction:

@@ -16,10 +16,9 @@ import threading
 import time
 
 import pytest
+from support.terminals import read_to_the_end
 
-from shrinkfx.cli import progress, pulse
-from shrinkfx.cli.progress import Json, Plain, Progress, Quiet, Verbose
-from shrinkfx.cli.pulse import Pulse
+from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import UsageError
 from shrinkfx.events import (
     Asking,
@@ -36,6 +35,9 @@ from shrinkfx.events import (
     Tried,
 )
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.progress import pulse, terminal
+from shrinkfx.progress.pulse import Pulse
+from shrinkfx.progress.terminal import Plain, Progress, Quiet, Verbose
 
 EVENTS: list[Event] = [
     Noted("baseline: it fails"),
@@ -71,7 +73,7 @@ def test_verbose_shows_every_check() -> None:
 @pytest.fixture(name="_at_once")
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show each event, however soon after another."""
-    monkeypatch.setattr(progress, "_SHOWN_S", 0.0)
+    monkeypatch.setattr(terminal, "_SHOWN_S", 0.0)
 
 
 @pytest.mark.usefixtures("_at_once")
@@ -106,7 +108,7 @@ def test_live_line_fits_into_80_columns_where_nothing_says_how_many() -> None:
 
 @pytest.mark.usefixtures("_at_once")
 def test_time_goes_by_on_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_TICK_S", 0.02)
+    monkeypatch.setattr(terminal, "_TICK_S", 0.02)
     stream = io.StringIO()
     with contextlib.closing(Progress(stream)) as shower:
         shower(Doing("running it"))
@@ -177,14 +179,13 @@ def test_minute_of_silence_is_broken(
 def test_live_line_fits_into_a_terminal_and_shows_where_it_says_no_size(
     rows: int, columns: int, widest: int
 ) -> None:
-    ours, terminal = pty.openpty()
+    ours, theirs = pty.openpty()
     size = struct.pack("HHHH", rows, columns, 0, 0)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
-    with open(terminal, "w") as stream, contextlib.closing(Progress(stream)) as shower:
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
+    with open(theirs, "w") as stream, contextlib.closing(Progress(stream)) as shower:
         shower(Entered(Phase.BASELINE))
         shower(Doing("compiling or running the program as it is, again and again"))
-    with open(ours, "rb", buffering=0) as shown_there:
-        lines = re.split(r"[\r\n]", shown_there.read(4096).decode())
+    lines = re.split(r"[\r\n]", read_to_the_end(ours))
     assert max(map(len, lines)) == widest
     assert any(text.startswith("baseline 0:00: compiling") for text in lines)
 

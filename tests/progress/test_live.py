@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.cli.live import Live, in_words
 from shrinkfx.events import (
     Asking,
     Begun,
@@ -18,6 +17,7 @@ from shrinkfx.events import (
     Tried,
 )
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.progress.live import Live, in_words
 
 
 class Clock:

@@ -1,51 +1,17 @@
-"""What a user sees while a run goes on: a live line, plain lines, or nothing."""
+"""A run on a terminal while it goes on: a live line, plain lines, or nothing."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import sys
 import time
-from dataclasses import asdict
 from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
-from shrinkfx.cli.live import Live
-from shrinkfx.cli.pulse import Pulse
-from shrinkfx.cli.streams import silence
-from shrinkfx.errors import UsageError
-from shrinkfx.events import (
-    Begun,
-    Caught,
-    Checked,
-    Ended,
-    Event,
-    Failed,
-    Noted,
-    Seen,
-    Spanned,
-    Started,
-    Stepped,
-    Tried,
-)
-
-SCHEMA = 1
-"""Of the lines of ``--json``; fields are added without another number."""
-
-NAMES: dict[type[Event], str] = {
-    Begun: "start",
-    Seen: "baseline",
-    Spanned: "baseline",
-    Checked: "check",
-    Tried: "check",
-    Stepped: "step",
-    Failed: "step",
-    Caught: "by-catch",
-    Ended: "end",
-}
-"""What ``--json`` calls an event; others are for people only."""
+from shrinkfx.events import Checked, Event, Noted, Started, Stepped, Tried
+from shrinkfx.progress.live import Live
+from shrinkfx.progress.pulse import Pulse
 
 
 class Quiet:
@@ -56,34 +22,6 @@ class Quiet:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-
-
-class Json(Quiet):
-    """One JSON object per line, for other programs.
-
-    Where the reader leaves, or the disk is full, in the middle of a run, that goes on.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._began = time.monotonic()
-
-    def __call__(self, event: Event) -> None:
-        name = NAMES.get(type(event))
-        if name is None:
-            return
-        elapsed = round(time.monotonic() - self._began, 3)
-        data = {"event": name, "schema": SCHEMA, "elapsed": elapsed, **asdict(event)}
-        try:
-            print(json.dumps(data), file=self._stream, flush=True)
-        except BrokenPipeError:
-            silence(self._stream)
-        except OSError as error:
-            silence(self._stream)
-            lost = f"--json: stdout cannot be written to: {error.strerror}"
-            if isinstance(event, Begun):
-                raise UsageError(f"{lost}. Nothing was begun") from error
-            print(f"{lost}; no more events, the run goes on", file=sys.stderr)
 
 
 class Plain(Quiet):
@@ -163,6 +101,11 @@ class Progress(Quiet):
         self._bar = None
 
 
+def on_stream(stream: TextIO) -> Quiet:
+    """Show a run as fits: a live line on a terminal, plain lines elsewhere."""
+    return Progress(stream) if stream.isatty() else Plain(stream)
+
+
 def _bar(stream: TextIO) -> tqdm[NoReturn]:
     """Make what shows a line, also where a terminal does not say how high it is."""
     return tqdm(file=stream, bar_format="{desc}", leave=False, nrows=_ROWS)
@@ -188,7 +131,7 @@ def line(event: Event) -> str:
             return f"{sizes}: {answer}" + (f" ({said})" if said else "")
         case Started(operators):
             return f"searching among {operators} operators"
-    return f"{NAMES[type(event)]}: {event}"
+    return str(event)
 
 
 def _step(event: Stepped) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-from shrinkfx.events import Checked, Event, Listener, Noted, Started, Stepped, ignore
+from shrinkfx.events import Checked, Event, Noted, Started, Stepped
 
 
 def in_notebook() -> bool:
@@ -18,21 +16,13 @@ def in_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-@contextlib.contextmanager
-def shown(listener: Listener | None) -> Iterator[Listener]:
-    """Show a run where nobody else listens, and this is a notebook."""
-    if listener is not None or not in_notebook():
-        yield listener or ignore
-        return
+def make_bar() -> Bar:
+    """Make the bar that this notebook can show."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # without ipywidgets it is a bar of text
         from tqdm.auto import tqdm
 
-    bar = Bar(tqdm)
-    try:
-        yield bar
-    finally:
-        bar.close()
+    return Bar(tqdm)
 
 
 _FORM = "{desc}, {n_fmt} checks [{elapsed}]"

@@ -1,0 +1,74 @@
+"""Which operators of a minimum are not what their fake kernels say.
+
+One run in eager tells it of custom operators, at the sizes that the minimum has:
+nothing is compiled. What the original was like is told where the minimum tells nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.operators import operators_left
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.files import OperatorFinding, What
+from shrinkfx.protocol.tasks import ExamineCandidate
+from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.operators import Operator
+
+SECONDS = 10.0
+"""What the run in eager may take."""
+
+_OF_THE_FAKE = {What.FAKE, What.FIXES}
+
+
+def lying(minimum: Minimum, in_original: Mapping[str, str]) -> tuple[Lie, ...]:
+    """List the operators left that lie, in their order.
+
+    Args:
+        in_original: what of the original's operators is otherwise, by their nodes.
+
+    Returns:
+        None while it is compiled: nothing has been made of a result then.
+    """
+    if minimum.target.stage is Stage.COMPILE:
+        return ()
+    left = operators_left(minimum.candidate)
+    found = _examined(minimum) if any(one.is_custom for one in left) else ()
+    return tuple(_lies(left, found, in_original))
+
+
+def _lies(
+    left: tuple[Operator, ...],
+    found: tuple[OperatorFinding, ...],
+    in_original: Mapping[str, str],
+) -> Iterator[Lie]:
+    for operator in left:
+        of_it = [one for one in found if one.operator == operator.operator]
+        # Nodes of a program that was exported anew may go by other names.
+        by_node = [one for one in of_it if one.node == operator.name] or of_it
+        if by_node:
+            one = by_node[0]
+            yield Lie(operator, one.said, one.fake_kernel)
+        elif operator.name in in_original:
+            said = in_original[operator.name]
+            yield Lie(operator, said, in_original=True)
+
+
+def _examined(minimum: Minimum) -> tuple[OperatorFinding, ...]:
+    share = minimum.budget.share()
+    if share < SECONDS:
+        return ()
+    client = minimum.client.within(share)
+    with scratch.folder("operators") as folder:
+        path = Path(folder) / "findings"
+        candidate = minimum.candidate.to_json()
+        with contextlib.suppress(BudgetExhausted):
+            client.ask(ExamineCandidate(candidate, str(path.resolve()), SECONDS))
+        rows = path.read_text().splitlines() if path.exists() else []
+    found = [OperatorFinding.from_line(row) for row in rows if row.endswith("}")]
+    return tuple(one for one in found if one.what in _OF_THE_FAKE)

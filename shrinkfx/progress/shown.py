@@ -1,0 +1,22 @@
+"""A run that a call of the library has begun, shown where the caller looks."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from shrinkfx.events import Listener
+from shrinkfx.progress.notebook import in_notebook, make_bar
+from shrinkfx.progress.terminal import Quiet, on_stream
+
+
+@contextlib.contextmanager
+def shown(listener: Listener | None, *, quiet: bool = False) -> Iterator[Listener]:
+    """Show a run where nobody else listens: a bar in a notebook, else on stderr."""
+    if listener is not None:
+        yield listener
+        return
+    bar = Quiet() if quiet else make_bar() if in_notebook() else on_stream(sys.stderr)
+    with contextlib.closing(bar):
+        yield bar

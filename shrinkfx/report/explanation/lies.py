@@ -1,0 +1,43 @@
+"""An operator whose result is not what its fake kernel says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.operators import Operator
+
+NOT_AS_DECLARED = "does not make what it declares"
+"""What a chain says of one that a kernel has died of."""
+
+
+@dataclass(frozen=True)
+class Lie(Message):
+    """An operator that is left, and what it says that is not so.
+
+    Attributes:
+        said: what of it is otherwise, at the sizes of the result.
+        fake_kernel: file and line of its fake kernel, or ''.
+        in_original: ``said`` tells of the original instead, whose sizes need not be
+            the result's: that was not examined, or today's fake kernel is right.
+    """
+
+    operator: Operator
+    said: str
+    fake_kernel: str = ""
+    in_original: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """State it as the cause of a failure."""
+        where = "in the original it " if self.in_original else "it "
+        return f"{self.operator} lies about its result: {where}{self._placed()}."
+
+    @property
+    def place(self) -> str:
+        """File and line of its fake kernel, without folders; or ''."""
+        return self.fake_kernel.rpartition("/")[2]
+
+    def _placed(self) -> str:
+        kernel = f"a fake kernel ({self.place})" if self.place else "a fake kernel"
+        return self.said.replace("a fake kernel", kernel, 1)

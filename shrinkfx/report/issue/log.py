@@ -1,0 +1,86 @@
+"""What a script has printed that failed, as its issue quotes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from shrinkfx.report.issue.plain import without_paths
+
+_OPENS = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in ')
+_DEATH = re.compile(r"^Fatal Python error: ", re.MULTILINE)
+_WARNING = re.compile(r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ ")
+"""How a warning begins, of Python's or of PyTorch's C++."""
+
+
+def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
+    """Take from what a script printed what its failure says, as anybody would see it.
+
+    Frames above the script's own go, and warnings, which are not why it fails. Of a
+    death without a traceback it is what faulthandler has said of the thread that died.
+
+    Args:
+        script: its name.
+        above: lines of it that are not quoted.
+        lines: how many there may be; both ends are kept.
+    """
+    death = _DEATH.search(log)
+    before = log[: death.start()] if death else log
+    rows = [*_without_warnings(before.rstrip().splitlines())]
+    last = max((i for i, row in enumerate(rows) if row == _OPENS), default=None)
+    if last is not None:
+        rows = [
+            *_before(rows[:last]),
+            rows[last],
+            *_from_script(rows[last + 1 :], script),
+        ]
+    elif death:
+        rows = [*rows, *_of_the_dead(log[death.start() :].splitlines(), script)]
+    rows = [_counted_from(without_paths(row), script, above) for row in rows]
+    if len(rows) > lines:
+        half = lines // 2
+        rows = [*rows[:half], f"... ({len(rows) - 2 * half} lines)", *rows[-half:]]
+    return "\n".join(rows).strip()
+
+
+def _without_warnings(rows: list[str]) -> Iterator[str]:
+    """Leave out warnings, each with the line of code that Python quotes below it."""
+    quotes = False
+    for row in rows:
+        is_warning = bool(_WARNING.match(row))
+        if not is_warning and not (quotes and row.startswith("  ")):
+            yield row
+        quotes = is_warning
+
+
+def _of_the_dead(rows: list[str], script: str) -> list[str]:
+    """Keep what died and its own frames, the innermost first, down to the script's."""
+    opened = [i for i, row in enumerate(rows) if row.startswith("Current thread ")]
+    if not opened:
+        return rows[:1]
+    frames = rows[opened[0] + 1 :]
+    end = next((i for i, row in enumerate(frames) if not _FRAME.match(row)), None)
+    frames = frames[:end]
+    own = [i for i, row in enumerate(frames) if _FRAME.match(row)[1].endswith(script)]  # type: ignore[index]
+    frames = frames[: own[-1] + 1] if own else frames
+    return [rows[0], "", "Current thread (most recent call first):", *frames]
+
+
+def _counted_from(row: str, script: str, above: int) -> str:
+    """Count lines of the script as they are quoted."""
+    own = re.match(rf'(\s*File "{re.escape(script)}", line )(\d+)(.*)', row)
+    return f"{own[1]}{int(own[2]) - above}{own[3]}" if own else row
+
+
+def _before(rows: list[str]) -> list[str]:
+    """Keep an exception that another one was raised from."""
+    opened = [i for i, row in enumerate(rows) if row == _OPENS]
+    return rows[opened[0] :] if opened else []
+
+
+def _from_script(rows: list[str], script: str) -> list[str]:
+    """Leave out who has called a script."""
+    frames = [i for i, row in enumerate(rows) if _FRAME.match(row)]
+    own = [i for i in frames if _FRAME.match(rows[i])[1].endswith(script)]  # type: ignore[index]
+    return rows[own[0] :] if own else rows

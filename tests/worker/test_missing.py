@@ -1,0 +1,49 @@
+"""What is advised where something cannot be imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.worker.loading.missing import advice_on
+
+
+def failed(statement: str) -> ImportError:
+    with pytest.raises(ImportError) as caught:
+        exec(compile(statement, "<string>", "exec"), {})
+    return caught.value
+
+
+def test_python_that_lacks_a_module_is_named() -> None:
+    """It need not be the one that is typed as python: of pipx it is not."""
+    said = advice_on(failed("import no_such_module_here"))
+    assert said.startswith(f"{sys.executable} has no module no_such_module_here: ")
+    assert "python -m shrinkfx" in said
+
+
+def test_file_that_hides_a_module_of_pythons_own_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "colorsys.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    importlib.invalidate_caches()
+    said = advice_on(failed("from colorsys import rgb_to_hsv"))
+    monkeypatch.delitem(sys.modules, "colorsys")
+    assert said.startswith(f"{tmp_path / 'colorsys.py'} is imported in the place of ")
+    assert "another folder" in said
+
+
+def test_file_of_ones_own_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_things.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    said = advice_on(failed("from my_own_things import gone"))
+    assert "does not fit together" in said
+    assert advice_on(ValueError("no import")) == ""
