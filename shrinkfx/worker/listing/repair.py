@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 from torch import Tensor
 
@@ -20,7 +20,6 @@ from shrinkfx.program.listing.changes import (
     place_of,
 )
 from shrinkfx.program.listing.listing import MAIN, Listing, Run
-from shrinkfx.program.listing.recipes import Opaque
 from shrinkfx.worker.listing import upstream
 from shrinkfx.worker.listing.attempts import (
     Attempt,
@@ -42,8 +41,9 @@ from shrinkfx.worker.listing.dims import (
     runs_of,
 )
 from shrinkfx.worker.listing.fakes import Fakes
-from shrinkfx.worker.listing.indices import Beyond, Indices, bounding, require_made
-from shrinkfx.worker.listing.knobs import Knob
+from shrinkfx.worker.listing.indices import Beyond, Indices, bounding, require_given
+from shrinkfx.worker.listing.knobs import Knob, exactly
+from shrinkfx.worker.listing.lengths import refills
 from shrinkfx.worker.listing.proposals import proposals
 from shrinkfx.worker.listing.ranks import follow
 from shrinkfx.worker.listing.recipes import told
@@ -57,9 +57,6 @@ _MOST_REFILLS = 4
 
 _MOST_LENGTHS = 3
 """Numbers that are made smaller, one or the other, to have indices point inside."""
-
-_FIXED = ("parameter", "constant")
-"""Kinds of weights that no program that is exported writes."""
 
 
 @dataclass
@@ -86,7 +83,8 @@ class Fitter:
 
     def __post_init__(self) -> None:
         self.fakes.trusting = True
-        self.base = self._run(self.listing, recipes_in(self.listing, Run.EXAMPLE))
+        runs = [recipes_in(self.listing, each) for each in runs_of(self.listing)]
+        self.base, *_ = (self._run(self.listing, r, saved=self.saved) for r in runs)
         self.fakes.trusting = False
         self._indices = Indices(self.saved)
         self._fitted: dict[Changes, Changes | None] = {}
@@ -98,7 +96,8 @@ class Fitter:
                 for each in runs_of(self.listing)
                 for beyond in self._indices.beyond(self.listing, each, self.base)
             )
-            self.roams = tuple(way for way in Way if self._roams(self.listing, way))
+            ways = Way if self.listing.dims else ()
+            self.roams = tuple(way for way in ways if self._roams(self.listing, way))
         except Contradiction:
             self.roams = ()
 
@@ -142,7 +141,7 @@ class Fitter:
         if not all(isinstance(change, Refill) for change in asked):
             return None
         try:
-            self._require_made(changed(self.listing, asked))
+            require_given(changed(self.listing, asked), self.listing, self.saved)
         except InvalidEdit:
             return None
         return in_order(asked)
@@ -150,33 +149,23 @@ class Fitter:
     def _attempt(self, changes: Changes, asked: Changes) -> Attempt:
         listing = changed(self.listing, changes)
         require_declared(listing, self.outside)
-        self._require_made(listing)
+        require_given(listing, self.listing, self.saved)
         cast = any(True for _ in upstream.dtypes_moved(self.listing, asked))
         admit = admit_like(self.base.values, cast=cast)
         recipes = recipes_in(listing, Run.EXAMPLE)
-        return Attempt(changes, listing, self._run(listing, recipes, admit))
-
-    def _require_made(self, listing: Listing) -> None:
-        """See that what is given otherwise can be made, and has not become empty."""
-        written = {line.callee for line in listing.main.statements}
-        for given in listing.given:
-            if given.kind in _FIXED and f"{given.spelling}.copy_" in written:
-                raise InvalidEdit(f"{given.name} is written")
-            old = dict(self.listing.find(given.name).recipes)
-            for each, recipe in given.recipes:
-                if isinstance(recipe.fill, Opaque) or recipe == old.get(each):
-                    continue
-                if 0 in recipe.shape and 0 not in old[each].shape:
-                    raise InvalidEdit(f"{given.name} would be empty")
-                require_made(recipe, self.saved)
+        return Attempt(changes, listing, self._run(listing, recipes, admit, self.saved))
 
     def _run(
-        self, listing: Listing, recipes: Recipes, admit: Admit = admit_all
+        self,
+        listing: Listing,
+        recipes: Recipes,
+        admit: Admit = admit_all,
+        saved: Mapping[str, Tensor] | None = None,
     ) -> Trace:
         try:
             given = {}
             for each in listing.given:
-                given[each.spelling] = self.fakes.given(recipes[each.name])
+                given[each.spelling] = self.fakes.given(recipes[each.name], saved)
         except Misfit as misfit:
             return Trace(misfit=misfit)
         return run(self.fakes, listing, given, admit)
@@ -222,12 +211,22 @@ class Fitter:
         last = misfit.frames[-1]
         values = self.base.values, attempt.trace.values
         moved = upstream.moved(self.listing, attempt.listing, asked, last, values)
-        return proposals(near, far, moved)
+        lengths = refills(
+            attempt.listing, attempt.trace, self.saved, last, moved.totals
+        )
+        places = {place_of(change) for change in asked}
+        fills = [refill for refill in lengths if place_of(refill) not in places]
+        alike = exactly(knobs.compared(), moved.exact)
+        filled = [(*also, refill) for also in ((), alike) for refill in fills]
+        return chain(proposals(near, far, moved), filled)
 
     def _runs_in_all(self, listing: Listing) -> bool:
         """Tell whether it runs in its other runs, and elsewhere in declared ranges."""
         others = [recipes_in(listing, each) for each in runs_of(listing)[1:]]
-        ran = all(self._run(listing, sizes).misfit is None for sizes in others)
+        ran = all(
+            self._run(listing, recipes, saved=self.saved).misfit is None
+            for recipes in others
+        )
         return ran and all(self._roams(listing, way) for way in self.roams)
 
     def _roams(self, listing: Listing, way: Way) -> bool:
@@ -244,11 +243,12 @@ class Fitter:
                 return None
             changes = merged(attempt.changes, [r for r in refills if r])
             try:
-                attempt = self._attempt(changes, asked)
+                repaired = self._repaired(self._attempt(changes, asked), asked)
             except (Contradiction, InvalidEdit):
                 return None
-            if attempt.trace.misfit is not None:
+            if repaired is None:
                 return None
+            attempt = repaired
         return None
 
     def _shorter(self, attempt: Attempt, asked: Changes) -> Attempt | None:
