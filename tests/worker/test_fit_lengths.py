@@ -192,3 +192,19 @@ def test_nothing_is_asserted_of_a_count_that_is_not_known() -> None:
     """As if all elements counted: of these there are more than four."""
     program = counted(Sparse(-1.0, ((0, 1.0), (7, 2.0))), "float32")
     assert fitted(program, Resize("x", 1, 1)) is not None
+
+
+def test_numbers_that_are_written_are_not_known() -> None:
+    """They are others where they are read: 0, 4 and 8 here."""
+    words = recipe(10, dtype="int64", fill=Constant(0))
+    program = listing(
+        {"x": words, "n": numbers(0, 2, 4)},
+        f"m = {ATEN}.mul_.Tensor(n, 2)",
+        f"e = {ATEN}._embedding_bag.default(self.w, x, n)",
+        "y = e[0]",
+        "return (m, y)",
+        weights={"w": recipe(4, 4)},
+    )
+    run_for_real(program)
+    fewer = Rewrite((Resize("x", 0, 3),))
+    assert fit_rewrites(program, [fewer]).fits[0] == fewer

@@ -72,6 +72,7 @@ class Fakes:
         self._kinds: dict[Hashable, int] = {}
         self._yielded: dict[tuple[str, tuple[int, ...]], Value | str] = {}
         self._given: dict[Hashable, Value] = {}
+        self._exact: dict[Recipe, Value | None] = {}
         self._faked: dict[int, FakeTensor] = {}
         self._excused: set[str] = set()
         self._unsure: set[str] = set()
@@ -92,9 +93,12 @@ class Fakes:
         Raises:
             Misfit: there is no such tensor.
         """
-        exact = None if saved is None else few_numbers(recipe, saved)
-        if exact is not None:
-            return self.value(exact, exact=True)
+        if saved is not None and recipe not in self._exact:
+            numbers = few_numbers(recipe, saved)
+            exact = None if numbers is None else self.value(numbers, exact=True)
+            self._exact[recipe] = exact
+        if saved is not None and (known := self._exact[recipe]) is not None:
+            return known
         if isinstance(recipe.fill, Opaque):
             return self.value(_plain(recipe.fill.text))
         key = recipe.shape, recipe.stride, recipe.dtype, recipe.device

@@ -49,6 +49,7 @@ from shrinkfx.worker.listing.ranks import follow
 from shrinkfx.worker.listing.recipes import told
 from shrinkfx.worker.listing.scope import Misfit
 from shrinkfx.worker.listing.stepwise import Admit, Trace, admit_all, admit_like, run
+from shrinkfx.worker.listing.trial import writes
 
 _MOST_TRIES = 120
 """Runs of a listing for one rewrite, most of them of a few new statements."""
@@ -82,9 +83,11 @@ class Fitter:
     astray: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
 
     def __post_init__(self) -> None:
+        lines = (line for block in self.listing.blocks for line in block.statements)
+        self._known = None if any(writes(s) for s in lines) else self.saved
         self.fakes.trusting = True
         runs = [recipes_in(self.listing, each) for each in runs_of(self.listing)]
-        self.base, *_ = (self._run(self.listing, r, saved=self.saved) for r in runs)
+        self.base, *_ = (self._run(self.listing, recipes) for recipes in runs)
         self.fakes.trusting = False
         self._indices = Indices(self.saved)
         self._fitted: dict[Changes, Changes | None] = {}
@@ -153,19 +156,22 @@ class Fitter:
         cast = any(True for _ in upstream.dtypes_moved(self.listing, asked))
         admit = admit_like(self.base.values, cast=cast)
         recipes = recipes_in(listing, Run.EXAMPLE)
-        return Attempt(changes, listing, self._run(listing, recipes, admit, self.saved))
+        return Attempt(changes, listing, self._run(listing, recipes, admit))
 
     def _run(
         self,
         listing: Listing,
         recipes: Recipes,
         admit: Admit = admit_all,
-        saved: Mapping[str, Tensor] | None = None,
+        *,
+        called_so: bool = True,
     ) -> Trace:
+        """Run it; whole numbers are known if it is called with just that."""
+        known = self._known if called_so else None
         try:
             given = {}
             for each in listing.given:
-                given[each.spelling] = self.fakes.given(recipes[each.name], saved)
+                given[each.spelling] = self.fakes.given(recipes[each.name], known)
         except Misfit as misfit:
             return Trace(misfit=misfit)
         return run(self.fakes, listing, given, admit)
@@ -223,14 +229,12 @@ class Fitter:
     def _runs_in_all(self, listing: Listing) -> bool:
         """Tell whether it runs in its other runs, and elsewhere in declared ranges."""
         others = [recipes_in(listing, each) for each in runs_of(listing)[1:]]
-        ran = all(
-            self._run(listing, recipes, saved=self.saved).misfit is None
-            for recipes in others
-        )
+        ran = all(self._run(listing, recipes).misfit is None for recipes in others)
         return ran and all(self._roams(listing, way) for way in self.roams)
 
     def _roams(self, listing: Listing, way: Way) -> bool:
-        return self._run(listing, elsewhere(listing, way)).misfit is None
+        recipes = elsewhere(listing, way)
+        return self._run(listing, recipes, called_so=False).misfit is None
 
     def _inside(self, attempt: Attempt, asked: Changes) -> Attempt | None:
         """Have all indices point inside; None where they cannot be made to."""

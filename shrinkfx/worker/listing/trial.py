@@ -58,6 +58,14 @@ def is_tame(statement: Statement) -> bool:
 
 
 @cache
+def writes(statement: Statement) -> bool:
+    """Tell whether what it is given has other elements after."""
+    operator = operator_at(statement.callee)
+    written = operator is not None and operator._schema.is_mutable
+    return written or statement.callee.endswith(".copy_")
+
+
+@cache
 def _is_unforeseen(statement: Statement) -> bool:
     operator = operator_at(statement.callee)
     return operator is not None and any(t.name in _UNFORESEEN for t in operator.tags)
