@@ -17,13 +17,13 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Resize
 from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.program.listing.parts import in_parts
-from shrinkfx.program.listing.sizes import Sizes, in_lists, sizes_of, smaller
+from shrinkfx.program.listing.sizes import Sizes, in_lists, pairs, sizes_of, smaller
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 
 class ShrinkSizes:
-    """Propose all sizes at their least, then some, then single ones, then less.
+    """Propose all sizes at their least, then some, then single ones, then less; pairs.
 
     The same numbers in lists follow. The size at which a dynamic program fails is left
     alone by all but its own.
@@ -48,6 +48,8 @@ class ShrinkSizes:
         for group in sizes:
             for size in smaller(group.size, group.least):
                 yield from _at(listing, {group: size})
+        for pair in pairs(sizes):
+            yield from _at(listing, pair)
 
 
 def _at(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:

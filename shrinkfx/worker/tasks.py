@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-import runpy
 import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +26,8 @@ from shrinkfx.protocol.answers import (
     OpenSizes,
     Printed,
     Registered,
-    Unresolved,
 )
-from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
@@ -53,10 +50,9 @@ from shrinkfx.protocol.tasks import (
     SaveInputs,
     WriteCandidate,
 )
-from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.checking.check import check
+from shrinkfx.worker.checking.in_script import run_script
 from shrinkfx.worker.checking.printed import (
     printed,
     text_of_graph,
@@ -80,8 +76,6 @@ from shrinkfx.worker.graph.describe import (
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.intake.runnable import export_runnable, run_runnable
-from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.repro_script import replace_cuda
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine, examine_runs
@@ -142,7 +136,7 @@ class Worker(Held):
             case RunRunnable() as task:
                 return run_runnable(task, note, folder)
             case RunScript() as task:
-                return self._script(task, options, note, folder)
+                return run_script(task, self.setup, options, note, folder)
         raise TypeError(f"no worker does {request.task}")
 
     def _describe(self, options: CheckOptions, note: Note, folder: Path) -> Description:
@@ -305,26 +299,6 @@ class Worker(Held):
         answer = register(Path(task.path), setup, task.operators)
         note(Stage.DONE)
         return answer
-
-    def _script(
-        self, task: RunScript, options: CheckOptions, note: Note, folder: Path
-    ) -> Answer:
-        os.chdir(task.cwd)
-        temporary = aoti.own_cache_below(folder)
-        environment = {**bare_script.environment(folder), **temporary}
-        note(Stage.RUN)
-        if self.setup.backend == Backend.INTERPRETER:
-            probe = options.probe or Probe.REAL
-            replace_cuda(Path(task.path), self.setup, probe)
-        sys.argv = [task.path]
-        bare_script.become(environment, task.cwd)
-        try:
-            with shared_objects(folder):
-                runpy.run_path(task.path, run_name="__main__")
-        except interpreter.Unsupported as error:
-            return Unresolved(str(error))
-        note(Stage.DONE)
-        return Done()
 
 
 def _set(environment: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ import io
 import os
 import re
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.header import is_of_interpreter
+from shrinkfx.report.header import is_of_interpreter, with_cause
 from shrinkfx.report.record import (
     Conditions,
     Failure,
@@ -374,6 +375,17 @@ def test_failure_that_needs_guard_pages_is_run_under_a_sanitizer() -> None:
     assert "# AddressSanitizer: heap-buffer-overflow: read of 64 bytes in" in text
     said = " ".join(text.replace("\n#", " ").split())
     assert "passes (3 of 3 runs). Verified with such pages" in said
+
+
+def test_header_of_what_needs_guard_pages_fits_on_a_screen() -> None:
+    where = "0 bytes after 1024-byte region"
+    report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, where)
+    plain = "mismatch in compare: output 0 differs by 3.1e+38 (3 of 3 runs)"
+    text = script(signature=IMA, guard=Guard.AFTER, plain=plain, report=report)
+    told = with_cause(text, ["kernel cpp_fused_0 reads beyond what it is given. " * 2])
+    for said in (text, told):
+        rows = [*takewhile(lambda row: row.startswith("#"), said.splitlines())]
+        assert len(rows) <= 24
 
 
 def test_failure_that_shows_by_itself_is_just_run() -> None:

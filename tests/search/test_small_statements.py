@@ -174,6 +174,24 @@ def test_a_branch(bugs: list[str], left: list[list[str]], most: int) -> None:
     assert asked <= most
 
 
+def test_a_sum_of_one_element_is_that_element() -> None:
+    """Once sizes are small, types differ in their ranks alone."""
+    oracle = FakeOracle(lambda made: shows(made, ("inside: cos", "main: add")))
+    whole = Reducer(listed(COND), Asker(oracle), choose(None), fitter=FakeFitter())
+    best = whole.run().listing
+    assert best is not None
+    assert all_codes(best) == [
+        ["cos = aten.cos.default(a)", "return (cos,)"],
+        [
+            "cond = torch.cond(p, self.f, self.f, (x,))",
+            "one = cond[0]",
+            "add = aten.add.Tensor(one, x)",
+            "return (add,)",
+        ],
+    ]
+    assert len(oracle.asked) <= 28
+
+
 WHILE = "torch.ops.higher_order.while_loop"
 TEST = block("C", "i a b w", "lt = aten.lt.Scalar(i, 12)\nreturn lt")
 BODY = block(

@@ -158,3 +158,18 @@ def test_what_was_answered_of_operators_is_not_asked_about_again() -> None:
         c for c in changes if isinstance(c, Write) and c.text not in ("", "None")
     ]
     assert redirects == [Write("Repro", "tanh", 0, "relu")]
+
+
+def test_rank_does_not_count_where_there_is_one_element() -> None:
+    text = """
+        sum_1 = aten.sum.default(x)
+        add = aten.add.Tensor(y, sum_1)
+        return (add,)
+    """
+    without = ["add = aten.add.Tensor(y, x)", "return (add,)"]
+    one, more = (program(text, given("x", r), Y) for r in (floats(1), floats(2)))
+    assert without in made_of(one)
+    assert without not in made_of(more)
+
+
+Y = given("y", floats(2))

@@ -177,3 +177,21 @@ def test_dims_that_export_names_fall_by_their_sizes() -> None:
     x, y = called("x", drawn(40), auto), called("y", drawn(40), auto)
     first, *_ = ShrinkSizes().propose(view(listing(ADD, x, y)))
     assert first.changes == tuple(Resize(n, 0, 2, Run.EXAMPLE) for n in "xy")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "needs", "least"),
+    [
+        ((33, 32), lambda x, y: x == y + 1, (2, 1)),
+        ((64, 16), lambda x, y: x == 4 * y, (4, 1)),
+        ((40, 24), lambda x, y: x == y + 16 and y > 1, (18, 2)),
+    ],
+)
+def test_sizes_that_only_go_together_do(
+    sizes: tuple[int, int], needs: Callable[[int, int], bool], least: tuple[int, int]
+) -> None:
+    x, y = sizes
+    program = listing(ADD, given("x", drawn(x)), given("y", drawn(y)))
+    best, asked = searched(program, lambda p: needs(shape(p, "x")[0], shape(p, "y")[0]))
+    assert (shape(best, "x")[0], shape(best, "y")[0]) == least
+    assert asked <= 40

@@ -90,6 +90,18 @@ def returned(block: Block) -> list[Leaf]:
     return [leaf for leaf in leaves if leaf.parent == leaves[0].number]
 
 
+def require_results(was: Listing, now: Listing) -> None:
+    """See that a program that has returned something still does.
+
+    What returns nothing is exported, but ``torch.export.save`` does not save it.
+
+    Raises:
+        InvalidEdit: it does not.
+    """
+    if returned(was.main) and now.main.statement(RETURN).code in ("()", "[]"):
+        raise InvalidEdit("nothing would be returned")
+
+
 def without_argument(listing: Listing, name: str, argument: str) -> Listing:
     """Take an argument from the block ``name``, and from what is called with it.
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.calls import without_argument, without_result
+from shrinkfx.program.listing.calls import (
+    require_results,
+    without_argument,
+    without_result,
+)
 from shrinkfx.program.listing.listing import Given, Listing, Run
 from shrinkfx.program.listing.names import require_defined
 from shrinkfx.program.listing.ranks import squeezed
@@ -191,9 +195,10 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
 
     Raises:
         InvalidEdit: one names what is not there, two write one place differently, a
-            statement would read what does not stand before it, or nothing would be
-            left.
+            statement would read what does not stand before it, nothing would be
+            left, or returned any more.
     """
+    was = listing
     wanted: dict[tuple[object, ...], Change] = {}
     for change in changes:
         if wanted.setdefault(place_of(change), change) != change:
@@ -218,6 +223,7 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
                 listing = listing.with_given(given)
     listing = listing.normalised()
     require_defined(listing)
+    require_results(was, listing)
     return listing
 
 

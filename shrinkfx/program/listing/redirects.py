@@ -67,6 +67,20 @@ def instead_of(block: Block, known: Likes, name: str) -> list[str]:
     return [*equal[:1], *(operands or [*upstream, *fitting][:1])]
 
 
+def _of_one_element(block: Block, known: Likes, name: str) -> list[str]:
+    """Find the operand of a value of one element that is one, too, of another rank."""
+    line, like = block.statement(name), known.get(name)
+    operands = (leaf.text for leaf in line.leaves if leaf.text in line.reads)
+    return [other for other in operands if _are_single(like, known.get(other))][:1]
+
+
+def _are_single(one: Like | None, other: Like | None) -> bool:
+    """Tell whether two values differ in their ranks alone, and hold one element."""
+    if one is None or other is None:
+        return False
+    return (one[0], one[2]) == (other[0], other[2]) and {*one[1], *other[1]} <= {1}
+
+
 def cuts(
     block: Block, known: Likes, tried: Container[tuple[str, str]] = ()
 ) -> Iterator[Rewrite]:
@@ -81,6 +95,8 @@ def cuts(
             continue
         others = instead_of(block, known, line.name)
         left = [other for other in others if (line.name, other) not in tried]
+        others = [] if others else _of_one_element(block, known, line.name)
+        left += [other for other in others if (line.name, other) not in tried]
         found += [(n, redirect(block, line.name, o)) for n, o in enumerate(left)]
         results = projections(block, line.name).values()
         pairs = [(r.name, instead_of(block, known, r.name)) for r in results]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from shrinkfx.program.listing.changes import Change, Declare, Refill, Resize, Write
 from shrinkfx.program.listing.listing import Given, Listing, Run
@@ -107,6 +108,23 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     above = [each + 1 for each in _BLOCKS]
     order = [1, 2, 3, 17, 33, 9, 5, *[block] * (block > 3), *above, *near, size - 1]
     yield from (each for each in dict.fromkeys(order) if least <= each < size)
+
+
+def pairs(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
+    """Yield smaller sizes for two that may matter together: apart as they are, or as
+    many times the other.
+
+    Args:
+        sizes: the biggest first.
+    """
+    for one, other in combinations(sizes, 2):
+        if one.run is not other.run or one.size == other.size:
+            continue
+        least = max(one.least, other.least)
+        for size in (least, least + 1):
+            yield {one: size + one.size - other.size, other: size}
+            if one.size % other.size == 0:
+                yield {one: size * (one.size // other.size), other: size}
 
 
 _DIMS = 4

@@ -9,6 +9,31 @@ import torch
 
 from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
 
+FROM_THE_END = ("index", "_unsafe_index", "index_put", "_unsafe_index_put")
+"""Operators that take negative indices, and a list of them."""
+
+ALONG = (
+    *("index_select", "gather", "scatter", "scatter_add", "scatter_reduce"),
+    *("index_add", "index_copy", "index_fill"),
+)
+TABLES = ("embedding", "embedding_bag", "_embedding_bag")
+LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss_nd")
+
+_POINTING = {
+    **dict.fromkeys((*FROM_THE_END, *TABLES), "indices"),
+    **dict.fromkeys(ALONG, "index"),
+    **dict.fromkeys(LOSSES, "target"),
+}
+"""The argument that points, by operator."""
+
+
+@cache
+def pointing(statement: Statement) -> frozenset[str]:
+    """Name the values by which a statement points into another one."""
+    argument = _POINTING.get(operator_of(statement).removesuffix("_"))
+    leaves = named(statement, argument) if argument else []
+    return frozenset(leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE)
+
 
 @cache
 def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:

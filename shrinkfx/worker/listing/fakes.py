@@ -7,7 +7,7 @@ Where all is small, the operator itself is faster, and checks more.
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from shrinkfx.program.listing.recipes import Opaque, Recipe
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.worker.listing.arguments import pointing
+from shrinkfx.worker.listing.recipes import few_numbers
 from shrinkfx.worker.listing.scope import (
     Misfit,
     Names,
@@ -24,7 +26,18 @@ from shrinkfx.worker.listing.scope import (
     reads_of,
     tensors,
 )
-from shrinkfx.worker.listing.trial import MOST_GIVEN, eager, is_small, is_tame
+from shrinkfx.worker.listing.trial import (
+    MOST_GIVEN,
+    eager,
+    is_small,
+    is_tame,
+    is_whole_tensor,
+    of_whole_numbers,
+    tells_numbers,
+)
+
+Saved = Mapping[str, Tensor]
+"""Values by the keys of recipes."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +47,12 @@ class Value:
     Attributes:
         what: of tensors what counts is their kind, and not their elements.
         kind: equal for those that no operator tells apart.
+        exact: it is of whole numbers, and these are the very ones.
     """
 
     what: Any = field(compare=False, repr=False)
     kind: int
+    exact: bool = False
 
     def tensors(self) -> list[Tensor]:
         """List the tensors in it, in order."""
@@ -57,19 +72,33 @@ class Fakes:
         self._kinds: dict[Hashable, int] = {}
         self._yielded: dict[tuple[str, tuple[int, ...]], Value | str] = {}
         self._given: dict[Hashable, Value] = {}
+        self._exact: dict[Recipe, Value | None] = {}
         self._faked: dict[int, FakeTensor] = {}
         self._excused: set[str] = set()
+        self._unsure: set[str] = set()
         self.trusting = False
 
-    def value(self, what: object) -> Value:
-        return Value(what, self._kinds.setdefault(_kind_of(what), len(self._kinds)))
+    def value(self, what: object, *, exact: bool = False) -> Value:
+        numbers = tuple(_numbers_in(what)) if exact else None
+        key = _kind_of(what), numbers
+        return Value(what, self._kinds.setdefault(key, len(self._kinds)), exact)
 
-    def given(self, recipe: Recipe) -> Value:
+    def given(self, recipe: Recipe, saved: Saved | None = None) -> Value:
         """Make what a recipe makes.
+
+        Args:
+            saved: values by the keys of recipes, for whole numbers to be the very ones,
+                where these are few and not drawn.
 
         Raises:
             Misfit: there is no such tensor.
         """
+        if saved is not None and recipe not in self._exact:
+            numbers = few_numbers(recipe, saved)
+            exact = None if numbers is None else self.value(numbers, exact=True)
+            self._exact[recipe] = exact
+        if saved is not None and (known := self._exact[recipe]) is not None:
+            return known
         if isinstance(recipe.fill, Opaque):
             return self.value(_plain(recipe.fill.text))
         key = recipe.shape, recipe.stride, recipe.dtype, recipe.device
@@ -116,14 +145,65 @@ class Fakes:
         try:
             if self._is_tried(statement) and is_small(statement, what):
                 try:
-                    return self.value(eager(statement, what))
+                    return self._tried(statement, read)
                 except Misfit as misfit:
                     self._excuse(statement, misfit)
             if not statement.callee or _is_plain(statement, what):
-                return self.value(evaluated(statement.code, what))
-            return self._faked_run(statement, what)
+                return self._plainly(statement, read)
+            return self._faked_run(statement, read)
         except Misfit as misfit:
+            if self._need_not_hold(statement, read):
+                return self.value(None)
             return str(misfit)
+
+    def _tried(self, statement: Statement, read: Mapping[str, Value]) -> Value:
+        """Run a statement in eager, with whole numbers as they are.
+
+        Where an index points outside, or eager does not look, they are not known.
+
+        Raises:
+            Misfit: it is refused.
+        """
+        what = {name: value.what for name, value in read.items()}
+        exact = frozenset(name for name, value in read.items() if value.exact)
+        unknown = exact if "unsafe" in statement.code else frozenset[str]()
+        try:
+            made = self._eager(statement, what, exact, unknown)
+        except Misfit:
+            unknown |= exact & pointing(statement)
+            if not unknown:
+                raise
+            made = self._eager(statement, what, exact, unknown)
+        known = len(exact - unknown) == len(read)
+        return self.value(made, exact=known and tells_numbers(statement, made))
+
+    def _eager(
+        self,
+        statement: Statement,
+        what: Names,
+        exact: frozenset[str],
+        unknown: frozenset[str],
+    ) -> object:
+        """Run it with zeros for what is not known and says which: there is a first."""
+        known = exact - unknown
+        which = (name for name in pointing(statement) - known if name in what)
+        zeros = {*unknown, *(name for name in which if is_whole_tensor(what[name]))}
+        held = {**what, **{name: zeroed(what[name]) for name in zeros}}
+        return eager(statement, held, known | zeros)
+
+    def _plainly(self, statement: Statement, read: Mapping[str, Value]) -> Value:
+        """Compute with numbers, or take a part of a value."""
+        made = evaluated(statement.code, {n: value.what for n, value in read.items()})
+        exact = all(value.exact for value in read.values())
+        return self.value(made, exact=exact and of_whole_numbers(made))
+
+    def _need_not_hold(self, statement: Statement, read: Mapping[str, Value]) -> bool:
+        """Tell whether it is asserted of numbers that are not known, and did not hold
+        of what is known to be valid."""
+        guessed = any(not value.exact for value in read.values())
+        if self.trusting and guessed and "assert" in statement.callee:
+            self._unsure.add(statement.name)
+        return guessed and statement.name in self._unsure
 
     def _is_tried(self, statement: Statement) -> bool:
         return is_tame(statement) and statement.callee not in self._excused
@@ -138,7 +218,10 @@ class Fakes:
             raise misfit
         self._excused.add(statement.callee)
 
-    def _faked_run(self, statement: Statement, what: Names) -> Value | str:
+    def _faked_run(
+        self, statement: Statement, read: Mapping[str, Value]
+    ) -> Value | str:
+        what = {name: value.what for name, value in read.items()}
         fakes = {name: self.faked(each) for name, each in what.items()}
         before = [_kind_of(fake) for fake in fakes.values()]
         made = self.evaluate(statement.code, fakes)
@@ -149,7 +232,7 @@ class Fakes:
             return "an operand is of another size after"
         if self._is_tried(statement) and is_small(statement, what, made):
             try:
-                eager(statement, what)
+                self._tried(statement, read)
             except Misfit as misfit:
                 self._excuse(statement, misfit)
         return self.value(made)
@@ -173,6 +256,18 @@ class Fakes:
         """
         with self._mode:
             return evaluated(code, names)
+
+
+def zeroed(what: Any) -> Any:
+    """Make tensors of the same kind of which no element is known."""
+    if isinstance(what, (tuple, list)):
+        return type(what)([zeroed(item) for item in what])
+    return torch.zeros_like(what) if isinstance(what, Tensor) else what
+
+
+def _numbers_in(what: object) -> Iterator[tuple[object, ...]]:
+    for tensor in tensors(what):
+        yield tuple(tensor.flatten().tolist())
 
 
 def _is_plain(statement: Statement, what: Names) -> bool:

@@ -27,20 +27,17 @@ from shrinkfx.program.listing.recipes import (
     Sparse,
 )
 from shrinkfx.program.listing.statements import LeafKind, Statement
-from shrinkfx.worker.listing.arguments import named, operator_of
-from shrinkfx.worker.listing.recipes import make
-from shrinkfx.worker.listing.slices import Slices, is_whole
-from shrinkfx.worker.listing.stepwise import Place, Trace
-
-_FROM_THE_END = ("index", "_unsafe_index", "index_put", "_unsafe_index_put")
-"""Operators that take negative indices, and a list of them."""
-
-_ALONG = (
-    *("index_select", "gather", "scatter", "scatter_add", "scatter_reduce"),
-    *("index_add", "index_copy", "index_fill"),
+from shrinkfx.worker.listing.arguments import (
+    ALONG,
+    FROM_THE_END,
+    LOSSES,
+    TABLES,
+    named,
+    operator_of,
 )
-_TABLES = ("embedding", "_embedding_bag")
-_LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss_nd")
+from shrinkfx.worker.listing.recipes import is_whole, make
+from shrinkfx.worker.listing.slices import Slices
+from shrinkfx.worker.listing.stepwise import Place, Trace
 
 
 @dataclass(frozen=True)
@@ -84,20 +81,20 @@ def _pointers(
 ) -> Iterator[tuple[str, int, bool]]:
     """List the names that a statement takes indices from, and what they point into."""
     operator = operator_of(statement).removesuffix("_")
-    into = "weight" if operator in _TABLES else "self"
+    into = "weight" if operator in TABLES else "self"
     table = _shape(statement, into, block, trace)
-    if operator in _TABLES and table:
+    if operator in TABLES and table:
         yield from ((name, table[0], False) for name in _names(statement, "indices"))
-    elif operator in _ALONG:
+    elif operator in ALONG:
         dims = _numbers(statement, "dim")
         size = table[dims[0]] if table and dims else 1
         yield from ((name, size, False) for name in _names(statement, "index"))
-    elif operator in _FROM_THE_END:
+    elif operator in FROM_THE_END:
         items = [x for x in named(statement, "indices") if x.parent is not None]
         for leaf, size in zip(items, table, strict=False):
             if leaf.kind is LeafKind.VALUE:
                 yield leaf.text, size, True
-    elif operator in _LOSSES and table:
+    elif operator in LOSSES and table:
         classes = table[min(1, len(table) - 1)]
         ignored = _numbers(statement, "ignore_index")
         if not ignored or ignored[0] < 0:
@@ -160,6 +157,29 @@ def bounded(recipe: Recipe, size: int) -> Fill | None:
 def _below(value: Number, size: int) -> Number:
     whole = int(value.real)
     return value if 0 <= whole < size else (size - 1 if whole > 0 else 0)
+
+
+_FIXED = ("parameter", "constant")
+"""Kinds of weights that no program that is exported writes."""
+
+
+def require_given(now: Listing, was: Listing, saved: Mapping[str, Tensor]) -> None:
+    """See that what is given otherwise can be made, and has not become empty.
+
+    Raises:
+        InvalidEdit: it cannot, or has; or it is no weight that may be written.
+    """
+    written = {line.callee for line in now.main.statements}
+    for given in now.given:
+        if given.kind in _FIXED and f"{given.spelling}.copy_" in written:
+            raise InvalidEdit(f"{given.name} is written")
+        old = dict(was.find(given.name).recipes)
+        for each, recipe in given.recipes:
+            if isinstance(recipe.fill, Opaque) or recipe == old.get(each):
+                continue
+            if 0 in recipe.shape and 0 not in old[each].shape:
+                raise InvalidEdit(f"{given.name} would be empty")
+            require_made(recipe, saved)
 
 
 def require_made(recipe: Recipe, saved: Mapping[str, Tensor]) -> None:

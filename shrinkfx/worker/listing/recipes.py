@@ -132,6 +132,26 @@ def make(recipe: Recipe, saved: Mapping[str, torch.Tensor], device: str = "") ->
     return eval(write_recipe(recipe, device), scope)
 
 
+def is_whole(recipe: Recipe) -> bool:
+    dtype = getattr(torch, recipe.dtype)
+    return not dtype.is_floating_point and not dtype.is_complex
+
+
+def few_numbers(
+    recipe: Recipe, saved: Mapping[str, torch.Tensor]
+) -> torch.Tensor | None:
+    """Make whole numbers, where they are few, at hand, and not drawn from a seed."""
+    if isinstance(recipe.fill, (Opaque, Seeded)) or recipe.device != "cpu":
+        return None
+    if not is_whole(recipe) or recipe.span > _SAMPLE:
+        return None
+    try:
+        made: torch.Tensor = make(recipe, saved)
+    except (CannotRebuild, RuntimeError, OverflowError, TypeError):
+        return None  # said where it is made
+    return made
+
+
 def told(recipe: Recipe, saved: Mapping[str, torch.Tensor]) -> Recipe:
     """Tell the values of a part, where they are few."""
     if not isinstance(recipe.fill, Part) or recipe.fill.key not in saved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 from torch import Tensor
 
@@ -20,7 +20,6 @@ from shrinkfx.program.listing.changes import (
     place_of,
 )
 from shrinkfx.program.listing.listing import MAIN, Listing, Run
-from shrinkfx.program.listing.recipes import Opaque
 from shrinkfx.worker.listing import upstream
 from shrinkfx.worker.listing.attempts import (
     Attempt,
@@ -42,13 +41,15 @@ from shrinkfx.worker.listing.dims import (
     runs_of,
 )
 from shrinkfx.worker.listing.fakes import Fakes
-from shrinkfx.worker.listing.indices import Beyond, Indices, bounding, require_made
-from shrinkfx.worker.listing.knobs import Knob
+from shrinkfx.worker.listing.indices import Beyond, Indices, bounding, require_given
+from shrinkfx.worker.listing.knobs import Knob, exactly
+from shrinkfx.worker.listing.lengths import refills
 from shrinkfx.worker.listing.proposals import proposals
 from shrinkfx.worker.listing.ranks import follow
 from shrinkfx.worker.listing.recipes import told
 from shrinkfx.worker.listing.scope import Misfit
 from shrinkfx.worker.listing.stepwise import Admit, Trace, admit_all, admit_like, run
+from shrinkfx.worker.listing.trial import writes
 
 _MOST_TRIES = 120
 """Runs of a listing for one rewrite, most of them of a few new statements."""
@@ -57,9 +58,6 @@ _MOST_REFILLS = 4
 
 _MOST_LENGTHS = 3
 """Numbers that are made smaller, one or the other, to have indices point inside."""
-
-_FIXED = ("parameter", "constant")
-"""Kinds of weights that no program that is exported writes."""
 
 
 @dataclass
@@ -85,8 +83,11 @@ class Fitter:
     astray: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
 
     def __post_init__(self) -> None:
+        lines = (line for block in self.listing.blocks for line in block.statements)
+        self._known = None if any(writes(s) for s in lines) else self.saved
         self.fakes.trusting = True
-        self.base = self._run(self.listing, recipes_in(self.listing, Run.EXAMPLE))
+        runs = [recipes_in(self.listing, each) for each in runs_of(self.listing)]
+        self.base, *_ = (self._run(self.listing, recipes) for recipes in runs)
         self.fakes.trusting = False
         self._indices = Indices(self.saved)
         self._fitted: dict[Changes, Changes | None] = {}
@@ -98,7 +99,8 @@ class Fitter:
                 for each in runs_of(self.listing)
                 for beyond in self._indices.beyond(self.listing, each, self.base)
             )
-            self.roams = tuple(way for way in Way if self._roams(self.listing, way))
+            ways = Way if self.listing.dims else ()
+            self.roams = tuple(way for way in ways if self._roams(self.listing, way))
         except Contradiction:
             self.roams = ()
 
@@ -142,7 +144,7 @@ class Fitter:
         if not all(isinstance(change, Refill) for change in asked):
             return None
         try:
-            self._require_made(changed(self.listing, asked))
+            require_given(changed(self.listing, asked), self.listing, self.saved)
         except InvalidEdit:
             return None
         return in_order(asked)
@@ -150,33 +152,26 @@ class Fitter:
     def _attempt(self, changes: Changes, asked: Changes) -> Attempt:
         listing = changed(self.listing, changes)
         require_declared(listing, self.outside)
-        self._require_made(listing)
+        require_given(listing, self.listing, self.saved)
         cast = any(True for _ in upstream.dtypes_moved(self.listing, asked))
         admit = admit_like(self.base.values, cast=cast)
         recipes = recipes_in(listing, Run.EXAMPLE)
         return Attempt(changes, listing, self._run(listing, recipes, admit))
 
-    def _require_made(self, listing: Listing) -> None:
-        """See that what is given otherwise can be made, and has not become empty."""
-        written = {line.callee for line in listing.main.statements}
-        for given in listing.given:
-            if given.kind in _FIXED and f"{given.spelling}.copy_" in written:
-                raise InvalidEdit(f"{given.name} is written")
-            old = dict(self.listing.find(given.name).recipes)
-            for each, recipe in given.recipes:
-                if isinstance(recipe.fill, Opaque) or recipe == old.get(each):
-                    continue
-                if 0 in recipe.shape and 0 not in old[each].shape:
-                    raise InvalidEdit(f"{given.name} would be empty")
-                require_made(recipe, self.saved)
-
     def _run(
-        self, listing: Listing, recipes: Recipes, admit: Admit = admit_all
+        self,
+        listing: Listing,
+        recipes: Recipes,
+        admit: Admit = admit_all,
+        *,
+        called_so: bool = True,
     ) -> Trace:
+        """Run it; whole numbers are known if it is called with just that."""
+        known = self._known if called_so else None
         try:
             given = {}
             for each in listing.given:
-                given[each.spelling] = self.fakes.given(recipes[each.name])
+                given[each.spelling] = self.fakes.given(recipes[each.name], known)
         except Misfit as misfit:
             return Trace(misfit=misfit)
         return run(self.fakes, listing, given, admit)
@@ -222,16 +217,24 @@ class Fitter:
         last = misfit.frames[-1]
         values = self.base.values, attempt.trace.values
         moved = upstream.moved(self.listing, attempt.listing, asked, last, values)
-        return proposals(near, far, moved)
+        lengths = refills(
+            attempt.listing, attempt.trace, self.saved, last, moved.totals
+        )
+        places = {place_of(change) for change in asked}
+        fills = [refill for refill in lengths if place_of(refill) not in places]
+        alike = exactly(knobs.compared(), moved.exact)
+        filled = [(*also, refill) for also in ((), alike) for refill in fills]
+        return chain(proposals(near, far, moved), filled)
 
     def _runs_in_all(self, listing: Listing) -> bool:
         """Tell whether it runs in its other runs, and elsewhere in declared ranges."""
         others = [recipes_in(listing, each) for each in runs_of(listing)[1:]]
-        ran = all(self._run(listing, sizes).misfit is None for sizes in others)
+        ran = all(self._run(listing, recipes).misfit is None for recipes in others)
         return ran and all(self._roams(listing, way) for way in self.roams)
 
     def _roams(self, listing: Listing, way: Way) -> bool:
-        return self._run(listing, elsewhere(listing, way)).misfit is None
+        recipes = elsewhere(listing, way)
+        return self._run(listing, recipes, called_so=False).misfit is None
 
     def _inside(self, attempt: Attempt, asked: Changes) -> Attempt | None:
         """Have all indices point inside; None where they cannot be made to."""
@@ -244,11 +247,12 @@ class Fitter:
                 return None
             changes = merged(attempt.changes, [r for r in refills if r])
             try:
-                attempt = self._attempt(changes, asked)
+                repaired = self._repaired(self._attempt(changes, asked), asked)
             except (Contradiction, InvalidEdit):
                 return None
-            if attempt.trace.misfit is not None:
+            if repaired is None:
                 return None
+            attempt = repaired
         return None
 
     def _shorter(self, attempt: Attempt, asked: Changes) -> Attempt | None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from shrinkfx.program.listing.listing import MAIN, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved, Seeded
 from shrinkfx.program.listing.statements import Statement
-from shrinkfx.worker.listing.recipes import make
+from shrinkfx.worker.listing.recipes import is_whole, make
 from shrinkfx.worker.listing.scope import Names, reads_of, scope_of
 from shrinkfx.worker.listing.stepwise import Place, Trace
 
@@ -180,8 +180,3 @@ def _worst(recipe: Recipe, saved: Mapping[str, Tensor]) -> Tensor | None:
             return None
     made: Tensor = make(replace(recipe, device="cpu"), saved)
     return made
-
-
-def is_whole(recipe: Recipe) -> bool:
-    dtype = getattr(torch, recipe.dtype)
-    return not dtype.is_floating_point and not dtype.is_complex

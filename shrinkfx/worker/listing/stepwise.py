@@ -11,7 +11,7 @@ import torch
 
 from shrinkfx.program.listing.listing import MAIN, Block, Listing
 from shrinkfx.program.listing.statements import Statement
-from shrinkfx.worker.listing.fakes import Fakes, Value
+from shrinkfx.worker.listing.fakes import Fakes, Value, zeroed
 from shrinkfx.worker.listing.higher_order import HIGHER_ORDER
 from shrinkfx.worker.listing.scope import Misfit, evaluated
 
@@ -120,7 +120,11 @@ class _Runner:
             name: Branch(kind, partial(self._call, kind, called))
             for name, kind in branches.items()
         }
-        read = {n: names[n].what for n in statement.reads if n in names}
+        read = {
+            name: zeroed(names[name].what) if names[name].exact else names[name].what
+            for name in statement.reads
+            if name in names
+        }
         if own := HIGHER_ORDER.get(statement.callee):
             code = f"called_{statement.code.removeprefix(statement.callee)}"
             return self.fakes.value(evaluated(code, {**read, **inner, "called_": own}))

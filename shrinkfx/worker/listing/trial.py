@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
 import torch
@@ -58,6 +58,14 @@ def is_tame(statement: Statement) -> bool:
 
 
 @cache
+def writes(statement: Statement) -> bool:
+    """Tell whether what it is given has other elements after."""
+    operator = operator_at(statement.callee)
+    written = operator is not None and operator._schema.is_mutable
+    return written or statement.callee.endswith(".copy_")
+
+
+@cache
 def _is_unforeseen(statement: Statement) -> bool:
     operator = operator_at(statement.callee)
     return operator is not None and any(t.name in _UNFORESEEN for t in operator.tags)
@@ -87,8 +95,37 @@ def _numbers(statement: Statement) -> int:
     return math.prod(max(1, number) for number in numbers if number < 1 << 31)
 
 
-def eager(statement: Statement, read: Names) -> object:
+def tells_numbers(statement: Statement, made: object) -> bool:
+    """Tell whether whole numbers come of it, always the same ones of the same."""
+    operator = operator_at(statement.callee)
+    if operator is None or "empty" in statement.callee:
+        return False
+    if any(tag.name == "nondeterministic_seeded" for tag in operator.tags):
+        return False
+    return of_whole_numbers(made)
+
+
+def of_whole_numbers(made: object) -> bool:
+    if isinstance(made, (tuple, list)):
+        return all(of_whole_numbers(each) for each in made)
+    if isinstance(made, Tensor):
+        return not (made.is_floating_point() or made.is_complex())
+    return isinstance(made, int)
+
+
+def is_whole_tensor(made: object) -> bool:
+    """Tell whether it is a tensor of whole numbers, and of no truth values."""
+    is_tensor = isinstance(made, Tensor) and made.dtype is not torch.bool
+    return is_tensor and of_whole_numbers(made)
+
+
+def eager(
+    statement: Statement, read: Names, exact: Collection[str] = frozenset()
+) -> object:
     """Run a statement.
+
+    Args:
+        exact: what stays as it is; of other operands only the kind counts.
 
     Raises:
         Misfit: it is refused, with operands of ones as well: whole numbers are not
@@ -98,7 +135,10 @@ def eager(statement: Statement, read: Names) -> object:
     fills = (torch.ones,) if _is_unforeseen(statement) else (torch.zeros, torch.ones)
     for fill in fills:
         again = fill is torch.ones
-        real = {name: _real(what, fill, again) for name, what in read.items()}
+        real = {
+            name: what if name in exact else _real(what, fill, again)
+            for name, what in read.items()
+        }
         try:
             with torch.no_grad():
                 return eval(compiled(statement.code), scope_of(real))

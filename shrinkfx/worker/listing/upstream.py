@@ -63,6 +63,11 @@ class Knobs:
         near, far = self.around([(MAIN, name)])
         return [*near, *(knob for group in far for knob in group)]
 
+    def compared(self) -> list[Knob]:
+        """List those of arithmetic: what is asserted is not upstream of anything."""
+        lines = (line for line in self._now.main.statements if not line.callee)
+        return [knob for line in lines for knob in self._of(MAIN, line.name)]
+
     def _of(self, block: str, name: str) -> list[Knob]:
         found = [s for s in self._was.block(block).statements if s.name == name]
         if not found or not found[0].yields:
@@ -127,9 +132,16 @@ def moved(
                 if len(before) == len(after):
                     pairs += zip(before, after, strict=True)
                 pairs.append((_count(before), _count(after)))
+        if old is not None and new is not None and old.exact and new.exact:
+            pairs += zip(_sums(old), _sums(new), strict=False)
     sizes = tuple(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
     dtypes = tuple(dict.fromkeys(dtypes_moved(was, asked)))
     return Moved(sizes, dtypes, tuple(dict.fromkeys(totals)))
+
+
+def _sums(value: Value) -> list[int]:
+    """Add up whole numbers: of lengths a size may follow."""
+    return [int(tensor.sum()) for tensor in value.tensors()]
 
 
 def _count(shape: Sequence[int]) -> int:

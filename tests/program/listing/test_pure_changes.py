@@ -333,3 +333,18 @@ def test_what_can_only_be_made_with_others_is_left_to_do() -> None:
     done = Rewrite((*both.changes, Write("C", "lt", 1, "5")))
     assert left_of(done, candidate) == both
     assert left_of(both, apply(candidate, [both])) is None
+
+
+def test_of_what_is_returned_something_stays() -> None:
+    made = listing(
+        """
+        done = aten.add_.Tensor(x, 1)
+        add = aten.add.Tensor(x, 1)
+        return (x, add)
+        """,
+        given("x", floats(2)),
+    )
+    one, other = (Write(MAIN, "return", leaf, "") for leaf in (1, 2))
+    assert codes(changed(made, [other]))[-1] == "return (x,)"
+    with pytest.raises(InvalidEdit, match="returned"):
+        changed(made, [one, other])

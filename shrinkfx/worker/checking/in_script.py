@@ -1,0 +1,42 @@
+"""A check that is a script: a repro, run to its end in this process."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Done, Unresolved
+from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.protocol.tasks import RunScript
+from shrinkfx.worker import bare_script
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.shared_objects import shared_objects
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.interpreter.repro_script import replace_cuda
+
+
+def run_script(
+    task: RunScript, setup: Setup, options: CheckOptions, note: Note, folder: Path
+) -> Done | Unresolved:
+    """Become the Python that runs a script; how that fails is how the process ends."""
+    os.chdir(task.cwd)
+    temporary = aoti.own_cache_below(folder)
+    environment = {**bare_script.environment(folder), **temporary}
+    note(Stage.RUN)
+    if setup.backend == Backend.INTERPRETER:
+        probe = options.probe or Probe.REAL
+        replace_cuda(Path(task.path), setup, probe)
+    sys.argv = [task.path]
+    bare_script.become(environment, task.cwd)
+    try:
+        with shared_objects(folder):
+            runpy.run_path(task.path, run_name="__main__")
+    except interpreter.Unsupported as error:
+        return Unresolved(str(error))
+    note(Stage.DONE)
+    return Done()

@@ -1,0 +1,210 @@
+"""Lengths, offsets and counts are such that eager takes them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from listings import listing, recipe, run_for_real
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import Change, Refill, Resize, Write, changed
+from shrinkfx.program.listing.listing import MAIN, Listing
+from shrinkfx.program.listing.recipe_text import write_recipe
+from shrinkfx.program.listing.recipes import (
+    Constant,
+    Counted,
+    Fill,
+    Recipe,
+    Seeded,
+    Sparse,
+)
+from shrinkfx.worker.listing.fit import fit_rewrites
+
+ATEN = "torch.ops.aten"
+
+
+def numbers(*held: int) -> Recipe:
+    fill = Sparse(0, tuple(enumerate(held)))
+    return recipe(len(held), dtype="int64", fill=fill)
+
+
+def fitted(program: Listing, *changes: Change) -> Listing | None:
+    """Fit changes; what comes of them runs."""
+    [fit] = fit_rewrites(program, [Rewrite(changes)]).fits
+    if fit is None:
+        return None
+    made = changed(program, fit.changes)
+    run_for_real(made)
+    return made
+
+
+def segments() -> Listing:
+    reduced = f"y = {ATEN}.segment_reduce.default(x, 'sum', lengths=n)"
+    return listing({"x": recipe(30, 6), "n": numbers(4, 9, 2, 15)}, reduced, "return y")
+
+
+def repeated() -> Listing:
+    places = f"a = {ATEN}.repeat_interleave.Tensor(n, output_size=10)"
+    rows = f"y = {ATEN}.index_select.default(x, 0, a)"
+    inputs = {"x": recipe(4, 8), "n": numbers(3, 1, 2, 4)}
+    return listing(inputs, places, rows, "return y")
+
+
+def bags() -> Listing:
+    words = recipe(40, dtype="int64", fill=Seeded("randint", 0, 50))
+    inputs = {"x": words, "n": numbers(0, 4, 9, 20, 33)}
+    bag = f"e = {ATEN}._embedding_bag.default(self.w, x, n)"
+    return listing(inputs, bag, "y = e[0]", "return y", weights={"w": recipe(50, 16)})
+
+
+@pytest.mark.parametrize("make", [segments, repeated, bags])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_lengths_follow_what_they_are_lengths_of(make: object, size: int) -> None:
+    assert callable(make)
+    smaller = fitted(make(), Resize("x", 0, size))
+    assert smaller is not None
+    assert smaller.find("x").recipe().shape[0] == size
+
+
+@pytest.mark.parametrize("make", [segments, repeated, bags])
+def test_what_has_lengths_can_be_as_small_as_can_be(make: object) -> None:
+    assert callable(make)
+    smaller = fitted(make(), Resize("x", 0, 1), Resize("n", 0, 1))
+    assert smaller is not None
+    assert [given.recipe().shape[0] for given in smaller.inputs] == [1, 1]
+
+
+def test_rows_follow_lengths_that_are_asked_for() -> None:
+    ones = fitted(segments(), Refill("n", Constant(1)))
+    assert ones is not None
+    assert ones.find("x").recipe().shape == (4, 6)
+    fewer = fitted(segments(), Resize("n", 0, 1))
+    assert fewer is not None
+    assert fewer.find("x").recipe().shape == (4, 6)
+
+
+def test_a_count_that_is_written_down_follows_what_is_counted() -> None:
+    program = repeated()
+    ones = fitted(program, Refill("n", Constant(1)))
+    assert ones is not None
+    assert "output_size=4" in ones.main.statements[0].code
+    # No other can be asked for.
+    assert fitted(program, Write(MAIN, "a", 1, "12"), Refill("n", Counted())) is None
+
+
+@pytest.mark.parametrize("fill", [Constant(0), Constant(-1)])
+def test_lengths_that_eager_refuses_do_not_fit(fill: Fill) -> None:
+    assert fitted(segments(), Refill("n", fill)) is None
+
+
+def test_offsets_begin_where_eager_has_them_begin() -> None:
+    assert fitted(bags(), Refill("n", Constant(1))) is None
+    assert fitted(bags(), Refill("n", Counted())) is not None
+
+
+def test_what_eager_refuses_as_it_is_does_not_hinder() -> None:
+    program = segments()
+    wrong = program.with_given(program.find("n").with_recipe(RUN, numbers(4, 9, 2, 99)))
+    assert fit_rewrites(wrong, [Rewrite((Resize("x", 1, 1),))]).fits[0] is not None
+
+
+RUN = next(iter(dict(segments().find("x").recipes)))
+
+
+def test_what_is_drawn_is_not_known() -> None:
+    """Its numbers follow from what else is drawn."""
+    drawn = recipe(4, dtype="int64", fill=Seeded("randint", 1, 9))
+    program = repeated()
+    program = program.with_given(program.find("n").with_recipe(RUN, drawn))
+    assert fit_rewrites(program, [Rewrite((Resize("x", 1, 1),))]).fits[0] is not None
+
+
+def taken_apart() -> Listing:
+    """``x.split(n.tolist())``, with what export asserts of the numbers."""
+    read = [f"i_{k} = {ATEN}.item.default(n_{k})" for k in range(3)]
+    return listing(
+        {"x": recipe(12, 6), "n": numbers(3, 5, 4)},
+        f"u = {ATEN}.unbind.int(n)",
+        *(f"n_{k} = u[{k}]" for k in range(3)),
+        *read,
+        "most = i_0 <= 12",
+        f"a = {ATEN}._assert_scalar.default(most, 'too long')",
+        "some = i_0 + i_1",
+        "all_ = some + i_2",
+        "same = all_ == 12",
+        f"b = {ATEN}._assert_scalar.default(same, 'not all of it')",
+        f"s = {ATEN}.split_with_sizes.default(x, [i_0, i_1, i_2])",
+        "first = s[0]",
+        "last = s[2]",
+        f"y = {ATEN}.sum.default(first)",
+        f"z = {ATEN}.sum.default(last)",
+        "return (y, z)",
+    )
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 11])
+def test_numbers_read_off_a_tensor_are_lengths_too(size: int) -> None:
+    smaller = fitted(taken_apart(), Resize("x", 0, size))
+    assert smaller is not None
+    held = run_numbers(smaller)
+    assert sum(held) == size
+    assert "same = all_ == " + str(size) in [
+        statement.line() for statement in smaller.main.statements
+    ]
+
+
+def run_numbers(program: Listing) -> list[int]:
+    scope = {"torch": torch}
+    held = eval(write_recipe(program.find("n").recipe()), scope)
+    return [int(number) for number in held]
+
+
+def counted(fill: Fill, dtype: str) -> Listing:
+    return listing(
+        {"x": recipe(12, 6), "m": recipe(12, dtype=dtype, fill=fill)},
+        f"held = {ATEN}.gt.Scalar(m, 0)",
+        f"nonzero = {ATEN}.nonzero.default(held)",
+        "n = nonzero.shape[0]",
+        "few = n <= 4",
+        f"a = {ATEN}._assert_scalar.default(few, 'too many')",
+        f"s = {ATEN}.squeeze.dim(nonzero, 1)",
+        f"y = {ATEN}.index.Tensor(x, [s])",
+        "return (y,)",
+    )
+
+
+MARKED = Sparse(0, tuple((place, 1) for place in (0, 3, 6, 9)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_what_is_counted_shrinks_with_what_it_is_counted_in(size: int) -> None:
+    program = counted(MARKED, "int64")
+    assert fitted(program, Resize("x", 0, size), Resize("m", 0, size)) is not None
+
+
+def test_a_count_that_is_known_must_be_what_is_asserted() -> None:
+    program = counted(MARKED, "int64")
+    assert fitted(program, Refill("m", Constant(1))) is None
+    assert fitted(program, Refill("m", Constant(1)), Resize("m", 0, 4)) is not None
+
+
+def test_nothing_is_asserted_of_a_count_that_is_not_known() -> None:
+    """As if all elements counted: of these there are more than four."""
+    program = counted(Sparse(-1.0, ((0, 1.0), (7, 2.0))), "float32")
+    assert fitted(program, Resize("x", 1, 1)) is not None
+
+
+def test_numbers_that_are_written_are_not_known() -> None:
+    """They are others where they are read: 0, 4 and 8 here."""
+    words = recipe(10, dtype="int64", fill=Constant(0))
+    program = listing(
+        {"x": words, "n": numbers(0, 2, 4)},
+        f"m = {ATEN}.mul_.Tensor(n, 2)",
+        f"e = {ATEN}._embedding_bag.default(self.w, x, n)",
+        "y = e[0]",
+        "return (m, y)",
+        weights={"w": recipe(4, 4)},
+    )
+    run_for_real(program)
+    fewer = Rewrite((Resize("x", 0, 3),))
+    assert fit_rewrites(program, [fewer]).fits[0] == fewer
