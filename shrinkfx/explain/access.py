@@ -92,9 +92,8 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
         said = f"{_TIMED}{said[0].lower()}{said[1:]}"
     # Inductor names the neighbours of a user's kernel with its operator.
     fused = by if stray.user else chain.fused
-    return replace(
-        chain, fused=fused, guilty=guilty, cause=(said, sizes) if sizes else (said,)
-    )
+    cause = (sizes, said) if sizes else (said,)
+    return replace(chain, fused=fused, guilty=guilty, cause=cause)
 
 
 def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:

@@ -32,22 +32,21 @@ def wrong_sizes(known: Known, stray: StrayAccess) -> str:
         for parameter, name in passed.items()
         if parameter in used and name in timed
     ]
-    return _said(wrong) if wrong else ""
+    return _said(stray.kernel, wrong) if wrong else ""
 
 
-def _said(wrong: Sequence[tuple[str, TimedSize]]) -> str:
+def _said(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
     """Say what the sizes are and should be, and where they were looked up."""
     named = wrong[:_NAMED]
-    sizes = [
-        f"{parameter} is {t.value} instead of {_meant(t)}" for parameter, t in named
-    ]
+    sizes = [f"{name} = {t.value} instead of {_meant(t)}" for name, t in named]
     sizes += [f"and {len(wrong) - _NAMED} more are wrong"] * (len(wrong) > _NAMED)
     first = named[0][1]
     looked_up = ", ".join(dict.fromkeys(_found(timed) for _, timed in named))
     return (
-        f"There {', '.join(sizes)}: AOTInductor (generate_example_arg_value) looks up "
-        f"the precomputed sizes of {_graph(first.graph)} in the table of "
-        f"{_graph(first.asked)}, where {looked_up}."
+        f"AOTInductor times kernel {kernel} with {', '.join(sizes)}: "
+        "generate_example_arg_value looks up the precomputed sizes of "
+        f"{_graph(first.graph)} in the table of {_graph(first.asked)}, where "
+        f"{looked_up}."
     )
 
 

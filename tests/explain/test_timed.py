@@ -58,10 +58,10 @@ def said(at: str, *timed: TimedSize) -> str:
 
 def test_size_that_no_graph_knows_is_followed_into_the_address() -> None:
     assert said("tmp0", PS0, PS1) == (
-        "There ks0 is 8192 instead of ps0 = s1*s2 = 4: AOTInductor "
-        "(generate_example_arg_value) looks up the precomputed sizes of true_graph_0 "
-        "in the table of the graph around it, where ps0 is unknown and taken for "
-        "unbacked_symint_fallback."
+        "AOTInductor times kernel triton_fused with ks0 = 8192 instead of "
+        "ps0 = s1*s2 = 4: generate_example_arg_value looks up the precomputed sizes "
+        "of true_graph_0 in the table of the graph around it, where ps0 is unknown "
+        "and taken for unbacked_symint_fallback."
     )
 
 
@@ -76,7 +76,7 @@ def test_size_that_the_address_is_not_made_of_is_not_told() -> None:
 def test_size_of_the_mask_counts_and_what_another_graph_has_is_told() -> None:
     xnumel = replace(PS1, name="xnumel", stands_for="s1*s2*3", asked="body_0")
     found = said("tmp1", xnumel)
-    assert "There xnumel is 9 instead of xnumel = s1*s2*3 = 4" in found
+    assert "with xnumel = 9 instead of xnumel = s1*s2*3 = 4: " in found
     assert found.endswith("in the table of body_0, where xnumel is s4.")
 
 
