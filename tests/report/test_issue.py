@@ -182,6 +182,11 @@ def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
     assert "```cpp\n{\n    check(i < n);  // <-- here\n```" in text
 
 
+def test_script_that_is_quoted_asks_for_no_tool_of_ours() -> None:
+    text = 'print("run it under compute-sanitizer or `shrinkfx --verify`")\n'
+    assert quoted(text) == 'print("run it under compute-sanitizer")\n'
+
+
 def test_code_of_triton_is_quoted_as_python() -> None:
     code = (CodeLine(1, "    x = i"), CodeLine(2, "    tl.load(x)", at_fault=True))
     halted = Halted((), "compiling", "ptxas", code=code)
@@ -424,7 +429,7 @@ def test_issues_that_are_kept_are_in_the_form_of_today(issue: Path) -> None:
     assert heads[1:] == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
     assert without_paths(text) == text
     assert text.count("shrinkfx") == 1
-    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    script, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert quoted(script) == script
 
 
