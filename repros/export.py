@@ -19,6 +19,7 @@ def load(slug: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a branch of a cond is traced by its name
     spec.loader.exec_module(module)
     return module
 

@@ -8,6 +8,7 @@ from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.death import assertion_in, death_chain
 from shrinkfx.explain.layouts import declared_too_large
 from shrinkfx.explain.lines import marked, with_views, written_for
+from shrinkfx.explain.timed import wrong_sizes
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.protocol.anatomy import KernelText, StrayAccess
@@ -86,11 +87,13 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     guilty = made or (with_views(known, chain.fused, by) if by_address else by)
     guilty = guilty or chain.fused
     said = _said_of(stray, guilty, argument)
+    sizes = wrong_sizes(known, stray) if stray.made_up else ""
     if stray.made_up:
         said = f"{_TIMED}{said[0].lower()}{said[1:]}"
     # Inductor names the neighbours of a user's kernel with its operator.
     fused = by if stray.user else chain.fused
-    return replace(chain, fused=fused, guilty=guilty, cause=(said,))
+    cause = (sizes, said) if sizes else (said,)
+    return replace(chain, fused=fused, guilty=guilty, cause=cause)
 
 
 def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:

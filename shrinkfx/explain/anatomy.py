@@ -95,6 +95,8 @@ class Known:
         if self.told.cut and len(places) > 1:
             return None
         stray = self.anatomy.stray
+        if stray and stray.made_up:  # timed once, as it is first launched
+            return places[0], self.anatomy.launches[places[0]]
         until = [name for name, _ in self.told.given]
         if self.told.running is not None:
             until = until[: self.told.running + 1]

@@ -238,9 +238,10 @@ def _of_kernel(
         well = [launch.nodes for launch in launches if launch.kernel != kernel]
     else:
         well = [launch.nodes for launch in launches[: accused[0]]]
-    cleared = {name for nodes in well for name in nodes} - own
+    branching = _branching(names, skeleton)  # of several kernels, some are well
+    cleared = {name for nodes in well for name in nodes} - own - branching
     kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
-    kept_out = set(names) - own if own else _out_of_branch(names, skeleton)
+    kept_out = set(names) - (own or branching or {*names})
     for name in names:
         weight = sure * (0.3 if name in cleared or name in kept_out else 1.0)
         weight *= 0.6 if skeleton.node(name).target in kinds else 1.0
@@ -274,15 +275,14 @@ def _owners(
     return {n for n in names if not skeleton.node(n).target.startswith("aten.")}
 
 
-def _out_of_branch(names: Sequence[str], skeleton: Skeleton) -> set[str]:
-    """List what the kernel of a branch can hardly compute.
+def _branching(names: Sequence[str], skeleton: Skeleton) -> set[str]:
+    """List those that run graphs of their own: a kernel of these is theirs.
 
     Nodes of a branch bear names that others outside of it bear as well.
     """
-    branching = {
+    return {
         name
         for name in names
         for operand in skeleton.node(name).operands
         if skeleton.node(operand).role is Role.SUBGRAPH
     }
-    return set(names) - branching if branching else set()

@@ -200,6 +200,32 @@ class StrayAccess(Reported):
     made_up: bool = False
 
 
+@dataclass(frozen=True)
+class TimedSize(Reported):
+    """A size that AOTInductor times a kernel with, and that is not its graph's.
+
+    Attributes:
+        name: what the wrapper passes: ``ps0``.
+        graph: that the kernel is of; '' for the program itself.
+        stands_for: what ``name`` is in that graph: ``s27*s77``.
+        meant: what that is at the sizes that AOTInductor knows.
+        asked: the graph in whose table it was looked up instead.
+        there: what ``name`` is in that one; '' if it has none.
+        value: what the kernel is timed with.
+        is_fallback: that is Inductor's number for a size that it does not know.
+    """
+
+    kernel: str
+    name: str
+    graph: str
+    stands_for: str
+    meant: int
+    asked: str
+    there: str
+    value: int
+    is_fallback: bool
+
+
 UNTOLD = "untold"
 """A file in the folder for it: why nothing of it is known."""
 
@@ -215,6 +241,7 @@ class Anatomy(Reported):
         real: of nodes whose operators hand memory of their own to what is compiled.
         stray: what the interpreter has found, or None.
         guards_unknown: why nobody knows the guards on its symbols, or ''.
+        timed: sizes that kernels are timed with while it is compiled.
     """
 
     inputs: tuple[GivenInput, ...] = ()
@@ -228,6 +255,7 @@ class Anatomy(Reported):
     untrue: tuple[Untrue, ...] = ()
     stray: StrayAccess | None = None
     guards_unknown: str = ""
+    timed: tuple[TimedSize, ...] = ()
 
     def kernel(self, name: str) -> KernelText | None:
         return next((k for k in self.kernels if k.name == name), None)

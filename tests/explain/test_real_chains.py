@@ -44,6 +44,21 @@ class Rows(nn.Module):
         return torch.sin(rows)[ids * 2 + 1]
 
 
+class Shares(nn.Module):
+    """Divide by what is of fewer dims: within a branch, and outside as well, or not."""
+
+    def __init__(self, *, outside: bool) -> None:
+        super().__init__()
+        self.outside = outside
+
+    def forward(self, parts: Tensor, of: Tensor, rows: Tensor, by: Tensor) -> Tensor:
+        def divided(rows: Tensor, by: Tensor) -> Tensor:
+            return rows / by
+
+        found: Tensor = torch.cond(parts.max() > 0, divided, divided, (rows, by))
+        return found.sum() + (parts / of if self.outside else parts.sum())
+
+
 def chain_of(
     module: nn.Module,
     example: tuple[Tensor, ...],
@@ -53,6 +68,7 @@ def chain_of(
     dynamic_shapes: tuple[Mapping[int, object], ...] | None = None,
     preloads: list[str] | None = None,
     device: str | None = None,
+    probe: Probe = Probe.REAL,
 ) -> Chain:
     """Export a program, see it fail, and follow its failure."""
     exported = torch.export.export(module, example, dynamic_shapes=dynamic_shapes)
@@ -67,7 +83,7 @@ def chain_of(
         device=device,
         backend=backend,
     ) as server:
-        options = CheckOptions(probe=Probe.REAL if device else None)
+        options = CheckOptions(probe=probe if device else None)
         client = CheckClient(server, Limits(600.0, 16 << 30), options)
         described = client.ask(Describe()).answer
         assert isinstance(described, Description)
@@ -119,3 +135,32 @@ def test_index_on_the_interpreter_is_followed_to_input_and_dim(tmp_path: Path) -
     named = {o.operator for step in found.steps for o in step.operators}
     assert {"aten.mul.Tensor", "aten.add.Tensor"} <= named
     assert found.grid
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("outside", [False, True])
+def test_size_of_a_branch_that_is_looked_up_outside_is_told(
+    *, outside: bool, tmp_path: Path
+) -> None:
+    """pytorch#195604: each graph has its own table of precomputed sizes."""
+    shapes = (2, 5, 7), (5, 7), (3, 2, 4), (2, 4)
+    example = tuple(torch.ones(shape) for shape in shapes)
+    names = [torch.export.Dim(name, min=2, max=64) for name in "abcd"]
+    (a, b, c, d) = names
+    found = chain_of(
+        Shares(outside=outside),
+        example,
+        example,
+        tmp_path,
+        dynamic_shapes=({1: a, 2: b}, {0: a, 1: b}, {1: c, 2: d}, {0: c, 1: d}),
+        device="cuda",
+        probe=Probe.HINTS,
+    )
+    assert "cond" in [operator.operator for operator in found.guilty]
+    size, timed = found.cause
+    assert timed.startswith("While AOTInductor times kernels")
+    assert "made up for buffer true_graph_0." in timed
+    value, known = (35, "ps0 is s") if outside else (8192, "ps0 is unknown")
+    assert f" with ks0 = {value} instead of ps0 = s" in size
+    assert " = 8: generate_example_arg_value looks up " in size
+    assert f"in the table of the graph around it, where {known}" in size

@@ -367,6 +367,24 @@ def test_kernel_of_a_branch_is_blamed_on_the_operator_that_branches() -> None:
     assert surest(weights) == {"cond"}
 
 
+def test_kernel_of_one_branch_does_not_clear_what_runs_the_other() -> None:
+    program = skeleton(
+        {
+            "x": "",
+            "lt": "x",
+            "branch": Node("", Role.SUBGRAPH),
+            "cond": operator("lt branch x", operators=2),
+        }
+    )
+    launches = (
+        Launch("triton_poi_fused_lt_0", ("lt",)),
+        Launch("triton_poi_fused_lt_1", ("cond", "lt")),
+        Launch("triton_poi_fused_lt_2", ("cond", "lt")),
+    )
+    weights = blamed(Evidence(launches, "in triton_poi_fused_lt_2"), BUILD, program)
+    assert surest(weights) == {"cond"}
+
+
 def test_nodes_of_another_program_are_no_suspects() -> None:
     evidence = Evidence(
         (Launch("cpp_0", ("erfc",)),),

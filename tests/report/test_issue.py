@@ -185,6 +185,46 @@ def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
     assert "```cpp\n{\n    check(i < n);  // <-- here\n```" in text
 
 
+def test_script_that_is_quoted_asks_for_no_tool_of_ours() -> None:
+    text = 'print("run it under compute-sanitizer or `shrinkfx --verify`")\n'
+    assert quoted(text) == 'print("run it under compute-sanitizer")\n'
+
+
+def test_code_of_triton_is_quoted_as_python() -> None:
+    code = (CodeLine(1, "    x = i"), CodeLine(2, "    tl.load(x)", at_fault=True))
+    halted = Halted((), "compiling", "ptxas", code=code)
+    text = text_of(FACTS, replace(EXPLAINED, halted=halted))
+    assert "```python\nx = i\ntl.load(x)  # <-- here\n```" in text
+
+
+def test_finding_of_the_interpreter_is_told_without_the_interpreters_own_frames() -> (
+    None
+):
+    said = "interpreter: illegal memory access: of 4 bytes at `tl.load(x)`"
+    log = f"""\
+Traceback (most recent call last):
+  File "/tmp/abc/repro.py", line 20, in <module>
+    package = torch._inductor.aoti_compile_and_package(program)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/site-packages/shrinkfx/worker/interpreter/launch.py", line 9, in run
+    raise Report(CHECKER.findings)
+shrinkfx.worker.interpreter.findings.Report: {said}
+"""
+    assert error_log(log, "repro.py").splitlines()[1:] == [
+        '  File "repro.py", line 20, in <module>',
+        "    package = torch._inductor.aoti_compile_and_package(program)",
+        "              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        said,
+    ]
+    facts = replace(
+        FACTS, kind=Kind.IMA, said=said, environment=("X",), interpreted="sm_90"
+    )
+    text = text_of(facts)
+    assert f"**Actual:** `` {said} ``." in text
+    assert "The script sets `X`." in text
+    assert "It needs `X`, which" in text_of(replace(facts, interpreted=""))
+
+
 def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
     left = LeftOut(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
     switching = Switching(tried=32)
@@ -491,7 +531,7 @@ def test_issues_that_are_kept_are_in_the_form_of_today(issue: Path) -> None:
     assert heads[1:] == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
     assert without_paths(text) == text
     assert text.count("shrinkfx") == 1
-    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    script, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert quoted(script) == script
 
 

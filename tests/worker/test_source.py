@@ -19,6 +19,7 @@ from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eage
 from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
 from shrinkfx.worker.model import Inputs, Program
+from shrinkfx.worker.printing.dynamic_shapes import least_needed
 from shrinkfx.worker.printing.module import (
     export_source,
     print_program,
@@ -227,6 +228,46 @@ def test_values_of_computed_sizes_can_be_cut_and_exported_again(
             torch.testing.assert_close(actual, wanted)
     assert refused
     assert any(re.fullmatch(rf"\(?{formula}\)?", size) for size in seen), set(seen)
+
+
+class BothWays(torch.nn.Module):
+    """Compute with what is ``1 + (H + 1)//2`` long, twice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = torch.nn.functional.pad(x[:, ::2], (0, 0, 1, 0))
+        return frames.tanh() * (frames + frames.sin())
+
+
+def test_computed_size_has_a_name_of_its_own_where_export_takes_it(
+    tmp_path: Path,
+) -> None:
+    dim = torch.export.Dim("H", min=8, max=64)
+    inputs = Inputs((torch.randn(2, 15, 3),), {})
+    exported = torch.export.export(BothWays(), inputs.args, dynamic_shapes=({1: dim},))
+    program = Program(exported, exported, inputs, inputs)
+    values = Values(tmp_path, program)
+    assert values.record(program) == Recorded()
+    whole = Candidate.whole(describe(program, ""))
+
+    def printed(*left: str) -> tuple[str, str]:
+        dropped = frozenset(whole.operators).difference(left)
+        built = rebuild(program, apply(whole, [Drop(dropped)]), values)
+        again, loose = export_source(built)
+        source = print_program(built, loose=loose)
+        assert run_eager(again, built.failing, seed=SEED)
+        return " ".join(source.dims), source.dynamic_shapes
+
+    dims, shapes = printed("mul")
+    assert 'size0 = torch.export.Dim("size0", min=5, max=33)' in dims
+    assert shapes.endswith("{1: size0}, {1: size0})")
+    # Also where what it has to be follows from another.
+    _, shapes = printed("slice_1", "pad", "add")
+    assert re.fullmatch(r"\(\{1: s\d+\}, \{1: size0\}\)", shapes)
+
+
+def test_of_refused_names_those_of_computed_sizes_go_first() -> None:
+    assert least_needed({"s27", "size0", "size_t"}) == {"size0"}
+    assert least_needed({"s27", "sizes"}) == {"s27", "sizes"}
 
 
 class PaddedBeside(torch.nn.Module):

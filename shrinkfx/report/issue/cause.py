@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.program.words import cut
@@ -70,13 +71,21 @@ def code(explanation: Explanation) -> str:
     """Quote the generated code around the line at fault, or ''."""
     for part in (explanation.chain, explanation.halted):
         if part is not None and any(line.at_fault for line in part.code):
-            return "\n".join(_marked(part.code))
+            comment = "#" if is_triton(explanation) else "//"
+            return "\n".join(_marked(part.code, comment))
     return ""
 
 
-def _marked(lines: Sequence[CodeLine]) -> Iterator[str]:
+def is_triton(explanation: Explanation) -> bool:
+    """Tell whether the code at fault is Triton's, which is Python."""
+    parts = (explanation.chain, explanation.halted)
+    lines = [line.text for part in parts if part is not None for line in part.code]
+    return any(re.search(r"\btl\.\w", line) for line in lines)
+
+
+def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
     indents = [len(c.text) - len(c.text.lstrip()) for c in lines if c.text.strip()]
     margin = min(indents, default=0)
     for line in lines:
-        mark = "  // <-- here" if line.at_fault else ""
+        mark = f"  {comment} <-- here" if line.at_fault else ""
         yield cut(without_paths(line.text[margin:].rstrip()), 200) + mark

@@ -12,12 +12,15 @@ MODULE = "Repro"
 """What a repro calls the class of the program."""
 
 
-def quoted(script: str) -> str:
-    """Take off a repro its header, and the places in the user's model.
+_OR_THIS_TOOL = " or `shrinkfx --verify`"
 
-    Nothing but comments goes.
+
+def quoted(script: str) -> str:
+    """Take off a repro its header, the places in the user's model, and this tool.
+
+    Nothing but comments and its advice to use the tool goes.
     """
-    text = _without_header(script)
+    text = _without_header(script).replace(_OR_THIS_TOOL, "")
     spans = _classes(text)
     rows = text.splitlines(keepends=True)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -17,7 +17,7 @@ _WARNING = re.compile(r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ ")
 def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     """Take from what a script printed what its failure says, as anybody would see it.
 
-    Frames above the script's own go, and warnings, which are not why it fails. Of a
+    Frames above the script's own go, those of the interpreter, and warnings, which are not why it fails. Of a
     death without a traceback it is what faulthandler has said of the thread that died.
 
     Args:
@@ -33,7 +33,7 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
         rows = [
             *_before(rows[:last]),
             rows[last],
-            *_from_script(rows[last + 1 :], script),
+            *_without_ours(_from_script(rows[last + 1 :], script)),
         ]
     elif death:
         rows = [*rows, *_of_the_dead(log[death.start() :].splitlines(), script)]
@@ -84,3 +84,20 @@ def _from_script(rows: list[str], script: str) -> list[str]:
     frames = [i for i, row in enumerate(rows) if _FRAME.match(row)]
     own = [i for i in frames if _FRAME.match(rows[i])[1].endswith(script)]  # type: ignore[index]
     return rows[own[0] :] if own else rows
+
+
+_OURS = re.compile(r"/shrinkfx/worker/\w")
+_REPORT = re.compile(r"^shrinkfx\.[\w.]+: ")
+
+
+def _without_ours(rows: list[str]) -> list[str]:
+    """Leave out the frames of what runs kernels where there is no GPU."""
+    kept, is_ours = list[str](), False
+    for row in rows:
+        if frame := _FRAME.match(row):
+            is_ours = bool(_OURS.search(frame[1]))
+        elif not row.startswith(" "):
+            is_ours = False
+        if not is_ours:
+            kept.append(_REPORT.sub("", row))
+    return kept

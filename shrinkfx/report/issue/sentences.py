@@ -161,8 +161,13 @@ def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
         said.append(f"It is compiled with the options `{facts.inductor}`.")
     if facts.environment:
         names = _joined([f"`{name}`" for name in facts.environment])
-        said.append(f"It needs {names}, which the script sets.")
+        # Where no GPU was, nobody has seen what it needs there.
+        needs = "The script sets {}." if facts.interpreted else _NEEDS
+        said.append(needs.format(names))
     return said
+
+
+_NEEDS = "It needs {}, which the script sets."
 
 
 def expected(facts: IssueFacts) -> str:
@@ -178,11 +183,8 @@ def actual(facts: IssueFacts) -> str:
     """Say what does happen."""
     first = without_paths(_first_line(facts.said))
     often = f", in about {facts.rate:.0%} of runs" if facts.rate < 1 else ""
-    match facts.kind:
-        case Kind.HANG:
-            return f"no end within the time limit{often}."
-        case Kind.CRASH | Kind.IMA:
-            return f"`{first}`{often}."
+    if facts.kind is Kind.HANG:
+        return f"no end within the time limit{often}."
     return f"{_quoted(first)}{often}."
 
 

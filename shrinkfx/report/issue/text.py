@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shrinkfx.failure.signature import Kind
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.issue.cause import cause, code
+from shrinkfx.report.issue.cause import cause, code, is_triton
 from shrinkfx.report.issue.code import lines_left_out, quoted, traits_of
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.log import error_log
@@ -134,7 +134,7 @@ def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     if said := cause(facts, explanation):
         yield f"**Cause**, as far as it is known: {' '.join(said)}"
     if lines := code(explanation):
-        yield _fenced(lines, "cpp")
+        yield _fenced(lines, "python" if is_triton(explanation) else "cpp")
 
 
 def _sentence(text: str) -> str:

@@ -35,6 +35,7 @@ from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.explaining.stray import stray_access
 from shrinkfx.worker.explaining.subject import code_names, described, eager_facts
 from shrinkfx.worker.explaining.telling import FILE, MARK, telling
+from shrinkfx.worker.explaining.timed import TimedSizes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import Rebuilt
 
@@ -91,6 +92,7 @@ class _Gathered:
         self._lines_too = lines_too
         self._graph: Any = None
         self._lines = LineOrigins()
+        self._timed = TimedSizes()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -99,6 +101,7 @@ class _Gathered:
         self._buffers: dict[str, MadeBuffer] = {}
         self._reused: dict[str, str] = {}
         self._inputs: tuple[str, ...] = ()
+        self._timed.begin_anew()
 
     def add_eager(self, run: Rebuilt, second_seed: int, calls: int) -> None:
         """Add what eager tells, as far as a run with another seed tells the same."""
@@ -124,6 +127,7 @@ class _Gathered:
             ),
             launches=_with_nodes(self._launches),
             buffers=tuple(self._buffers.values()),
+            timed=tuple(self._timed.found),
         )
 
     @contextlib.contextmanager
@@ -137,6 +141,7 @@ class _Gathered:
         }
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._lines.followed())
+            stack.enter_context(self._timed.followed())
             for name, wrap in wraps.items():
                 if hasattr(owner, name):
                     patch = mock.patch.object(owner, name, wrap(owner))

@@ -28,8 +28,9 @@ def shorten_subgraphs(
             inner = root.get_submodule(str(node.target))
             assert isinstance(inner, fx.GraphModule)
             # Another operator may carry the same graph along, as it was.
-            node.target = f"{node.target}_shortened"
-            root.add_submodule(node.target, _shortened(inner, name, candidate))
+            if any(_names_alike(other, node) for other in root.graph.nodes):
+                node.target = f"{node.target}_shortened"
+            root.add_submodule(str(node.target), _shortened(inner, name, candidate))
             found = True
     if found:
         root.recompile()
@@ -53,3 +54,8 @@ def _shortened(
 
 def _holds_a_graph(node: Any) -> bool:
     return isinstance(node, fx.Node) and node.op == "get_attr" and bool(node.users)
+
+
+def _names_alike(other: fx.Node, node: fx.Node) -> bool:
+    is_another = other is not node and other.op == "get_attr"
+    return is_another and other.target == node.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
 
 import sympy
@@ -9,11 +10,13 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from shrinkfx.worker.graph.specialise import Specialised
 from shrinkfx.worker.sizes.bindings import tells
 
 _AUTO = "torch.export.Dim.AUTO"
+_COMPUTED = "size"
 
 
 def dynamic_shapes(
@@ -22,7 +25,8 @@ def dynamic_shapes(
     loose: Set[str] = frozenset(),
 ) -> tuple[list[str], str]:
     """State the dynamic dims: those that are plain by name, those that are linear in
-    a symbol as such, also where no other dim shows it. Others are left to export.
+    a symbol as such, also where no other dim shows it. Others, such as ``(s0 - 1)//2``,
+    have a name of their own: what is left need not be computed from ``s0``.
 
     Args:
         loose: symbols that are left to export, too, but for their ranges.
@@ -36,6 +40,15 @@ def dynamic_shapes(
         return [], "None"
     comma = "," if len(specs) == 1 else ""
     return list(dims.statements.values()), f"({', '.join(specs)}{comma})"
+
+
+def least_needed(refused: Set[str]) -> Set[str]:
+    """Choose from names that export refuses: those of computed sizes, if there are any.
+
+    It is such a name that another dim contradicts, and that says least.
+    """
+    computed = {n for n in refused if re.fullmatch(rf"{_COMPUTED}\d+", n)}
+    return computed or refused
 
 
 def _user_inputs(exported: ExportedProgram) -> Iterator[fx.Node]:
@@ -58,6 +71,7 @@ class _Dims:
         self._ranges = exported.range_constraints
         self._loose = loose
         self._settled = settled or Specialised.nothing()
+        self._names: dict[str, str] = {}
         self.statements: dict[str, str] = {}
 
     def of(self, node: fx.Node) -> str:
@@ -82,7 +96,14 @@ class _Dims:
                 continue  # nothing can be computed from a dim without a name
             if tells(expression, symbol) and expression.diff(symbol) > 0:
                 return str(expression).replace(str(symbol), self._symbol(symbol))
-        return _AUTO
+        return self._worked_out(expression)
+
+    def _worked_out(self, expression: sympy.Expr) -> str:
+        """Name a size that is computed, by itself."""
+        if self._name(str(expression)) in self._loose:
+            return _AUTO
+        span = bound_sympy(expression, self._ranges)
+        return self._within(str(expression), span)
 
     def _symbol(self, symbol: sympy.Symbol) -> str:
         if str(symbol) in self._settled.ranges:
@@ -90,9 +111,18 @@ class _Dims:
         allowed = self._ranges.get(symbol)
         if allowed is None:
             return self._named(str(symbol), 0, None)
+        return self._within(str(symbol), allowed)
+
+    def _within(self, size: str, allowed: ValueRanges[sympy.Expr]) -> str:
         finite = getattr(allowed.upper, "is_Integer", False)
         low = int(allowed.lower) if allowed.lower > 0 else 0
-        return self._named(str(symbol), low, int(allowed.upper) if finite else None)
+        return self._named(size, low, int(allowed.upper) if finite else None)
+
+    def _name(self, size: str) -> str:
+        """Choose a name, the same whatever is declared by name."""
+        if size.isidentifier():
+            return size
+        return self._names.setdefault(size, f"{_COMPUTED}{len(self._names)}")
 
     def _named(self, size: str, low: int, high: int | None) -> str:
         """Name a dim, and note the statement that declares it; a loose one has none."""
@@ -100,7 +130,7 @@ class _Dims:
         span += [] if high is None else [f"max={high}"]
         if size in self._loose:
             return f"{_AUTO}({', '.join(span)})" if span else _AUTO
-        name = size if size.isidentifier() else f"size{len(self.statements)}"
+        name = self._name(size)
         if size not in self.statements:
             told = ", ".join([f'"{name}"', *span])
             self.statements[size] = f"{name} = torch.export.Dim({told})"

@@ -18,7 +18,7 @@ from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
 from shrinkfx.worker.model import MUTATIONS
-from shrinkfx.worker.printing.dynamic_shapes import dynamic_shapes
+from shrinkfx.worker.printing.dynamic_shapes import dynamic_shapes, least_needed
 from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
 from shrinkfx.worker.printing.tensors import memory_of, write_tensor
 
@@ -73,8 +73,7 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
     """Print a candidate and export that, with each dim that can be declared by name.
 
     Export refuses a range that a guard of the program cuts into: ``s0`` from 2 up
-    where ``(s0 - 1)//4 + 1`` must not be 1; and one beside a size without a name that
-    has to be ``2*s0``. Those dims it is left to work out.
+    where ``(s0 - 1)//4 + 1`` must not be 1. Those dims it is left to work out.
 
     Returns:
         What was exported, and the sizes that were not declared by name.
@@ -92,7 +91,7 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
             refused = _refused(error, printed) - settled - loose
             if not refused:
                 raise
-            loose |= refused
+            loose |= least_needed(refused)
 
 
 def _leave_out(value: object, device: str) -> Expression:

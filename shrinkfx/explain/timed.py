@@ -1,0 +1,107 @@
+"""A size that AOTInductor times a kernel with, where that is why it strays."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from shrinkfx.explain.anatomy import Known
+from shrinkfx.failure.readers.generated import Code
+from shrinkfx.protocol.anatomy import StrayAccess, TimedSize
+
+_NAMED = 2
+"""Sizes that the sentence names."""
+
+
+def wrong_sizes(known: Known, stray: StrayAccess) -> str:
+    """Say which sizes an address or its mask is made of that are not the kernel's.
+
+    Nothing where the kernel is timed with the sizes of its own graph, or where the
+    line that strays is not computed from others.
+    """
+    written = known.anatomy.kernel(stray.kernel)
+    _, launch = known.launch_of(stray.kernel) or (-1, None)
+    if written is None or launch is None:
+        return ""
+    passed = known.passed(launch, Code(written.text))
+    used = _read_by(stray.text, stray.line)
+    timed = {t.name: t for t in known.anatomy.timed if t.kernel == stray.kernel}
+    wrong = [
+        (parameter, timed[name])
+        for parameter, name in passed.items()
+        if parameter in used and name in timed
+    ]
+    return _said(stray.kernel, wrong) if wrong else ""
+
+
+def _said(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
+    """Say what the sizes are and should be, and where they were looked up."""
+    named = wrong[:_NAMED]
+    sizes = [f"{name} = {t.value} instead of {_meant(t)}" for name, t in named]
+    sizes += [f"and {len(wrong) - _NAMED} more are wrong"] * (len(wrong) > _NAMED)
+    first = named[0][1]
+    looked_up = ", ".join(dict.fromkeys(_found(timed) for _, timed in named))
+    return (
+        f"AOTInductor times kernel {kernel} with {', '.join(sizes)}: "
+        "generate_example_arg_value looks up the precomputed sizes of "
+        f"{_graph(first.graph)} in the table of {_graph(first.asked)}, where "
+        f"{looked_up}."
+    )
+
+
+def _meant(timed: TimedSize) -> str:
+    is_name = timed.name.isidentifier() and timed.name != timed.stands_for
+    name = f"{timed.name} = " if is_name else ""
+    return f"{name}{timed.stands_for} = {timed.meant}"
+
+
+def _found(timed: TimedSize) -> str:
+    if timed.there:
+        return f"{timed.name} is {timed.there}"
+    if timed.is_fallback:
+        return f"{timed.name} is unknown and taken for unbacked_symint_fallback"
+    return f"not all of {timed.name} is known"
+
+
+def _graph(name: str) -> str:
+    return name or "the graph around it"
+
+
+def _read_by(text: str, line: int) -> set[str]:
+    """Name all that the address and the mask of an access are computed from.
+
+    Args:
+        text: of a Triton kernel, one statement a line.
+        line: of the access, from 0.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:
+        return set()
+    found: set[str] = set()
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    simple = [s for s in statements if isinstance(s, (ast.Assign, ast.Expr))]
+    for statement in sorted(simple, key=lambda s: s.lineno, reverse=True):
+        if statement.lineno == line + 1:
+            found |= _of_access(statement.value)
+        elif isinstance(statement, ast.Assign) and statement.lineno <= line:
+            names = {n.id for target in statement.targets for n in _names(target)}
+            if names & found:
+                found |= {name.id for name in _names(statement.value)}
+    return found
+
+
+def _of_access(value: ast.expr) -> set[str]:
+    """Leave out what a store or an atomic writes: its second argument."""
+    parts: list[ast.expr] = [value]
+    if isinstance(value, ast.Call):
+        called = ast.unparse(value.func)
+        writes = called.startswith(("tl.store", "tl.atomic"))
+        given = [a for n, a in enumerate(value.args) if n != 1 or not writes]
+        parts = [*given, *(keyword.value for keyword in value.keywords)]
+    return {name.id for part in parts for name in _names(part)}
+
+
+def _names(node: ast.AST) -> Iterator[ast.Name]:
+    return (found for found in ast.walk(node) if isinstance(found, ast.Name))

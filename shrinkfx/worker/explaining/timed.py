@@ -1,0 +1,112 @@
+"""The sizes that kernels are timed with while AOTInductor compiles.
+
+Code generation notes down launches graph by graph, and works out their arguments for
+the benchmark later, when another graph may be at work: each has its own table of
+precomputed sizes (``ps0``). So both are asked: the graph that a launch was noted in,
+and the one that is at work then.
+
+Private APIs: ``generate_kernel_call``, ``_generate_kernel_call_helper`` and
+``generate_example_arg_value`` of torch/_inductor/codegen/wrapper.py, and
+``SizeVarAllocator.remove_precomputed_replacements`` (2.11 to 2.13).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import sympy
+from torch._inductor import config
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+from shrinkfx.protocol.anatomy import TimedSize
+
+
+class TimedSizes:
+    """Gathers the sizes that a kernel is timed with and that are not its graph's."""
+
+    def __init__(self) -> None:
+        self.found: list[TimedSize] = []
+        self._graphs: dict[str, GraphLowering] = {}
+        self._kernel = ""
+
+    def begin_anew(self) -> None:
+        """Forget what was of another program."""
+        self.found, self._graphs = [], {}
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Note them inside; where Inductor is another one than is known, none."""
+        owner = PythonWrapperCodegen
+        wraps = {
+            "generate_kernel_call": self._noted,
+            "_generate_kernel_call_helper": self._called,
+            "generate_example_arg_value": self._made_up,
+        }
+        with contextlib.ExitStack() as stack:
+            if all(hasattr(owner, name) for name in wraps):
+                for name, wrap in wraps.items():
+                    patch = mock.patch.object(owner, name, wrap(getattr(owner, name)))
+                    stack.enter_context(patch)
+            yield
+
+    def _noted(self, usual: Any) -> Any:
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
+            self._graphs.setdefault(name, V.graph)  # it is timed at its first launch
+            return usual(wrapper, name, *args, **more)
+
+        return wrapped
+
+    def _called(self, usual: Any) -> Any:
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
+            self._kernel = name
+            return usual(wrapper, name, *args, **more)
+
+        return wrapped
+
+    def _made_up(self, usual: Any) -> Any:
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, passed: Any, *args: Any, **more: Any) -> Any:
+            made = usual(wrapper, passed, *args, **more)
+            own = self._graphs.get(self._kernel)
+            size = getattr(passed, "inner_expr", passed)
+            if own is not None and isinstance(size, sympy.Expr) and made.isdigit():
+                self._compare(str(passed), size, own, int(made))
+            return made
+
+        return wrapped
+
+    def _compare(
+        self, name: str, size: sympy.Expr, own: GraphLowering, value: int
+    ) -> None:
+        meant = int(own.sizevars.optimization_hint(size))
+        if meant == value:
+            return
+        asked: Any = V.graph
+        there = asked.sizevars.remove_precomputed_replacements(size)
+        is_known = not any(
+            symbol_is_type(symbol, SymT.PRECOMPUTED_SIZE)
+            for symbol in there.free_symbols
+        )
+        fallback = getattr(config, "unbacked_symint_fallback", None)
+        self.found.append(
+            TimedSize(
+                kernel=self._kernel,
+                name=name,
+                graph=own.name or "",
+                stands_for=str(own.sizevars.remove_precomputed_replacements(size)),
+                meant=meant,
+                asked=asked.name or "",
+                there=str(there) if is_known else "",
+                value=value,
+                is_fallback=not is_known and value == fallback,
+            )
+        )
