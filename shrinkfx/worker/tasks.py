@@ -54,7 +54,7 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.aoti.shared_objects import shared_objects
+from shrinkfx.worker.aoti.shared_libraries import shared_libraries
 from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.checking.printed import (
     printed,
@@ -302,7 +302,7 @@ class Worker(Held):
         sys.argv = [task.path]
         bare_script.become(environment, task.cwd)
         try:
-            with shared_objects(folder):
+            with shared_libraries(folder):
                 runpy.run_path(task.path, run_name="__main__")
         except interpreter.Unsupported as error:
             return Unresolved(str(error))
