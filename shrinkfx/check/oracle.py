@@ -74,6 +74,7 @@ class CheckClient:
     Attributes:
         options: what every check gets.
         patience: what sets the time limit instead, or None.
+        whole: the candidate that stands for the program; None for the file's own form.
     """
 
     server: Asks
@@ -82,6 +83,7 @@ class CheckClient:
     meter: Meter = field(default_factory=Meter)
     builds: Builds = field(default_factory=Builds)
     patience: AdaptiveTimeLimit | None = None
+    whole: Candidate | None = None
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> CheckClient:  # noqa: ANN401 - its fields
@@ -114,8 +116,9 @@ class CheckClient:
         return self.builds.add(self.meter.add(ending))
 
     def original(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
-        """Run the program as the file holds it."""
-        ending = self.ask(CheckOriginal(), fresh=fresh)
+        """Run the program as the file holds it, or what stands for that."""
+        whole = self.whole and CheckCandidate(self.whole.to_json())
+        ending = self.ask(whole or CheckOriginal(), fresh=fresh)
         return observe(ending), ending
 
     def built_stock(self) -> CheckClient:

@@ -41,6 +41,9 @@ class ScriptRunner:
         note: takes what a person should know.
         times: seconds of each run so far.
         logs: what each has printed that failed as it should.
+        afresh_first: what it compiles can be taken by later runs; so the first one is
+            in a new interpreter, which takes nothing.
+        failed_afresh: the texts that have failed in such a run.
     """
 
     server: Asks
@@ -51,6 +54,8 @@ class ScriptRunner:
     note: Callable[[str], None] = lambda _: None
     times: list[float] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
+    afresh_first: bool = False
+    failed_afresh: list[str] = field(default_factory=list)
 
     def run(
         self, files: Sequence[Path], *, fresh: bool, target: Signature | None = None
@@ -88,14 +93,18 @@ class ScriptRunner:
         )
 
     def fails(self, files: Sequence[Path], target: Signature) -> bool | None:
-        """Run once, in a fork, and tell if it failed so; None if it had no answer."""
-        fresh = _sets_variables(files[0])
-        return _failed(self._answered(files, target, fresh=fresh), target)
+        """Run once, and tell if it failed so; None if it had no answer."""
+        first = self.afresh_first and not self.times
+        fresh = first or _sets_variables(files[0])
+        failed = _failed(self._answered(files, target, fresh=fresh), target)
+        if failed and fresh:
+            self.failed_afresh.append(files[0].read_text())
+        return failed
 
     def again(
         self, files: Sequence[Path], target: Signature, budget: Allowance = UNLIMITED
     ) -> list[bool | None]:
-        """Run twice more, once fresh and once in a fork; tell of each if it failed so.
+        """Run twice more, fresh if it was not yet, and in a fork; tell if it failed so.
 
         None is told of one that had no answer. Where minutes are short there are fewer.
         What reads files of this machine by their paths shows nothing of another one.
@@ -104,7 +113,9 @@ class ScriptRunner:
             self.note(_TIED)
             return [False, False]
         failed: list[bool | None] = []
-        for fresh in (True, _sets_variables(files[0])):
+        afresh = files[0].read_text() not in self.failed_afresh
+        sets = _sets_variables(files[0])
+        for fresh in (afresh or sets, sets):
             if not budget.has(max(self.times, default=0.0)):
                 self.note("minutes are short: running the repro no more")
                 break

@@ -83,6 +83,7 @@ class Description(Answer):
             in words.
         mismatched: the names of those.
         custom: operators that are not PyTorch's own.
+        functional: the file's program has no in-place operators, branches or loops.
     """
 
     skeleton: str
@@ -94,6 +95,7 @@ class Description(Answer):
     inputs: int
     dynamic_dims: int
     keeps_state: bool
+    functional: bool = False
 
 
 @dataclass(frozen=True)

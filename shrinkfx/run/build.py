@@ -38,15 +38,20 @@ def place_of_weights(build: Build, program: Skeleton) -> Weights:
 
 
 def choose_build(
-    context: RunContext, subject: Subject, evidence: str | None = None
+    context: RunContext,
+    subject: Subject,
+    evidence: str | None = None,
+    known: Verdict | None = None,
 ) -> Attempt:
     """Choose the fast build, or else the stock one, if either fails.
 
     Args:
         evidence: a file for what the failure may come from, or None.
+        known: what the subject's build has shown already; None to ask.
     """
     form = subject.client.options.graph
-    first = oracle_for(subject.with_options(evidence=evidence)).check(subject.whole)
+    asked = subject.with_options(evidence=evidence)
+    first = known or oracle_for(asked).check(subject.whole)
     if first.reproduced:
         chosen = _asking_only_what_fails(context, subject, first)
         return Attempt(form, chosen, (first,))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shrinkfx.check.baseline.in_one import InOne
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.program.candidate import Candidate
@@ -20,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 def in_a_form_that_fails(
-    context: RunContext, subject: Subject, described: Described
+    context: RunContext,
+    subject: Subject,
+    described: Described,
+    in_one: InOne | None = None,
 ) -> Subject:
     """Choose the functional form, or else that with in-place operators.
 
@@ -28,11 +32,14 @@ def in_a_form_that_fails(
     is what is searched, so the suspects are looked for in it, and what is said of the
     other forms is forgotten.
 
+    Args:
+        in_one: what all of it has shown already, in the functional form; or None.
+
     Raises:
         NotCuttable: it fails in none.
     """
     runs = []
-    for tried in _attempts(context, subject, described):
+    for tried in _attempts(context, subject, described, in_one):
         if tried.subject is not None:
             return tried.subject
         if tried.form is not GraphForm.INLINED_COND:  # only worth a try
@@ -42,11 +49,14 @@ def in_a_form_that_fails(
 
 
 def _attempts(
-    context: RunContext, subject: Subject, described: Described
+    context: RunContext,
+    subject: Subject,
+    described: Described,
+    in_one: InOne | None,
 ) -> Iterator[Attempt]:
     """Try one form after the other, the one that is best to cut first."""
     yield from _without_conds(context, subject, described)
-    yield attempt(context, subject, described)
+    yield attempt(context, subject, described, in_one)
     context.note("without in-place operators it does not fail so: keeping those")
     yield attempt(context, *_in_form(context, subject, GraphForm.IN_PLACE))
 

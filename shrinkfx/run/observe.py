@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shrinkfx.check.baseline.in_one import InOne
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.check.time_limit import time_limit
 from shrinkfx.errors import BudgetExhausted, UsageError
+from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
@@ -40,7 +42,7 @@ def find_subject(context: RunContext, server: Server) -> Subject:
         original, causes = _describe_original(context, server)
         unchanged = find_unchanged(original)
     subject = _subject(original, unchanged, causes)
-    subject = _in_a_form_that_fails(context, subject, original.described)
+    subject = _in_a_form_that_fails(context, subject, original)
     client = subject.client
     client = client.with_limits(client.limits, context.meters["search"])
     return replace(subject, client=client)
@@ -63,7 +65,19 @@ def _describe_original(
     if ignored := server.ready.ignored_options:
         causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
         context.note(causes.warnings[-1])
-    return Original(context, server, client, described, command, build), causes
+    in_one = _in_one(context.options, described, build)
+    return Original(context, server, client, described, command, build, in_one), causes
+
+
+def _in_one(options: Options, described: Described, build: Build) -> InOne | None:
+    """Choose to see all of it fail as a candidate, if that is what the file holds.
+
+    Not where there may be one run only: that is the file's own, in a fresh process.
+    """
+    alone = options.baseline_runs == 1 or options.until == Kind.HANG
+    if alone or build is Build.STOCK or not described.said.functional:
+        return None
+    return InOne(Candidate.whole(described.skeleton))
 
 
 def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> Subject:
@@ -93,12 +107,13 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
 
 
 def _in_a_form_that_fails(
-    context: RunContext, subject: Subject, described: Described
+    context: RunContext, subject: Subject, original: Original
 ) -> Subject:
     """Find out which form of the program can be cut, if there is time to ask."""
     if context.budget.has(context.budget.check_s * _FAST):
         with contextlib.suppress(BudgetExhausted):
-            return in_a_form_that_fails(context, subject, described)
+            asked = context, subject, original.described
+            return in_a_form_that_fails(*asked, original.in_one)
     return replace(subject, unasked=_NO_SEARCH.format(context.budget.seconds / 60))
 
 

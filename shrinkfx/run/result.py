@@ -9,10 +9,11 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.errors import WorkerError
+from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import renamed, short_names
 from shrinkfx.protocol.answers import Printed
-from shrinkfx.protocol.choices import CandidateForm, Guard, Probe
+from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.output import write_smallest_repro
@@ -117,8 +118,9 @@ def verify_as_is(
 ) -> RunRecord:
     """Write the simplest repro that fails, with the guard pages that are known of.
 
-    It is run three times: when it is written, in a fresh process, and in a fork. Where
-    minutes are short, fewer times, but once in any case.
+    It is run three times: when it is written, and twice more. One of the three is in a
+    fresh process, the first where later ones can take what that compiles. Where minutes
+    are short, there are fewer, but one in any case.
     """
     context.note("writing repro.py and running it in an empty folder")
     record = before_verifying(context, server, subject, result, printed)
@@ -129,7 +131,8 @@ def verify_as_is(
         meter = context.meters["verify"]
         probe = subject.client.options.probe or Probe.REAL
         runner = ScriptRunner(
-            bare, subject.client.limits, meter, probe, side, context.note
+            *(bare, subject.client.limits, meter, probe, side, context.note),
+            afresh_first=_is_compiled(record.signature, server.ready.backend),
         )
         limits = subject.client.limits
         ways = ways_to_carry(context, server, bare, limits, printed, record)
@@ -145,6 +148,12 @@ def verify_as_is(
         again = runner.again(written.files, record.signature, context.budget)
     counts, log = counted(context, [written.fails, *again]), runner.logs[-1:]
     return replace(record, verified=Verified(written, *counts, *log))
+
+
+def _is_compiled(failure: Signature, backend: str) -> bool:
+    """Tell whether a script compiles all of its program before it fails so."""
+    before = (Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
+    return backend == Backend.AOTI and failure.stage not in before
 
 
 def counted(

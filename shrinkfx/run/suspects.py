@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx import scratch
+from shrinkfx.check.baseline.in_one import InOne
 from shrinkfx.check.localise import interrogate
 from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
 from shrinkfx.failure.verdict import Verdict
@@ -20,20 +21,30 @@ _SHOWN = 3
 """Suspects, or ties of them, that are worth a line to whoever waits."""
 
 
-def attempt(context: RunContext, subject: Subject, described: Described) -> Attempt:
+def attempt(
+    context: RunContext,
+    subject: Subject,
+    described: Described,
+    in_one: InOne | None = None,
+) -> Attempt:
     """Choose the build in which a form of the program fails, and find suspects in it.
 
     Args:
         described: what is said of this form.
+        in_one: what all of it has shown in this form already, or None.
     """
+    checks = subject.client.options
+    known = in_one.verdict(subject.target, checks) if in_one else None
     with scratch.folder("evidence") as folder:
         left = Path(folder) / "evidence.json"
-        tried = choose_build(context, subject, evidence=str(left))
+        tried = choose_build(context, subject, evidence=str(left), known=known)
         if tried.subject is None:
             return tried
         told = Traces.from_line(left.read_text()) if left.exists() else Traces()
-    known = Evidence.of(told)
-    blamed = _suspects(context, tried.subject, described, known, tried.seen[-1])
+    if in_one and known:
+        told = in_one.traces
+    evidence = Evidence.of(told)
+    blamed = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
     for tie in ties(blamed)[:_SHOWN]:
         context.note(str(tie))
     return replace(tried, subject=replace(tried.subject, suspects=blamed))

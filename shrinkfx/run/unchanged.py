@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shrinkfx.check.baseline.in_one import InOne, baseline_in_one
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.stock import Baseline, baseline, describe
 from shrinkfx.check.baseline.with_guard_pages import Guarding
@@ -65,6 +66,7 @@ class Original:
         described: what was said of it, with its graph.
         command: the user's own test, or None.
         build: of the run that looks for other causes.
+        in_one: asked before the file's own program, where that is worth it; or None.
     """
 
     context: RunContext
@@ -73,6 +75,7 @@ class Original:
     described: Described
     command: Command | None
     build: Build
+    in_one: InOne | None = None
 
     def with_options(self, options: CheckOptions) -> Original:
         """Set the options of the worker."""
@@ -182,6 +185,10 @@ def _run_unchanged(original: Original) -> Baseline:
     if command is None:
         max_calls = MAX_CALLS if original.described.said.keeps_state else 1
         asked = options.until, options.match, options.baseline_runs, context.note
+        if original.in_one is not None:
+            found = baseline_in_one(original.in_one, client, *asked, context.budget)
+            if found is not None:
+                return found
         return baseline(client, *asked, max_calls, original.build, context.budget)
     context.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:

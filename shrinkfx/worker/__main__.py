@@ -277,10 +277,11 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
 
     def work(note: Note, folder: Path) -> NoReturn:
         from shrinkfx.worker.aoti import backend as aoti
+        from shrinkfx.worker.aoti.shared_libraries import left_behind
 
         os.chdir(task.cwd)
         note("run")
-        temporary = aoti.own_cache_below(folder)
+        temporary = aoti.own_cache_below(folder, left_behind(folder))
         environment = {**bare_script.environment(folder), **temporary}
         side = request.options.guard_pages
         if side != Guard.OFF:

@@ -71,6 +71,7 @@ from shrinkfx.worker.graph.describe import (
     count_inputs,
     describe,
     dynamic_dims,
+    is_functional,
     keeps_state,
 )
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
@@ -161,6 +162,7 @@ class Worker(Held):
             inputs=count_inputs(program.original),
             dynamic_dims=dynamic_dims(program.original),
             keeps_state=keeps_state(program),
+            functional=is_functional(program.original),
         )
 
     def _examine(self, task: Examine, note: Note, folder: Path) -> Examined:

@@ -338,3 +338,22 @@ def test_repro_is_run_again_only_where_there_is_time(tmp_path: Path) -> None:
         runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter())
         runner.fails([script], ASSERTION)
         assert len(runner.again([script], ASSERTION, Minutes(left))) == times
+
+
+def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
+    tmp_path: Path,
+) -> None:
+    failing = Ending("exit", code=1, log="RuntimeError: index out of bounds: 0 <= t")
+    passing = Ending("exit", code=0, log="no longer fails")
+    script = tmp_path / "repro.py"
+    for first, text, ways in (
+        (failing, SCRIPT, [True, False, False]),
+        (passing, SCRIPT, [True, True, False]),  # another script comes to be failing
+        (failing, SETS, [True, True, True]),
+    ):
+        script.write_text(text)
+        server = FakeServer(first, failing)
+        runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), afresh_first=True)
+        runner.fails([script], ASSERTION)
+        runner.again([script], ASSERTION)
+        assert [request.fresh for request in server.asked] == ways

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch.export import Dim
 from zoo import Fixing, export
 
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.graph.describe import is_functional
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
 
@@ -41,3 +43,20 @@ def test_form_with_fewer_dynamic_dims_is_not_taken(tmp_path: Path) -> None:
     program = loaded(exported, tmp_path)
     assert is_dynamic(program)
     program.graph.module()(torch.randn(3, 9))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_so"),
+    [
+        ("weights", True),
+        ("dynamic", True),
+        ("nested", True),
+        ("branches", False),
+        ("in_place", False),
+        ("writes", False),
+    ],
+)
+def test_functional_program_writes_nothing_and_takes_no_branch(
+    name: str, is_so: bool
+) -> None:
+    assert is_functional(export(name)) is is_so

@@ -105,9 +105,9 @@ def baseline(
                 continue
             runs = Runs(wanted, match, [begun])
             tried.append((runs, bounds))
-            way = _run_often(way, runs, bounds, max_calls, note)
+            way = run_often(way, runs, bounds, max_calls, note)
             if runs.target:
-                return _concluded(way, runs, bounds, build, note)
+                return concluded(way, runs, bounds, build, note)
     raise _not_seen(wanted, tried)
 
 
@@ -126,7 +126,7 @@ def _not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
 _OWN_RANDOM = "with random numbers of its own"
 
 
-def _run_often(
+def run_often(
     kept: CheckClient,
     runs: Runs,
     bounds: Bounds,
@@ -163,7 +163,7 @@ _IN_WORDS = (
 """Failures that say what is wrong: that it happened in a fork is not why."""
 
 
-def _is_in_words(target: Signature | None) -> bool:
+def is_in_words(target: Signature | None) -> bool:
     return target is not None and target.kind in _IN_WORDS
 
 
@@ -178,7 +178,7 @@ def _again(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
     """
     name, before = f"{kept.options.package}.again", list(runs.seen)
     again = kept.with_options(package=name, weights=Weights.INSIDE)
-    seen = bounds.compiled(again, fresh=not _is_in_words(runs.target))
+    seen = bounds.compiled(again, fresh=not is_in_words(runs.target))
     if seen is None:
         return kept
     runs.seen.append(seen)
@@ -191,7 +191,7 @@ def _again(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
     return again
 
 
-def _concluded(
+def concluded(
     client: CheckClient,
     runs: Runs,
     bounds: Bounds,
@@ -293,7 +293,7 @@ def _go_on(
             again = kept.with_options(package=None)
         else:
             again = kept.with_options(runs=batch)
-        fresh = len(runs.seen) == 1 and not _is_in_words(runs.target)
+        fresh = len(runs.seen) == 1 and not is_in_words(runs.target)
         if seen := bounds.run(again, fresh=fresh):
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]

@@ -17,8 +17,9 @@ _WARNING = re.compile(r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ ")
 def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     """Take from what a script printed what its failure says, as anybody would see it.
 
-    Frames above the script's own go, those of the interpreter, and warnings, which are not why it fails. Of a
-    death without a traceback it is what faulthandler has said of the thread that died.
+    Frames above the script's own go, those of the interpreter, and warnings, which are
+    not why it fails. Of a death without a traceback it is what faulthandler has said of
+    the thread that died.
 
     Args:
         script: its name.

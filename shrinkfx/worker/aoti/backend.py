@@ -196,7 +196,7 @@ def temporary_below(folder: Path) -> dict[str, str]:
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def own_cache_below(folder: Path) -> dict[str, str]:
+def own_cache_below(folder: Path, kept: Path | None = None) -> dict[str, str]:
     """Have what a process compiles by itself lie below a folder, its cache too.
 
     AOTInductor writes a program's files in place, and packs them when it has let go of
@@ -204,6 +204,9 @@ def own_cache_below(folder: Path) -> dict[str, str]:
     what the other has just emptied, and cannot load that. What is written in one step,
     or under a lock until it is whole, serves all: precompiled headers, Triton's cache,
     and the folders of two letters that hold single files, named for what is in them.
+
+    Args:
+        kept: where the cache itself is to lie, if it is to outlast the folder.
 
     Returns:
         Environment variables.
@@ -213,7 +216,12 @@ def own_cache_below(folder: Path) -> dict[str, str]:
     for place in (usual / _HEADERS, shared / _LOCKS):
         place.mkdir(parents=True, exist_ok=True)
     own = folder / usual.name
-    own.mkdir()
+    if kept:
+        kept.mkdir()
+        (kept / usual.name).mkdir()
+        own.symlink_to(kept / usual.name)
+    else:
+        own.mkdir()
     single = [*shared.glob("??"), *shared.glob(_TRITONS)]
     for place in (usual / _HEADERS, shared / _LOCKS, *single):
         (own / place.name).symlink_to(place.resolve())

@@ -107,19 +107,24 @@ def shared_objects(folder: Path) -> Iterator[None]:
         yield
 
 
-def key(command: Sequence[str], folder: Path) -> str:
+def key(command: Sequence[str], *folders: Path) -> str:
     """Tell apart what is compiled of other texts, or with other flags.
 
     A kernel's file is named for its text, which names a header in the child's folder.
 
+    Args:
+        folders: what the child's is and was called; that makes no difference.
+
     Raises:
         OSError: a text cannot be read.
     """
-    own, found = os.fsencode(folder), hashlib.sha256()
+    own, found = [os.fsencode(folder) for folder in folders], hashlib.sha256()
     names = [os.fsencode(Path(word).name) for word in command if word.endswith(_NAMED)]
 
     def plain(text: bytes) -> bytes:
-        text = text.replace(own, b"")
+        for folder in own:
+            text = text.replace(folder, b"")
+        text = _HEADERS.sub(b"", text)
         for name in names:
             text = text.replace(name, name[name.index(b".") :])
         return text
@@ -133,6 +138,9 @@ def key(command: Sequence[str], folder: Path) -> str:
 
 
 _NAMED = (".cpp", ".o")
+
+_HEADERS = re.compile(rb"[^\s\"]*(?=/precompiled_headers/)")
+"""Where precompiled headers lie; each is named for what it was compiled of."""
 
 _REMARKS = re.compile(rb"(\n|\n//[^\n]*)*\Z")
 """At the end, where AOTInductor adds how a text was compiled, each time that it is."""

@@ -14,7 +14,7 @@ from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.protocol.tasks import RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.aoti.shared_objects import shared_objects
+from shrinkfx.worker.aoti.shared_libraries import shared_libraries
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
@@ -34,7 +34,7 @@ def run_script(
     sys.argv = [task.path]
     bare_script.become(environment, task.cwd)
     try:
-        with shared_objects(folder):
+        with shared_libraries(folder):
             runpy.run_path(task.path, run_name="__main__")
     except interpreter.Unsupported as error:
         return Unresolved(str(error))

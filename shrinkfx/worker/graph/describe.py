@@ -240,6 +240,13 @@ def mutates(exported: ExportedProgram) -> bool:
     return calls_mutable(exported)
 
 
+def is_functional(original: ExportedProgram) -> bool:
+    """Tell whether nothing is written to, and no branch or loop is taken."""
+    nodes = original.graph.nodes
+    higher = any(isinstance(n.target, torch._ops.HigherOrderOperator) for n in nodes)
+    return not (higher or mutates(original))
+
+
 def keeps_state(program: Program) -> bool:
     """Tell whether a second call may give something else than the first."""
     signature = program.graph.graph_signature

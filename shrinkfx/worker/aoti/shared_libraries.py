@@ -1,0 +1,144 @@
+"""A library that a new interpreter has compiled of a script, for forks that run it.
+
+The new interpreter compiles all of its own, and leaves its cache: the texts, each with
+the commands that have made it, and the library. A fork that comes to these takes
+the library, and packs, loads and runs it. Where anything is not the same, or there are
+weights, it compiles and links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from torch._inductor.cpp_builder import CppBuilder
+
+from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.aoti.shared_objects import key, shared_objects
+
+_LEFT = "-afresh"
+
+_TEXTS = (".wrapper.cpp", ".kernel.cpp")
+
+_SAID = re.compile(r"\n// Compile cmd\n// (.*)\n// Link cmd\n// (.*)\s*\Z")
+"""What AOTInductor adds to a text when it has compiled it."""
+
+_NO_WEIGHTS = re.compile(r"start:\s*(\.space 1\s*)?\.globl\s+\w+_end\s+\w+_end:")
+"""Nothing but one byte of space for the linker, as AOTInductor writes that."""
+
+
+def left_behind(folder: Path) -> Path:
+    """Name the folder in which a child's cache lies that outlasts the child."""
+    return folder.with_name(f"{folder.name}{_LEFT}")
+
+
+@contextlib.contextmanager
+def shared_libraries(folder: Path) -> Iterator[None]:
+    """Share objects with the other children of a server, and take libraries.
+
+    Args:
+        folder: this child's, in that of the server.
+    """
+    with shared_objects(folder):
+        compile_all = CppBuilder.build
+        taking = _Taking(folder, compile_all)
+
+        def build(builder: CppBuilder) -> None:
+            taking.build(builder)
+
+        with instead(CppBuilder, "build", build):
+            yield
+
+
+class _Taking:
+    """One compilation, which puts off what a library may spare."""
+
+    def __init__(self, folder: Path, build: Callable[[CppBuilder], None]) -> None:
+        self._folder, self._build = folder, build
+        self._left = dict(_left_in(folder.parent))
+        self._put_off: list[CppBuilder] = []
+        self._libraries: set[Path] = set()
+        self._has_weights = True
+
+    def build(self, builder: CppBuilder) -> None:
+        command = shlex.split(builder.get_command_line())
+        library = self._left.get(_safe_key(command, self._folder))
+        if library and not _links(command):
+            self._put_off.append(builder)
+            self._libraries.add(library)
+            Path(builder.get_target_file_path()).touch()  # it is removed in the end
+        elif _links(command):
+            self._link(builder, command)
+        else:
+            self._note_weights(command)
+            self._build(builder)
+
+    def _link(self, builder: CppBuilder, command: Sequence[str]) -> None:
+        put_off, self._put_off = self._put_off, []
+        objects = [word for word in command if word.endswith(_OBJECTS)]
+        alone = len(self._libraries) == 1 and len(put_off) == len(objects)
+        if alone and not self._has_weights:
+            (library,) = self._libraries
+            if _link_of(library) == _safe_key(command, self._folder):
+                with contextlib.suppress(OSError):
+                    shutil.copy(library, builder.get_target_file_path())
+                    return
+        for each in put_off:
+            self._build(each)
+        self._build(builder)
+
+    def _note_weights(self, command: Sequence[str]) -> None:
+        for word in command:
+            if word.endswith(".weights.S"):
+                self._has_weights = not _NO_WEIGHTS.search(Path(word).read_text())
+
+
+_OBJECTS = (".wrapper.o", ".kernel.o")
+
+
+def _links(command: Sequence[str]) -> bool:
+    return any(word.endswith(_OBJECTS) for word in command) and "-c" not in command
+
+
+def _left_in(server: Path) -> Iterator[tuple[str, Path]]:
+    """Map what was compiled to the library that it is in."""
+    for home in server.glob(f"*{_LEFT}"):
+        for text in home.glob("*/*/*.cpp"):
+            compiled, _ = _said(text, home)
+            for library in text.parent.glob("*.wrapper.so"):
+                if made := _safe_key(compiled, home, _child_of(home)):
+                    yield made, library
+
+
+def _said(text: Path, home: Path) -> tuple[list[str], list[str]]:
+    """Read how a text was compiled and linked, by a child whose folder is gone."""
+    said = _SAID.search(text.read_text()) if text.name.endswith(_TEXTS) else None
+    if said is None:
+        return [], []
+    there = said[0].replace(f"{_child_of(home)}{os.sep}", f"{home}{os.sep}")
+    found = _SAID.search(there)
+    assert found is not None
+    return shlex.split(found[1]), shlex.split(found[2])
+
+
+def _child_of(home: Path) -> Path:
+    return home.with_name(home.name.removesuffix(_LEFT))
+
+
+def _link_of(library: Path) -> str:
+    """Tell how a library was linked."""
+    home = library.parents[2]
+    _, linked = _said(library.with_suffix(".cpp"), home)
+    return _safe_key(linked, home, _child_of(home))
+
+
+def _safe_key(command: Sequence[str], *folders: Path) -> str:
+    """Tell apart what is compiled; '' where there is none, or a text cannot be read."""
+    with contextlib.suppress(OSError):
+        return key(command, *folders) if command else ""
+    return ""
