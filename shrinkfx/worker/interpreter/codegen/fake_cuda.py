@@ -32,7 +32,6 @@ CONFIG: InductorOptions = {
     "compile_threads": 1,
     "fx_graph_cache": False,
     "joint_graph_constant_folding": False,  # runs on the device
-    "max_autotune": False,
     "shape_padding": False,  # benchmarks real tensors
     "use_static_cuda_launcher": False,  # 2.11
     "use_static_triton_launcher": False,  # 2.13
