@@ -232,7 +232,11 @@ KINDS = {
     "sorted": Model(Sorted, lambda n: (torch.randn(n, 33),)),
     "scattered": Model(
         Scattered,
-        lambda n: (torch.randn(n, 4), tokens(n, below=12), tokens(n, 4, below=n)),
+        lambda n: (
+            torch.randn(n, 4),
+            tokens(n, below=12),
+            tokens(n, 4, below=min(n, 12)),
+        ),
     ),
     "scans": Model(Scans, lambda n: (torch.randn(n, 40),)),
     "bags": Model(Bags, lambda n: (tokens(n, 5, below=30), torch.rand(n, 5))),
