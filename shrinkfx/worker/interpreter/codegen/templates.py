@@ -11,14 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-_UNTIMED = "benchmark_fusion", "benchmark_epilogue_fusion", "pipeline_max_autotune_gemm"
-_UNTIMED_SETTINGS = dict.fromkeys((*_UNTIMED, "autotune_in_subproc"), False)
-
 
 @contextlib.contextmanager
 def chosen_untimed() -> Iterator[list[str]]:
     """Let Inductor choose without a device; yields what of it nobody has seen."""
-    from torch._inductor import config
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     untried: dict[str, None] = {}
@@ -31,14 +27,12 @@ def chosen_untimed() -> Iterator[list[str]]:
             untried[f"{name}: only the first of {templates} templates ran"] = None
         return {choice: float(place) for place, choice in enumerate(ordered)}
 
-    known = {k: v for k, v in _UNTIMED_SETTINGS.items() if hasattr(config, k)}
     seen: list[str] = []
     with (
         mock.patch.object(AlgorithmSelectorCache, "do_autotuning", timed),
         mock.patch.object(
             AlgorithmSelectorCache, "make_precompile_fn", return_value=dict
         ),
-        config.patch(known),
     ):
         yield seen
         seen += untried
