@@ -74,7 +74,8 @@ test-torch211:
 	.venv211/bin/python -m pip install --quiet --disable-pip-version-check \
 		torch==2.11.0 triton==3.6.0 --editable '.[dev]'
 	.venv211/bin/python -m pytest tests/worker/test_interpreter.py \
-		tests/worker/test_healthy_models.py tests/worker/test_cuda_repro.py \
+		tests/worker/test_healthy_models.py tests/worker/test_healthy_kinds.py \
+		tests/worker/test_cuda_repro.py \
 		tests/worker/test_devices.py tests/check/test_probing.py
 
 reference: .venv/installed

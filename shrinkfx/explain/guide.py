@@ -21,7 +21,7 @@ from shrinkfx.explain.printed_values import given, launched
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Ending, Ready
-from shrinkfx.protocol.choices import Backend, InductorOptions, Probe
+from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.files import Left, Traces
 from shrinkfx.report.explanation.guide import Guide, Outcome, Row, Value
 
@@ -39,8 +39,6 @@ _FILTERED = "aot_inductor.filtered_kernel_names"
 
 _NO_MEANING = "has no meaning on the interpreter: {}"
 _ON_INTERPRETER: Mapping[str, str] = {
-    CHECK_INPUTS: "AOTInductor's own code reads it, and Python code runs there; probe "
-    f"{Probe.CONTRACT} looks at sizes and strides of inputs",
     STACK_TRACES: "no C++ code of the program runs",
     NO_CACHING: "each tensor lies in memory of its own, which ends where it does",
     BLOCKING: "a launch is over before the next line runs",
@@ -168,7 +166,7 @@ class _Asking:
         cuda = {NO_CACHING: "", BLOCKING: ""} if flag in _ON_CPU else {}
         if cuda and not self._ready.for_cuda:
             why = why or _ON_CPU[flag]
-        if self._on_interpreter:
+        if self._on_interpreter and flag in _ON_INTERPRETER:
             why = _NO_MEANING.format(_ON_INTERPRETER[flag])
         environment = {**self._client.options.environment, **cuda, flag: "1"}
         client = self._client.with_options(

@@ -152,14 +152,14 @@ class Checked(Answer):
         difference: how its results differ from eager's, or None: it passes.
         differing: names of results that do, where inner values are compared.
         values_skipped: results that were not compared: eager disagrees with itself.
-        sampled: launches of which not all was run, so that nothing was compared.
+        unseen: what the interpreter has not run, kernel by kernel, and why.
         refused: what it raised at sizes that it does not declare, or ''.
     """
 
     difference: Difference | None = None
     differing: tuple[str, ...] = ()
     values_skipped: int = 0
-    sampled: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     refused: str = ""
 
 

@@ -170,6 +170,7 @@ def _run_unchanged(original: Original) -> Baseline:
     """See the failure of the program as the file holds it."""
     context, client, command = original.context, original.client, original.command
     options = context.options
+    max_calls = MAX_CALLS if original.described.said.keeps_state else 1
     if command is None and original.server.ready.backend == Backend.INTERPRETER:
         context.note(_INTERPRETED.format(options.arch))
         probes = [Probe(options.probe)] if options.probe else list(Probe)
@@ -180,10 +181,10 @@ def _run_unchanged(original: Original) -> Baseline:
             probes,
             context.note,
             ask_all=options.all_probes,
+            max_calls=max_calls,
             budget=context.budget,
         )
     if command is None:
-        max_calls = MAX_CALLS if original.described.said.keeps_state else 1
         asked = options.until, options.match, options.baseline_runs, context.note
         if original.in_one is not None:
             found = baseline_in_one(original.in_one, client, *asked, context.budget)

@@ -34,7 +34,7 @@ def raises(text: str, stage: str = "run") -> Ending:
 
 
 PASSES = Ending("exit", stage="done")
-SAMPLED = Ending("exit", stage="done", answer=Checked(sampled=("k: 40 of 99999",)))
+UNSEEN = Ending("exit", stage="done", answer=Checked(unseen=("k: 40 of 99999",)))
 ABROAD = raises(STRAYS.format(""))
 ABROAD_IN_BENCHMARK = raises(STRAYS.format(", compile-time benchmark"), "compile")
 UNSUPPORTED = Ending("exit", stage="run", answer=Unresolved("inline assembly"))
@@ -59,11 +59,14 @@ def run(
     match: str = "",
     *,
     ask_all: bool = False,
+    max_calls: int = 1,
     minutes: Minutes | None = None,
 ) -> Baseline:
     compiler = CheckClient(server, Limits(600.0, 1 << 30))
     asked = compiler, until, match, list(Probe), said.append
-    return probe_baseline(*asked, ask_all=ask_all, budget=minutes or Minutes())
+    return probe_baseline(
+        *asked, ask_all=ask_all, max_calls=max_calls, budget=minutes or Minutes()
+    )
 
 
 said: list[str] = []
@@ -109,13 +112,13 @@ def test_probe_that_tells_most_of_a_kind_is_asked_first(until: str) -> None:
     assert len(others) == len(Probe) - 1
 
 
-def test_result_says_that_its_grid_was_sampled() -> None:
+def test_result_says_what_of_it_was_not_seen() -> None:
     assert ABROAD.raised is not None
     error = replace(ABROAD.raised, notes=("k: 40 of 99999",))
     sampled = replace(ABROAD, answer=error)
-    base = run(ByProbe({"real": [sampled], "contract": [SAMPLED]}))
-    assert base.warning.endswith("only some programs ran: k: 40 of 99999")
-    assert run(ByProbe({"real": [ABROAD], "contract": [SAMPLED]})).warning == ""
+    base = run(ByProbe({"real": [sampled], "contract": [UNSEEN]}))
+    assert base.warning == "not seen: k: 40 of 99999"
+    assert run(ByProbe({"real": [ABROAD], "contract": [UNSEEN]})).warning == ""
 
 
 def test_probe_is_chosen_by_the_kind_that_was_asked_for() -> None:
@@ -136,10 +139,19 @@ def test_failure_that_no_probe_shows_is_said_with_what_each_did() -> None:
 def test_what_passes_is_said_as_narrowly_as_it_was_looked_at() -> None:
     said.clear()
     with pytest.raises(NotReproducible) as caught:
-        run(ByProbe({"real": [SAMPLED]}), "ima")
+        run(ByProbe({"real": [UNSEEN]}), "ima")
     assert any("k: 40 of 99999" in line for line in said)
-    assert str(caught.value).count("finds nothing") == 2
+    assert "real: finds nothing; not seen: k: 40 of 99999" in str(caught.value)
+    assert str(caught.value).count("finds nothing") == 3
+    assert "the same result as eager" not in str(caught.value)
+    assert "needs a GPU" in str(caught.value)
+
+
+def test_what_was_seen_whole_is_compared_with_eager() -> None:
+    with pytest.raises(NotReproducible) as caught:
+        run(ByProbe({"real": [PASSES]}), "ima")
     assert str(caught.value).count("the same result as eager") == 1
+    assert str(caught.value).count("finds nothing") == 2
 
 
 def test_slowness_of_the_interpreter_is_no_hang_of_the_program() -> None:

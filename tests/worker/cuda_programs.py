@@ -6,8 +6,8 @@ is run on. The module is imported where kernels are interpreted, and nowhere els
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.library import triton_op, wrap_triton
+from torch.nn.attention.flex_attention import flex_attention
 
 F = nn.functional
 
@@ -28,6 +29,7 @@ class Case:
     args: tuple[Any, ...]
     dynamic: Any = None
     run: tuple[Any, ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Calls(nn.Module):
@@ -55,6 +57,20 @@ class Counts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.seen.add_(x.sum(0))
         return self.seen * x
+
+
+class Steps(nn.Module):
+    """Takes another row at each call; there are four."""
+
+    at: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("at", torch.zeros(2, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.at.add_(1)
+        return x[self.at].relu()
 
 
 class Scaled(nn.Module):
@@ -88,6 +104,18 @@ def _rows(self: Any, x: Tensor, i: Tensor) -> Tensor:
 def _attend(x: Tensor) -> Tensor:
     q = x.view(2, 8, 4, 16).transpose(1, 2)
     return F.scaled_dot_product_attention(q, q, q) + 1
+
+
+TIMED = {"max_autotune": True}
+"""Has Inductor make GEMMs and convolutions from templates."""
+
+
+def _flexible(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def causal(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return torch.where(i >= j, score, -float("inf"))
+
+    made: Tensor = flex_attention(q, k, v, score_mod=causal)
+    return made + 1
 
 
 HEALTHY: dict[str, Callable[[], Case]] = {
@@ -138,6 +166,35 @@ HEALTHY: dict[str, Callable[[], Case]] = {
     "number_off_data": lambda: of(lambda x: x * x.sum().item(), torch.randn(5)),
     "nan_argmax": lambda: of(
         lambda x: torch.where(x > 0.5, float("nan"), x).argmax(-1), torch.randn(6, 33)
+    ),
+    "arctangent": lambda: of(
+        lambda x: x.atan(), torch.tensor([0.0, -0.3, 1.0, -7.5, 1e30, 1e-40, -3e38])
+    ),
+    "half_of_a_dim": lambda: Case(
+        Calls(lambda self, x: x[: x.shape[0] // 2].sum(1) * x.shape[0]),
+        (torch.randn(10, 33),),
+        dynamic=(({0: 2 * Dim("half", min=3, max=50)},),),
+        run=(torch.randn(16, 33),),
+    ),
+    "gemm_template": lambda: Case(
+        Calls(lambda self, x: self.linear(x).relu(), linear=nn.Linear(40, 24)),
+        (torch.randn(33, 40),),
+        options=TIMED,
+    ),
+    "batched_template": lambda: Case(
+        Calls(lambda self, x, y: torch.bmm(x, y).sin()),
+        (torch.randn(3, 33, 40), torch.randn(3, 40, 20)),
+        options=TIMED,
+    ),
+    "convolution_template": lambda: Case(
+        Calls(
+            lambda self, x: self.conv(x).relu(), conv=nn.Conv2d(16, 24, 3, padding=1)
+        ),
+        (torch.randn(2, 16, 9, 9),),
+        options=TIMED,
+    ),
+    "flexible_attention": lambda: of(
+        _flexible, *(torch.randn(1, 2, 128, 16) for _ in range(3))
     ),
     "eight_bits": lambda: of(
         lambda x: x.to(torch.float8_e4m3fn).float() + x.to(torch.float8_e5m2).float(),
@@ -285,6 +342,33 @@ def _chosen(x: Tensor, i: Tensor) -> Tensor:
 
 PLANTED: dict[str, Callable[[], Case]] = {
     "assembly": lambda: of(lambda x: assembly(x) + 1, torch.randn(100)),
+    "fourth_call": lambda: Case(Steps(), (torch.randn(4, 7),)),
+    "makes_nan": lambda: Case(
+        Calls(lambda self, x: x.log().relu() + 1),
+        (torch.full((9,), -1.0),),
+        options={"nan_asserts": True},
+    ),
+    "makes_infinity": lambda: Case(
+        Calls(lambda self, x: x.log().abs() + 1),
+        (torch.zeros(9),),
+        options={"nan_asserts": True},
+    ),
+    "too_many_rows": lambda: Case(
+        Calls(lambda self, x: x + 1),
+        (torch.randn(5, 7),),
+        dynamic=(({0: Dim("rows", min=2, max=8)},),),
+        run=(torch.randn(9, 7),),
+    ),
+    "other_dtype": lambda: Case(
+        Calls(lambda self, x, y: x + y),
+        (torch.randn(5, 7), torch.randn(7)),
+        run=(torch.randn(5, 7), torch.randn(7, dtype=torch.float64)),
+    ),
+    "beside_assembly": lambda: Case(
+        Calls(lambda self, x, w, i: (assembly(x) + 1, _chosen(w, i))),
+        (torch.randn(100), torch.randn(10, 3), torch.tensor([1, 2])),
+        run=(torch.randn(100), torch.randn(10, 3), torch.tensor([1, 12])),
+    ),
     "no_cpu_twin": lambda: of(lambda x: on_gpu(x) + 1, torch.randn(100)),
     "large": lambda: of(lambda x: x + 1, torch.randn(12_000_000)),
     "large_index": lambda: of(
@@ -307,6 +391,11 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "masked": lambda: of(lambda x: copy_masked(x.relu()) * 2, torch.randn(100)),
     "unmasked": lambda: of(lambda x: copy_unmasked(x.relu()) * 2, torch.randn(100)),
     "autotuned": lambda: of(lambda x: copy_tuned(x) * 2, torch.randn(100)),
+    "short_for_a_template": lambda: Case(
+        Calls(lambda self, x, w: lies(x) @ w),
+        (torch.randn(64, 64), torch.randn(64, 32)),
+        options=TIMED,
+    ),
     "half_masked": lambda: of(lambda x: copy_half_masked(x) * 2, torch.randn(100)),
     "assertion": lambda: of(lambda x: below(x) + 1, torch.full((70,), 3.5)),
     "misaligned": lambda: of(lambda x: shifted(x).relu(), torch.randn(32, 32)),

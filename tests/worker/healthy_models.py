@@ -148,14 +148,18 @@ class Model:
 
     Attributes:
         compares: results must be eager's.
+        dims: what is declared dynamic, where it is not the first dim of each input.
     """
 
     make: Callable[[], nn.Module]
     inputs: Callable[[int], tuple[Tensor, ...]]
     compares: bool = True
+    dims: Callable[[], Any] | None = None
 
     def dynamic(self) -> Any:
-        """Let the first dim of each input be dynamic, the same for all."""
+        """Say what is dynamic: else the first dim of each input, the same for all."""
+        if self.dims:
+            return self.dims()
         dim = torch.export.Dim("n", min=1, max=64)
         return tuple({0: dim} for _ in self.inputs(1))
 

@@ -59,9 +59,13 @@ def _answer(words: list[str]) -> dict[str, Any]:
         return {"error": traceback.format_exc()}
 
 
-def _probe(name: str, probe: str, arch: str) -> dict[str, Any]:
+def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
+    """Ask a probe about a program, with variables set, ``calls=N`` among them."""
     from cuda_programs import CASES
 
+    variables = dict(word.split("=") for word in more)
+    calls = int(variables.pop("calls", 1))
+    os.environ.update(variables)
     torch.manual_seed(0)
     case = CASES[name]()
     with torch.no_grad():
@@ -71,10 +75,14 @@ def _probe(name: str, probe: str, arch: str) -> dict[str, Any]:
     before = str(exported)
     with tempfile.TemporaryDirectory() as folder:
         code = interpreter.generate(
-            exported, {Probe(probe)}, folder=Path(folder), arch=arch
+            exported,
+            {Probe(probe)},
+            folder=Path(folder),
+            arch=arch,
+            options=case.options,
         )
         assert str(exported) == before
-        return _run(code, Probe(probe), case.run or case.args)
+        return _run(code, Probe(probe), case.run or case.args, calls)
 
 
 def _alone(name: str, arch: str) -> dict[str, Any]:
@@ -94,12 +102,17 @@ def _alone(name: str, arch: str) -> dict[str, Any]:
     return asdict(told)
 
 
-def _run(code: Code, probe: Probe, args: tuple[Any, ...]) -> dict[str, Any]:
+_REFUSED = "At least one", "put_handles["
+
+
+def _run(code: Code, probe: Probe, args: tuple[Any, ...], calls: int) -> dict[str, Any]:
     answer: dict[str, Any] = {"wrapper": code.wrapper}
     try:
         if probe is Probe.HINTS:
             return {**answer, **asdict(code.benchmark())}
         compiled = interpreter.load(code, probe)
+        for _ in range(calls - 1):
+            compiled(*args)
         actual = compiled(*args)
         answer |= asdict(compiled.outcome)
     except Report as report:
@@ -108,11 +121,16 @@ def _run(code: Code, probe: Probe, args: tuple[Any, ...]) -> dict[str, Any]:
         return {**answer, "message": str(report), "lines": lines, "findings": found}
     except Unsupported as reason:
         return {**answer, "unsupported": reason.reason}
-    if compiled.outcome.sampled:
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _REFUSED):
+            raise
+        return {**answer, "refused": str(error)}
+    if not compiled.outcome.compares:
         return answer  # there are no values to compare
-    expected = torch.utils._pytree.tree_leaves(
-        code.exported.module(check_guards=False)(*args)
-    )
+    eager = code.exported.module(check_guards=False)
+    for _ in range(calls - 1):
+        eager(*args)
+    expected = torch.utils._pytree.tree_leaves(eager(*args))
     try:
         torch.testing.assert_close(actual, expected, atol=2e-2, rtol=2e-2) if any(
             t.dtype is torch.bfloat16 for t in expected
@@ -125,10 +143,11 @@ def _run(code: Code, probe: Probe, args: tuple[Any, ...]) -> dict[str, Any]:
 
 def _healthy(name: str, precision: str, shapes: str) -> dict[str, Any]:
     """Ask all probes about a model that has no fault, at one size or at five."""
+    from healthy_kinds import KINDS
     from healthy_models import MODELS, SIZES
 
     torch.manual_seed(0)
-    model, dtype = MODELS[name], getattr(torch, precision)
+    model, dtype = {**MODELS, **KINDS}[name], getattr(torch, precision)
     module = model.make().eval().to(dtype)
 
     def inputs(size: int, dtype: torch.dtype = dtype) -> tuple[torch.Tensor, ...]:

@@ -11,13 +11,13 @@ from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
-def test_report_notes_the_grids_that_were_sampled() -> None:
+def test_report_notes_what_was_not_seen() -> None:
     def strays() -> None:
         with checked(Probe.REAL, {}):
-            CHECKER.sampled.append("k: 40 of 99999 programs")
+            CHECKER.unseen.append("k: only 40 of 99999 programs ran")
             raise Report([KernelFinding(Probe.REAL, Fault.LOAD, "k")])
 
     with pytest.raises(Report) as caught:
         strays()
-    assert describe_error(caught.value).notes == ("k: 40 of 99999 programs",)
+    assert describe_error(caught.value).notes == ("k: only 40 of 99999 programs ran",)
     assert describe_error(ValueError("no")).notes == ()

@@ -41,6 +41,9 @@ HEALTHY = [
     "number_off_data",
     "nan_argmax",
     "eight_bits",
+    "arctangent",
+    "half_of_a_dim",
+    "flexible_attention",
     "masked",
     "autotuned",
 ]
@@ -77,8 +80,10 @@ def server() -> Iterator[Any]:
 def ask(server: Any) -> Ask:
     known: dict[str, dict[str, Any]] = {}
 
-    def ask(name: str, probe: str = "real", arch: str = "sm_90") -> dict[str, Any]:
-        line = f"{name} {probe} {arch}"
+    def ask(
+        name: str, probe: str = "real", arch: str = "sm_90", more: str = ""
+    ) -> dict[str, Any]:
+        line = f"{name} {probe} {arch} {more}"
         if line not in known:
             server.stdin.write(line + "\n")
             server.stdin.flush()
@@ -101,7 +106,7 @@ def test_healthy_programs_equal_eager_and_are_not_reported(ask: Ask, name: str) 
     assert seen["findings"] == []
     assert seen["difference"] == ""
     assert seen["accesses"] > 0
-    assert seen["sampled"] == []
+    assert seen["unseen"] == []
 
 
 @pytest.mark.parametrize("name", ["pointwise", "dynamic", "masked", "bad_index"])
@@ -182,29 +187,135 @@ def test_kernel_right_on_real_inputs_may_stray_while_aoti_compiles(ask: Ask) -> 
     assert classified(seen["message"], "compile").kind is Kind.IMA
 
 
-def test_benchmark_runs_each_configuration(ask: Ask) -> None:
-    assert ask("half_masked", "real")["findings"] == []
-    finding = ask("half_masked", "hints")["findings"][0]
+@pytest.mark.parametrize("probe", ["real", "hints"])
+def test_each_configuration_is_run_and_the_faulty_one_named(
+    ask: Ask, probe: str
+) -> None:
+    seen = ask("half_masked", probe)
+    finding = seen["findings"][0]
     assert (finding["fault"], finding["argument"]) == ("load", "x")
+    assert finding["configuration"] == "configuration 2 of 2: block=64, masked=0"
+    assert "28 lanes, configuration 2 of 2: block=64, masked=0] at" in seen["message"]
+    stage = "run" if probe == "real" else "compile"
+    assert classified(seen["message"], stage).detail == "out-of-bounds read"
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
-    [("assembly", "inline assembly"), ("no_cpu_twin", "planted_cuda::on_gpu")],
+    "name", ["gemm_template", "batched_template", "convolution_template"]
 )
-def test_what_cannot_be_run_has_no_answer(ask: Ask, name: str, reason: str) -> None:
-    assert reason in ask(name)["unsupported"]
+def test_templates_equal_eager_and_say_that_others_were_not_seen(
+    ask: Ask, name: str
+) -> None:
+    seen = ask(name)
+    assert "= async_compile.triton('triton_tem_" in seen["wrapper"]
+    assert seen["findings"] == []
+    assert seen["difference"] == ""
+    (unseen,) = seen["unseen"]
+    assert re.fullmatch(r"\w+: only the first of \d+ templates ran", unseen)
+
+
+def test_flexible_attention_is_a_template_that_is_run(ask: Ask) -> None:
+    assert "= async_compile.triton('triton_tem_" in ask("flexible_attention")["wrapper"]
+
+
+@pytest.mark.parametrize("name", ["gemm_template", "flexible_attention"])
+def test_benchmarks_of_templates_are_not_reported(ask: Ask, name: str) -> None:
+    seen = ask(name, "hints")
+    assert seen["findings"] == []
+    assert seen["accesses"] > 0
+
+
+def test_overrun_of_a_template_is_found(ask: Ask) -> None:
+    loaded = ask("short_for_a_template")["findings"][0]
+    assert loaded["kernel"].startswith("triton_tem_")
+    assert (loaded["fault"], loaded["elements"]) == ("load", 63 * 64)
+    assert loaded["role"] == "result of planted_cuda.lies.default"
+
+
+def test_assembly_of_inductors_own_is_run(ask: Ask) -> None:
+    seen = ask("arctangent")
+    if "inline_asm_elementwise" not in seen["wrapper"]:
+        pytest.skip("this version of Inductor calls a function of the device library")
+    assert seen["unseen"] == []
+    assert seen["difference"] == ""
+
+
+def test_operator_without_a_twin_on_the_cpu_has_no_answer(ask: Ask) -> None:
+    assert "planted_cuda::on_gpu" in ask("no_cpu_twin")["unsupported"]
+
+
+@pytest.mark.parametrize("probe", ["real", "hints"])
+def test_kernel_that_cannot_be_run_is_passed_over_and_named(
+    ask: Ask, probe: str
+) -> None:
+    seen = ask("assembly", probe)
+    assert seen["findings"] == []
+    (unseen,) = seen["unseen"]
+    assert unseen.startswith("assembly_kernel")
+    assert "inline assembly that Inductor does not write: 'mov.b32" in unseen
+    assert "difference" not in seen
+
+
+def test_fault_beside_a_kernel_that_cannot_be_run_is_found(ask: Ask) -> None:
+    asserted, loaded = ask("beside_assembly")["findings"]
+    assert "index out of bounds" in asserted["message"]
+    assert loaded["role"] == "input 1"
+
+
+def test_state_goes_from_call_to_call(ask: Ask) -> None:
+    assert ask("fourth_call", more="calls=3")["difference"] == ""
+    asserted, loaded = ask("fourth_call", more="calls=4")["findings"]
+    assert "index out of bounds" in asserted["message"]
+    assert loaded["role"] == "input 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("makes_nan", "NaN"), ("makes_infinity", "INF")]
+)
+def test_nan_asserts_speak_as_aotinductors_do(ask: Ask, name: str, word: str) -> None:
+    said = ask(name)["refused"]
+    assert said.startswith(f"At least one {word} in buf")
+    assert classified(said, "run").kind is Kind.CHECK_INPUTS
+
+
+@pytest.mark.parametrize(
+    ("name", "detail"),
+    [
+        ("too_many_rows", "dim value is too large"),
+        ("other_dtype", "unmatched dtype"),
+        ("other_strides", "unmatched stride value"),
+    ],
+)
+def test_inputs_are_checked_where_the_variable_says_so(
+    ask: Ask, name: str, detail: str
+) -> None:
+    said = ask(name, more="AOTI_RUNTIME_CHECK_INPUTS=1")["refused"]
+    assert classified(said, "run").kind is Kind.CHECK_INPUTS
+    assert classified(said, "run").detail == detail
+
+
+@pytest.mark.parametrize("name", ["other_dtype", "other_strides"])
+def test_inputs_are_not_checked_otherwise(ask: Ask, name: str) -> None:
+    assert "refused" not in ask(name)
+
+
+def test_inputs_as_declared_are_not_refused(ask: Ask) -> None:
+    assert ask("dynamic", more="AOTI_RUNTIME_CHECK_INPUTS=1")["difference"] == ""
 
 
 def test_large_grid_is_sampled_and_says_so(ask: Ask) -> None:
     seen = ask("large")
     assert seen["findings"] == []
-    (sampled,) = seen["sampled"]
-    assert re.fullmatch(r"triton_poi_\w+: \d+ of 1\d{4} programs", sampled)
+    sampled, untried = seen["unseen"]
+    assert re.fullmatch(r"triton_poi_\w+: only \d+ of 1\d{4} programs ran", sampled)
+    assert re.fullmatch(r"further configurations of triton_poi_\w+", untried)
 
 
 def test_index_from_a_sampled_launch_is_no_fault(ask: Ask) -> None:
-    assert "some programs ran" in ask("large_index")["unsupported"]
+    seen = ask("large_index")
+    assert seen["findings"] == []
+    (left,) = [text for text in seen["unseen"] if "has left unwritten" in text]
+    assert "gather" in left
 
 
 def test_fault_beside_a_sampled_launch_is_found(ask: Ask) -> None:

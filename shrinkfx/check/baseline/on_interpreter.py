@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.several_calls import calls_needed
 from shrinkfx.check.baseline.stock import Baseline, describe
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible
@@ -25,6 +26,7 @@ def probe_baseline(
     note: Callable[[str], None],
     *,
     ask_all: bool = False,
+    max_calls: int = 1,
     budget: Allowance = UNLIMITED,
 ) -> Baseline:
     """Ask one probe after the other until one shows the failure; that one twice more.
@@ -36,6 +38,7 @@ def probe_baseline(
     Args:
         probes: each may show it; those that tell most of a kind are asked first.
         ask_all: ask the others too, to know what they find.
+        max_calls: how often it may be called in one run, where one call passes.
         budget: a probe takes no more than half of the minutes, so that the next one
             can be asked, or what this one shows be verified.
 
@@ -46,6 +49,7 @@ def probe_baseline(
     wanted = until or ANY
     shown: dict[Probe, Observation] = {}
     warnings: dict[Probe, str] = {}
+    described: list[str] = []
     silent: set[Probe] = set()
     showing: Probe | None = None
     probes = _most_telling_first(probes, wanted)
@@ -58,24 +62,37 @@ def probe_baseline(
         shown[probe] = seen
         if ending.answer is None:
             silent.add(probe)
-        note(f"probe {probe} ({_LOOKS_AT[probe]}): {_said(probe, seen)}")
-        if sampled := _sampled(ending):
-            warnings[probe] = f"{_SAMPLED}: {'; '.join(sampled)}"
+        unseen = _unseen(ending)
+        said = _said(probe, seen, whole=not unseen)
+        note(f"probe {probe} ({_LOOKS_AT[probe]}): {said}")
+        described.append(f"{probe}: {said}")
+        if unseen:
+            warnings[probe] = f"not seen: {'; '.join(unseen)}"
             note(warnings[probe])
+            described[-1] += f"; {warnings[probe]}"
         if not showing and _shows(probe, seen, wanted, match):
             showing = probe
             budget.keep(seen.seconds)
+    calls, real = 1, client.with_options(probe=Probe.REAL)
+    if showing is None and _passes(shown.get(Probe.REAL)):
+
+        def shows(seen: Observation) -> bool:
+            return _shows(Probe.REAL, seen, wanted, match)
+
+        if often := calls_needed(real, max_calls, shows, note, budget):
+            showing = Probe.REAL
+            calls, shown[Probe.REAL] = often
     if showing is not None:
-        asked, first = client.with_options(probe=showing), shown[showing]
+        asked = client.with_options(probe=showing, calls=calls)
+        first = shown[showing]
         ways = (showing in silent, False)
         base = _confirmed(asked, first, match, note, budget, ways)
         known = filter(None, [base.warning, warnings.get(showing, "")])
-        return replace(base, warning="; ".join(known))
-    described = [f"{probe}: {_said(probe, seen)}" for probe, seen in shown.items()]
+        return replace(base, calls=calls, warning="; ".join(known))
     if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
         said = "\n".join(f"  {text}" for text in described)
         raise BudgetExhausted(f"the minutes are too few for the probes:\n{said}")
-    raise NotReproducible(wanted, len(shown), described, _advice(shown))
+    raise NotReproducible(wanted, len(shown), described, _advice(shown, bool(warnings)))
 
 
 def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
@@ -109,14 +126,11 @@ def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
     return asked_for(wanted, found) and found.says(match)
 
 
-_SAMPLED = "large grids, of which only some programs ran"
-
-
-def _sampled(ending: Ending) -> tuple[str, ...]:
-    """List the launches of which not all was run, report or no report."""
+def _unseen(ending: Ending) -> tuple[str, ...]:
+    """List what was not run, kernel by kernel, report or no report."""
     match ending.answer:
-        case Checked(sampled=sampled):
-            return sampled
+        case Checked(unseen=unseen):
+            return unseen
         case Raised(type="Report", notes=notes):
             return notes
     return ()
@@ -178,18 +192,22 @@ def _is_of_the_probe(probe: Probe, seen: Observation) -> bool:
 _IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
 
 
-def _said(probe: Probe, seen: Observation) -> str:
-    """Say what a probe found; only one of them compares results with eager."""
+def _passes(seen: Observation | None) -> bool:
+    return seen is not None and not (seen.signature or seen.invalid or seen.unresolved)
+
+
+def _said(probe: Probe, seen: Observation, *, whole: bool) -> str:
+    """Say what a probe found; one alone compares results, where it has seen all."""
     if seen.unresolved == _CUT_SHORT:
         return f"cannot tell: {_CUT_SHORT}"
     if seen.signature and _is_of_the_probe(probe, seen):
         why = seen.unresolved or f"Inductor for Python: {seen.signature}"
         return f"cannot tell: {why}"
-    passes = not (seen.signature or seen.invalid or seen.unresolved)
-    return "finds nothing" if passes and probe is not Probe.REAL else describe(seen)
+    compares = probe is Probe.REAL and whole
+    return "finds nothing" if _passes(seen) and not compares else describe(seen)
 
 
-def _advice(shown: dict[Probe, Observation]) -> str:
+def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> str:
     failures = {p: s.signature for p, s in shown.items() if s.signature}
     kinds = sorted(
         failure.kind.value
@@ -198,7 +216,7 @@ def _advice(shown: dict[Probe, Observation]) -> str:
     )
     if kinds:
         return f"to reduce what it does: --until {kinds[0]}"
-    if any(s.unresolved for s in shown.values()):
+    if is_unseen or any(s.unresolved for s in shown.values()):
         return "what the interpreter cannot run needs a GPU"
     return (
         "failing inputs other than the exported ones? --inputs FILE; other sizes? "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.failure.signature import Stage
@@ -12,8 +14,10 @@ from shrinkfx.worker.checking.passing import PassingRun
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.interpreter.input_checks import VARIABLE
 
 
 def on_interpreter(
@@ -26,6 +30,8 @@ def on_interpreter(
 ) -> Answer:
     """Generate first: eager of a user's kernel takes what code generation excludes."""
     probe = options.probe or Probe.REAL
+    if options.sanity:
+        os.environ[VARIABLE] = "1"
     reference, before = Reference(run, options), PassingRun(run, options)
     note(Stage.COMPILE)
     code, failure = None, None
@@ -42,8 +48,7 @@ def on_interpreter(
     try:
         interpreter.switch_on()
         note(Stage.EAGER)
-        reference.run_eager()
-        before.run_eager()
+        unseen = _run_eager(reference, before)
         note(Stage.COMPILE)
         if failure:
             raise failure
@@ -52,7 +57,19 @@ def on_interpreter(
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
     note(Stage.DONE)
+    if isinstance(answer, Checked):
+        return replace(answer, unseen=(*answer.unseen, *unseen))
     return answer
+
+
+def _run_eager(*runs: PassingRun | Reference) -> tuple[str, ...]:
+    """Run eager; what of it the interpreter cannot run leaves nothing to compare."""
+    try:
+        for run in runs:
+            run.run_eager()
+    except interpreter.Unsupported as error:
+        return (f"eager: {error.reason}",)
+    return ()
 
 
 def _ask(
@@ -65,12 +82,15 @@ def _ask(
     if probe is Probe.COMPILE:
         return Checked()  # else it would have raised
     if probe is Probe.HINTS:
-        code.benchmark()
-        return Checked()
+        return Checked(unseen=code.benchmark().unseen)
     note(Stage.LOAD)
     before, reference = runs
     compiled = interpreter.load(code, probe)
     if failure := before.fails(compiled, note):
         return failure
+    if before.ran and mutates(code.exported):
+        compiled = interpreter.load(
+            code, probe
+        )  # with the buffers that it had at first
     kept = recording.keeping(compiled) if recording else compiled
     return reference.judge(kept, note)

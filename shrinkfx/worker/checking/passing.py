@@ -20,6 +20,11 @@ class PassingRun:
         near = run.at_passing
         self._reference = Reference(near, options) if near else None
 
+    @property
+    def ran(self) -> bool:
+        """Tell whether there are such inputs."""
+        return self._reference is not None
+
     def run_eager(self) -> None:
         if self._reference:
             self._reference.run_eager()

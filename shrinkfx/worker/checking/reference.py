@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -70,14 +71,13 @@ class Reference:
             if self._error == f"{type(error).__name__}: {error}":
                 return Invalid(f"eager fails in the same way: {error}")
             raise
-        if sampled := getattr(compiled, "sampled", ()):
-            return Checked(
-                sampled=tuple(sampled)
-            )  # the rest of the results was not run
+        unseen = tuple(getattr(compiled, "unseen", ()))
+        if not getattr(compiled, "compares", True):
+            return Checked(unseen=unseen)
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         note(Stage.COMPARE)
-        return self.compare(actual)
+        return replace(self.compare(actual), unseen=unseen)
 
     def compare(self, actual: list[Any]) -> Checked:
         """State how results differ from eager's, in the form of an answer."""

@@ -17,7 +17,12 @@ from shrinkfx.worker.explaining import kernel_checks
 from shrinkfx.worker.explaining.kernel_checks import LARGE
 from shrinkfx.worker.explaining.kernel_memory import Memory, literal
 from shrinkfx.worker.interpreter.codegen.cuda_device import properties
-from shrinkfx.worker.interpreter.emulation import constants, libdevice, logic
+from shrinkfx.worker.interpreter.emulation import (
+    assembly,
+    constants,
+    libdevice,
+    logic,
+)
 from shrinkfx.worker.interpreter.launch import Generated
 
 _BOOKMARK = "# " + "-" * 70 + "\n# {}\n# " + "-" * 70 + "\n"
@@ -110,6 +115,9 @@ def _lacking(source: str) -> str:
     if "libdevice." in source:
         parts.append(_pasted(libdevice))
         calls.append("    give_bodies()")
+    if "inline_asm_elementwise" in source:
+        parts.append(_pasted(assembly))
+        calls.append("    run_assembly()")
     if _GLOBAL.search(source):
         parts.append(_pasted(constants))
         calls.append("    mix_constants()")

@@ -240,16 +240,21 @@ class Kept:
         self._folder = folder
 
     @property
-    def sampled(self) -> tuple[str, ...]:
-        """Launches of the last call of which only some programs ran."""
-        return tuple(getattr(self._compiled, "sampled", ()))
+    def unseen(self) -> tuple[str, ...]:
+        """What of the last call was not run, kernel by kernel."""
+        return tuple(getattr(self._compiled, "unseen", ()))
+
+    @property
+    def compares(self) -> bool:
+        """Tell whether the last call's results depend on nothing unseen."""
+        return bool(getattr(self._compiled, "compares", True))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         path = self._folder / _RESULTS
         path.unlink(missing_ok=True)
         with contextlib.chdir(self._folder):
             results = self._compiled(*args, **kwargs)
-        if not self.sampled:
+        if self.compares:
             torch.save(pytree.tree_leaves(results), path)
         return results
 

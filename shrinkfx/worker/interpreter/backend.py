@@ -36,6 +36,7 @@ from shrinkfx.worker.interpreter.codegen.cuda_device import DEFAULT_ARCHITECTURE
 from shrinkfx.worker.interpreter.codegen.cuda_source import (
     COMPILED,
     TuningBlock,
+    Wrapper,
     compile_kernels,
     overridden,
     tuning_block,
@@ -93,12 +94,14 @@ class Code:
 
     Attributes:
         wrapper: Inductor's Python wrapper, '' if no probe needs it.
+        untried: where that has a template chosen untimed, and among how many.
         tuning: AOTInductor's own benchmarks, None if there is no kernel to run.
     """
 
     exported: ExportedProgram
     folder: Path
     wrapper: str = ""
+    untried: tuple[str, ...] = ()
     tuning: TuningBlock | None = None
 
     def benchmark(self) -> Seen:
@@ -122,7 +125,7 @@ class Code:
             exec(
                 compile(retarget.retarget(self.tuning.calls), "<calls>", "exec"), scope
             )
-        return seen()
+        return seen(self.tuning.untried)
 
 
 def generate(
@@ -139,7 +142,7 @@ def generate(
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     options = options or {}
-    wrapper, tuning = "", None
+    wrapper, tuning = Wrapper(), None
     if Probe.COMPILE in probes:
         # Triton keeps what it has compiled, for the next program with that kernel.
         os.environ["TRITON_CACHE_DIR"] = str(folder.parent / "triton")
@@ -148,7 +151,7 @@ def generate(
         tuning = tuning_block(exported, arch, options, folder)
     if Probe.REAL in probes or Probe.CONTRACT in probes:
         wrapper = wrapper_source(exported, arch, options)
-    return Code(exported, folder, wrapper, tuning)
+    return Code(exported, folder, wrapper.text, wrapper.untried, tuning)
 
 
 def load(code: Code, probe: Probe = Probe.REAL) -> Compiled:
@@ -166,7 +169,8 @@ def load(code: Code, probe: Probe = Probe.REAL) -> Compiled:
     _require(source)
     switch_on()
     kernels = retarget.operators(code.wrapper)
-    return Compiled(code.exported, PyCodeCache.load(source), kernels, probe)
+    module = PyCodeCache.load(source)
+    return Compiled(code.exported, module, kernels, probe, code.untried)
 
 
 def _require(source: str) -> None:

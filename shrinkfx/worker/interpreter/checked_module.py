@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,16 @@ from shrinkfx.worker.interpreter.findings import (
     Report,
     Unsupported,
 )
+from shrinkfx.worker.interpreter.input_checks import require_declared
 from shrinkfx.worker.interpreter.memory_checks.arena import distinct, exact
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 from shrinkfx.worker.interpreter.memory_checks.partial import Spreading
-from shrinkfx.worker.interpreter.runtime_stubs import Contract, Externs, fresh
+from shrinkfx.worker.interpreter.runtime_stubs import (
+    Contract,
+    Externs,
+    fresh,
+    require_no,
+)
 from shrinkfx.worker.model import Inputs, flat_inputs
 
 _WEIGHTS = {
@@ -39,22 +45,27 @@ class Seen:
 
     Attributes:
         accesses: vector accesses that were checked.
-        sampled: launches of which only some programs ran: then results are none to
-            compare, and nothing found means nothing found there.
+        unseen: what was not run, kernel by kernel, and why.
+        compares: results can be compared: they depend on nothing unseen.
         restrided: results of aten's operators laid out as on a GPU.
     """
 
     findings: tuple[KernelFinding, ...] = ()
     accesses: int = 0
-    sampled: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    compares: bool = True
     restrided: int = 0
 
 
-def seen(contract: Contract | None = None) -> Seen:
-    """State what the latest checked run has seen."""
+def seen(untried: Sequence[str] = (), contract: Contract | None = None) -> Seen:
+    """State what the latest checked run has seen; ``untried``: of its code, before."""
     found = CHECKER.findings + (contract.findings if contract else [])
     restrided = contract.restrided if contract else 0
-    return Seen(tuple(found), CHECKER.accesses, tuple(CHECKER.sampled), restrided)
+    if some := ", ".join(dict.fromkeys(CHECKER.untried)):
+        untried = (*untried, f"further configurations of {some}")
+    unseen = tuple(dict.fromkeys((*CHECKER.unseen, *untried)))
+    whole = not CHECKER.partial
+    return Seen(tuple(found), CHECKER.accesses, unseen, whole, restrided)
 
 
 @contextlib.contextmanager
@@ -62,7 +73,7 @@ def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[No
     """Run generated code inside: what its kernels access is checked and reported.
 
     Raises:
-        Report: a fault, with a note for each launch that was sampled.
+        Report: a fault, with a note for each launch that was not seen in full.
         Unsupported: an operator has no twin on the CPU.
     """
     CHECKER.start(probe, kernels)
@@ -70,8 +81,8 @@ def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[No
         with torch.no_grad(), Spreading(CHECKER.partial):
             yield
     except Report as report:
-        for sampled in CHECKER.sampled:
-            report.add_note(sampled)
+        for unseen in dict.fromkeys(CHECKER.unseen):
+            report.add_note(unseen)
         raise
     except (NotImplementedError, RuntimeError) as error:
         if any(word in str(error) for word in _NO_CPU_TWIN):
@@ -93,43 +104,56 @@ class Compiled:
     module: Any
     kernels: Mapping[str, tuple[str, ...]]
     probe: Probe
+    untried: Sequence[str] = ()
     outcome: Seen = field(default_factory=Seen)
 
     def __post_init__(self) -> None:
         self._contract = Contract(_strides(self.exported))
         self._own = _own_weights(self.exported)
+        self._unwritten: list[Any] = []  # of them, by what was not run
         replaced = {
             "assert_size_stride": self._contract.check,
             "copy_if_misaligned": lambda value: value,  # a copy of ours is aligned
             "empty_strided_cuda": fresh,
             "extern_kernels": Externs(self.module.extern_kernels),
+            "require_no": require_no,
         }
         for name, value in replaced.items():
             setattr(self.module, name, value)
 
     @property
-    def sampled(self) -> tuple[str, ...]:
-        """Launches of the last call of which only some programs ran."""
-        return self.outcome.sampled
+    def unseen(self) -> tuple[str, ...]:
+        """What of the last call was not run, kernel by kernel."""
+        return self.outcome.unseen
+
+    @property
+    def compares(self) -> bool:
+        """Tell whether the last call's results depend on nothing unseen."""
+        return self.outcome.compares
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once, and return the outputs in a flat list.
 
         Raises:
             Report: a fault of the probe that this was loaded for.
+            RuntimeError: a sanity flag is set, and it refuses an input or a value.
             Unsupported: the interpreter cannot run this program.
         """
         given = flat_inputs(self.exported, Inputs(args, kwargs))
+        require_declared(self.exported, given)
         self._contract.start()
         try:
             with checked(Probe.REAL, self.kernels):
+                CHECKER.partial.add(self._unwritten)
                 held = self._hold(given)
                 results = list(self.module.call(list(held)))
         except Report:
             if self.probe is Probe.REAL or not self._contract.findings:
                 raise
         finally:
-            self.outcome = seen(self._contract)
+            self.outcome = seen(self.untried, self._contract)
+            own = self._own.values()
+            self._unwritten = [kept for kept in own if kept in CHECKER.partial]
         if self.probe is Probe.CONTRACT and self._contract.findings:
             raise Report(self._contract.findings)
         self._write_back(given, held)

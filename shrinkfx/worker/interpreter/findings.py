@@ -52,6 +52,7 @@ class KernelFinding:
         lanes: how many of the program's lanes are concerned.
         source: the line of generated code.
         values: whole numbers that the kernel held in the first lane concerned.
+        configuration: which of the kernel's was run, where it is not the first.
     """
 
     probe: Probe
@@ -70,6 +71,7 @@ class KernelFinding:
     source: str = ""
     message: str = ""
     values: tuple[tuple[str, int], ...] = ()
+    configuration: str = ""
 
     def __str__(self) -> str:
         benchmark = self.probe is Probe.HINTS
@@ -82,6 +84,7 @@ class KernelFinding:
         kernel = f"{self.kernel} ({', '.join(self.operators)})"
         through = f"through {self.argument} ({self.role})"
         lanes = f"{self.lanes} lane" + "s" * (self.lanes != 1)
+        lanes += f", {self.configuration}" * bool(self.configuration)
         where = f"[program {self.program}, {lanes}] at `{self.source}`"
         if self.fault is Fault.ASSERT:
             return f"device-side assert in {kernel}: {self.message} {where}"

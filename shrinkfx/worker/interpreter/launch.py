@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import (
     tag,
 )
 from shrinkfx.worker.interpreter.memory_checks.launched import Launched, Layout
-from shrinkfx.worker.interpreter.memory_checks.partial import unsupported
+from shrinkfx.worker.interpreter.memory_checks.partial import LEFT
 from shrinkfx.worker.model import Keywords
 
 _INTEGERS = {
@@ -57,8 +58,12 @@ def launch(
     name: str = "",
     signature: Mapping[str, str] | None = None,
     aligned: Sequence[str] = (),
+    writes: Collection[str] | None = None,
 ) -> None:
     """Run a kernel, a ``triton.runtime.interpreter.InterpretedFunction``.
+
+    One that cannot be judged is noted as unseen, and what it would have written counts
+    as unwritten from then on.
 
     Args:
         grid: up to three numbers, or a function of the arguments that gives them.
@@ -66,10 +71,11 @@ def launch(
         signature: the declared types; without them integers have the type that
             their value needs, as Triton chooses it.
         aligned: the parameters that are declared to be divisible by 16.
+        writes: the parameters that it may write through, None: any.
 
     Raises:
         Report: a fault was found; the program that showed it has ended.
-        Unsupported: Triton's interpreter cannot run the kernel.
+        Unsupported: Triton's interpreter cannot run the kernel, in eager.
     """
     from triton.runtime import interpreter
 
@@ -90,12 +96,13 @@ def launch(
     running = Launch(name, operators, tuple(pointers.values()))
     CHECKER.launch = running
     try:
-        size = _size(grid, known)
+        size = grid_size(grid, known)
         if CHECKER.probe:
             layouts = {
                 k: Layout(tuple(v.shape), tuple(v.stride())) for k, v in tensors.items()
             }
-            CHECKER.launched.append(Launched(name, size, layouts))
+            tried = bool(CHECKER.configuration)
+            CHECKER.launched.append(Launched(name, size, layouts, tried))
         _check_alignment(known, aligned)
         converted = {
             k: v if k in constants else _converted(k, v, signature or {}, pointers)
@@ -106,14 +113,32 @@ def launch(
         takes_partial = tensors in CHECKER.partial
         try:
             sampled = _run(function, converted, size, blocks)
-        except Report as report:
-            if takes_partial:
-                raise unsupported(name) from report
-            raise
-        if sampled or takes_partial:
-            CHECKER.partial.add([tensors[argument] for argument in running.written])
+        except Report:
+            if not takes_partial:
+                raise
+            CHECKER.findings.clear()
+            _pass_over(name, f"takes {LEFT}", tensors, writes)
+        except Unsupported as error:
+            if CHECKER.probe is None:
+                raise
+            _pass_over(name, error.reason, tensors, writes)
+        else:
+            if sampled or takes_partial:
+                CHECKER.partial.add([tensors[argument] for argument in running.written])
     finally:
         CHECKER.launch = outer
+
+
+def _pass_over(
+    name: str,
+    why: str,
+    tensors: Mapping[str, torch.Tensor],
+    writes: Collection[str] | None,
+) -> None:
+    """Go on without a kernel: what it would have written is not there."""
+    CHECKER.unseen.append(f"{name}: {why}")
+    written = [v for k, v in tensors.items() if writes is None or k in writes]
+    CHECKER.partial.add(written)
 
 
 def _run(
@@ -133,7 +158,7 @@ def _run(
     else:
         chosen, some = places(grid, blocks)
     if some:
-        CHECKER.sampled.append(f"{name}: {some}")
+        CHECKER.unseen.append(f"{name}: only {some} ran")
     with np.errstate(all="ignore"):
         for place in chosen:
             interpreter_builder.set_grid_idx(*place)
@@ -156,7 +181,7 @@ def _why(error: BaseException, name: str) -> Exception:
     if isinstance(innermost, (Report, Unsupported)):
         return innermost
     text = str(innermost) or type(innermost).__name__
-    return Unsupported(f"{name}: Triton's interpreter: {text[:300]}")
+    return Unsupported(f"Triton's interpreter: {text[:300]}")
 
 
 def _constants(function: Any, signature: Mapping[str, str]) -> set[str]:
@@ -232,7 +257,25 @@ def _integer(value: int, declared: str) -> Any:
     return tl.tensor(TensorHandle(data, kind), kind)
 
 
-def _size(grid: Any, known: Keywords) -> Place:
+def interpreted(kernel: Any) -> Any:
+    """Give what interprets a kernel, also one that was decorated before the switch."""
+    return kernel if hasattr(kernel, "rewrite") else _twin(kernel.fn)
+
+
+@functools.cache
+def _twin(function: Any) -> Any:
+    from triton.runtime.interpreter import InterpretedFunction
+
+    return InterpretedFunction(function)
+
+
+def named(names: Sequence[str], args: Sequence[Any]) -> Keywords:
+    """Name arguments passed by position; there may be fewer, or none for options."""
+    return dict(zip(names, args, strict=False))
+
+
+def grid_size(grid: Any, known: Keywords) -> Place:
+    """Count a grid's programs along each axis, of up to three numbers or a function."""
     numbers = grid(dict(known)) if callable(grid) else grid
     numbers = tuple(numbers) if isinstance(numbers, Sequence) else (numbers,)
     x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]

@@ -17,6 +17,9 @@ _GUARD = re.compile(r"torch\.cuda\._DeviceGuard\(\d+\)")
 _SET_DEVICE = re.compile(r"torch\.cuda\.set_device\(\d+\)")
 _DEVICE = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
 _DEVICE_NAME = re.compile(r"'cuda(?::\d+)?'")
+_NAN_ASSERT = re.compile(
+    r"^(\s*)assert not (\w+)\.is(nan|inf)\(\)\.any\(\)\.item\(\)$", re.MULTILINE
+)
 _LAYOUT = re.compile(r"^(\s*)assert_size_stride\((\w+), ", re.MULTILINE)
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\('(\w+)'", re.MULTILINE)
@@ -28,7 +31,6 @@ _ORIGIN = re.compile(
     r"^ *# (?:Topologically Sorted|Unsorted) Source Nodes: \[(.*?)\], "
     r"Original ATen: \[(.*?)\]",
 )
-_TEMPLATE = re.compile(r"^triton_(?:tem|bmm|mm)_|^triton_flex", re.MULTILINE)
 
 
 def retarget(source: str) -> str:
@@ -36,6 +38,7 @@ def retarget(source: str) -> str:
     source = _STREAM.sub(lambda m: f"{m[1] or m[2]} = lambda *_: 0", source)
     source = source.replace("triton_helpers.set_driver_to_gpu()", "pass")
     source = _LAYOUT.sub(r"\1\2 = assert_size_stride(\2, ", source)
+    source = _NAN_ASSERT.sub(r'\1require_no("\3", "\2", \2)', source)
     parts, end = [], 0
     # Inside of a kernel's text, the device tells what it was compiled for.
     for kernel in _KERNEL_TEXT.finditer(source):
@@ -76,8 +79,4 @@ def why_not(source: str) -> str:
     for name, how, _ in _KERNEL.findall(source):
         if how != "triton":
             return f"{name} is a kernel of kind {how}"
-        if _TEMPLATE.match(name):
-            return f"{name} is made from a template"
-    if "inline_asm_elementwise" in source:
-        return "inline assembly"
     return ""

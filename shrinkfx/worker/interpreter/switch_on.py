@@ -11,20 +11,19 @@ import dataclasses
 import functools
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from shrinkfx.protocol.choices import Probe
+from shrinkfx.worker.interpreter.emulation.assembly import run_assembly
 from shrinkfx.worker.interpreter.emulation.constants import mix_constants
 from shrinkfx.worker.interpreter.emulation.floats import round_to_nearest
 from shrinkfx.worker.interpreter.emulation.libdevice import give_bodies
 from shrinkfx.worker.interpreter.emulation.logic import compile_logic
 from shrinkfx.worker.interpreter.emulation.reductions import combine_blocks
 from shrinkfx.worker.interpreter.findings import Unsupported
-from shrinkfx.worker.interpreter.launch import WATCHING, Generated, launch
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, hook
-from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.interpreter.generated import run_generated
+from shrinkfx.worker.interpreter.launch import interpreted, launch, named
+from shrinkfx.worker.interpreter.memory_checks.hooks import hook
 
 
 @functools.cache
@@ -66,6 +65,7 @@ def _patch_triton() -> None:
         options, debug=True, sanitize_overflow=False
     )
     give_bodies()
+    run_assembly()
     combine_blocks()
     compile_logic()
     round_to_nearest()
@@ -100,22 +100,18 @@ def _launch_here() -> None:
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
-    @functools.cache
-    def twin(function: Any) -> Any:
-        return interpreter.InterpretedFunction(function)
-
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return twin(self.fn)(*args, **kwargs)
+        return interpreted(self)(*args, **kwargs)
 
     def run(self: Any, *args: Any, grid: Any, warmup: Any, **kwargs: Any) -> None:
         if not warmup:
-            names = twin(self.fn).arg_names
-            launch(twin(self.fn), grid, {**_named(names, args), **kwargs})
+            kernel = interpreted(self)
+            launch(kernel, grid, {**named(kernel.arg_names, args), **kwargs})
 
     def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Take an autotuner's first configuration: none is benchmarked."""
         config = self.configs[0]
-        given = _named(self.arg_names, args)
+        given = named(self.arg_names, args)
         if config.pre_hook is not None:
             config.pre_hook({**given, **kwargs, **config.all_kwargs()})
         return self.fn.run(*args, **{**config.all_kwargs(), **kwargs})
@@ -126,80 +122,9 @@ def _launch_here() -> None:
     Autotuner.run = run_first
 
 
-def _named(names: Sequence[str], args: Sequence[Any]) -> Keywords:
-    """Name arguments passed by position; there may be fewer, or none for options."""
-    return dict(zip(names, args, strict=False))
-
-
 def _launch_for_inductor() -> None:
     from torch._inductor.runtime import triton_helpers
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
     triton_helpers.set_driver_to_gpu = lambda: None
-    setattr(CachingAutotuner, "run", _run_generated)  # noqa: B010 - typed as method
-
-
-def _run_generated(
-    self: Any, *args: Any, stream: Any = None, benchmark_run: Any = False, **more: Any
-) -> None:
-    """Launch a generated kernel with its first configuration.
-
-    Where AOTInductor would time them all, all are run.
-    """
-    timed = self.configs if CHECKER.probe is Probe.HINTS else self.configs[:1]
-    for config in timed:
-        _run_configured(self, config, args, more)
-
-
-def _run_configured(
-    self: Any, config: Any, args: Sequence[Any], more: Keywords
-) -> None:
-    from torch._inductor.runtime.triton_heuristics import GridExpr
-
-    meta = self.triton_meta
-    signature = dict(meta["signature"])
-    names = list(signature)
-    constants = {
-        names[key[0]] if isinstance(key, tuple) else key: value
-        for key, value in meta.get("constants", {}).items()
-    }
-    # A numel that is a constant (xnumel = 1) is passed by position all the same.
-    passed = [name for name in names if name not in config.kwargs]
-    extra = list(self.inductor_meta.get("extra_launcher_args", ()))
-    if len(args) < len(passed) + len(extra):
-        passed = [name for name in passed if signature[name] != "constexpr"]
-    given = _named(passed, args)
-    grid = GridExpr.from_meta(self.inductor_meta, config).eval_slow(
-        {**constants, **_named(passed + extra, args)}
-    )
-    name = str(self.inductor_meta.get("kernel_name") or self.fn.__name__)
-    arguments = {**constants, **config.kwargs, **given, **more}
-    aligned = _aligned(meta, names)
-    for watch in WATCHING:
-        watch(Generated(self, name, args, arguments, grid, aligned))
-    launch(self.fn, grid, arguments, name=name, signature=signature, aligned=aligned)
-    _name_results(self, given)
-
-
-def _aligned(meta: Keywords, names: list[str]) -> list[str]:
-    """List the parameters that code may take to be divisible by 16."""
-    for declared in meta.get("configs", ()):
-        if isinstance(declared, Mapping):
-            return [
-                names[key[0]]
-                for key, attributes in declared.items()
-                if ["tt.divisibility", 16] in [list(a) for a in attributes]
-            ]
-        numbers = getattr(declared, "divisible_by_16", ())
-        return [names[n] if isinstance(n, int) else n for n in numbers]
-    return []
-
-
-def _name_results(self: Any, given: Keywords) -> None:
-    """Say of the memory that a kernel has written whose results it holds."""
-    name = str(self.inductor_meta.get("kernel_name") or self.fn.__name__)
-    operators = CHECKER.operators.get(name, ())
-    written = set(self.inductor_meta.get("mutated_arg_names", ()))
-    for argument, value in given.items():
-        if argument in written or argument.startswith(("out_ptr", "in_out_ptr")):
-            CHECKER.roles.name_result(value, operators)
+    setattr(CachingAutotuner, "run", run_generated)  # noqa: B010 - typed as method

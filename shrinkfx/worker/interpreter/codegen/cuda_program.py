@@ -80,7 +80,8 @@ class _Converter:
             )
         if isinstance(value, torch.nn.Parameter):
             made = torch.nn.Parameter(made, requires_grad=value.requires_grad)
-        if not isinstance(value, FakeTensor):
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        if not isinstance(value, FakeTensor) and not wrapped:
             remember(made, value)
         return made
 

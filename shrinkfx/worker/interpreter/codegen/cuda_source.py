@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -24,6 +24,8 @@ from shrinkfx.worker.interpreter.codegen.fake_cuda import (
     fake_cuda,
     known_settings,
 )
+from shrinkfx.worker.interpreter.codegen.solved_dims import solved_dims
+from shrinkfx.worker.interpreter.codegen.templates import chosen_untimed
 from shrinkfx.worker.interpreter.findings import Unsupported
 
 T = TypeVar("T")
@@ -58,10 +60,24 @@ class TuningBlock:
     Attributes:
         definitions: the kernels, as AOTInductor compiles them.
         calls: launches on arguments that Inductor makes up from size hints.
+        untried: where a template was chosen untimed, and among how many.
     """
 
     definitions: str
     calls: str
+    untried: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """Inductor's Python wrapper, with its kernels.
+
+    Attributes:
+        untried: where a template was chosen untimed, and among how many.
+    """
+
+    text: str = ""
+    untried: tuple[str, ...] = ()
 
 
 COMPILED = "\nasync_compile.wait(globals())\ndel async_compile\n"
@@ -81,7 +97,7 @@ class _Done(BaseException):
 
 def wrapper_source(
     exported: ExportedProgram, arch: str, options: InductorOptions
-) -> str:
+) -> Wrapper:
     """Generate Inductor's Python wrapper, with its kernels, for a program."""
     return _with_retry(exported, lambda e: _wrapper_source(e, arch, options))
 
@@ -96,8 +112,10 @@ def tuning_block(
         definitions = wrapper.kernel_autotune_defs.getvalue()
         found.append(TuningBlock(definitions, wrapper.kernel_autotune_calls.getvalue()))
 
-    _with_retry(exported, lambda e: _run_aoti(e, arch, options, folder, keep))
-    return found[0] if found and ".run(" in found[0].calls else None
+    untried = _with_retry(exported, lambda e: _run_aoti(e, arch, options, folder, keep))
+    if not found or ".run(" not in found[0].calls:
+        return None
+    return replace(found[0], untried=untried)
 
 
 def compile_kernels(
@@ -161,7 +179,7 @@ def _tell_ours(error: Exception) -> None:
 
 def _wrapper_source(
     exported: ExportedProgram, arch: str, options: InductorOptions
-) -> str:
+) -> Wrapper:
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.graph import GraphLowering
@@ -178,6 +196,8 @@ def _wrapper_source(
     with (
         fake_cuda(arch),
         fakes_on_device(),
+        solved_dims(),
+        chosen_untimed() as untried,
         saving,
         torch.no_grad(),
         config.patch(dict(_settings(options))),
@@ -185,7 +205,7 @@ def _wrapper_source(
     ):
         compile_fx(module, fakes)
     if found:
-        return found[0]
+        return Wrapper(found[0], tuple(untried))
     raise NoCode("Inductor has generated no wrapper")
 
 
@@ -195,8 +215,12 @@ def _run_aoti(
     options: InductorOptions,
     folder: Path,
     at_block: Callable[[Any], None],
-) -> None:
-    """Run AOTInductor up to its own benchmark, and call ``at_block`` in its place."""
+) -> tuple[str, ...]:
+    """Run AOTInductor up to its own benchmark, and call ``at_block`` in its place.
+
+    Returns:
+        Where a template was chosen untimed.
+    """
     from torch._inductor.codecache import AotCodeCompiler
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
@@ -214,6 +238,7 @@ def _run_aoti(
     with (
         fake_cuda(arch),
         fakes_on_device(),
+        chosen_untimed() as untried,
         keeping,
         stopping,
         torch.no_grad(),
@@ -224,11 +249,12 @@ def _run_aoti(
             package_path=str(folder / "never.pt2"),
             inductor_configs={**_settings(options), **_AOTI_OPTIONS},
         )
+    return tuple(untried)
 
 
 def _settings(options: InductorOptions) -> InductorOptions:
     """Put what generation needs above what the user has chosen."""
-    return {"nan_asserts": False, **options, **known_settings(), **_OPTIONS}
+    return {**options, **known_settings(), **_OPTIONS}
 
 
 def overridden(options: InductorOptions) -> list[str]:

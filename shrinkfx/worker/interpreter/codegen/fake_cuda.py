@@ -29,10 +29,13 @@ from shrinkfx.worker.interpreter.codegen.cuda_guard import register_guard
 DEVICE = torch.device("cuda", 0)
 
 CONFIG: InductorOptions = {
+    "autotune_in_subproc": False,
+    "benchmark_epilogue_fusion": False,
+    "benchmark_fusion": False,
     "compile_threads": 1,
     "fx_graph_cache": False,
     "joint_graph_constant_folding": False,  # runs on the device
-    "max_autotune": False,
+    "pipeline_max_autotune_gemm": False,
     "shape_padding": False,  # benchmarks real tensors
     "use_static_cuda_launcher": False,  # 2.11
     "use_static_triton_launcher": False,  # 2.13

@@ -1,45 +1,32 @@
 """Check every access of an interpreted kernel against what its pointer points to.
 
-A pointer carries the argument it came from (``_ROOT``) through arithmetic and
+A pointer carries the argument it came from (``ROOT``) through arithmetic and
 changes of shape, so that an overrun is found even where it hits another tensor.
 Lanes that would leave their memory are masked out: nothing crashes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shrinkfx.worker.interpreter.emulation.atomics import add_bfloat16, is_bfloat16_sum
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import Roles
 from shrinkfx.worker.interpreter.memory_checks.launched import Launched
 from shrinkfx.worker.interpreter.memory_checks.partial import Partial
 from shrinkfx.worker.interpreter.memory_checks.values import values
 
-_ROOT = "shrinkfx_root"
+ROOT = "shrinkfx_root"
 _INTERPRETER = os.path.dirname(os.path.dirname(__file__))
 _MOST_FINDINGS = 50
-
-_POINTER_OPERATIONS = (
-    "create_addptr",
-    "create_splat",
-    "create_unsplat",
-    "create_broadcast",
-    "create_expand_dims",
-    "create_reshape",
-    "create_trans",
-    "create_bitcast",
-    "create_select",
-    "create_join",
-)
 
 
 @dataclass(frozen=True)
@@ -87,34 +74,52 @@ class Checker:
             same): eager must not crash where a user's kernel goes astray.
         roles: what the memory of tensors is to the program.
         operators: the source operators of each kernel.
-        sampled: the launches of which only some programs were run.
-        partial: the memory that those have not written in full.
+        unseen: what was not run, kernel by kernel: some programs, or all of it.
+        partial: the memory that was not written in full for that.
         accesses: how many vector accesses were checked.
         launched: the launches so far.
+        configuration: which of a kernel's runs, where it is not the first.
+        tried: how many programs of such were run on copies.
+        untried: kernels of which some configurations were not run.
     """
 
     probe: Probe | None = None
     launch: Launch | None = None
     roles: Roles = field(default_factory=Roles)
     operators: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    sampled: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
     partial: Partial = field(default_factory=Partial)
     accesses: int = 0
     findings: list[KernelFinding] = field(default_factory=list)
     launched: list[Launched] = field(default_factory=list)
+    configuration: str = ""
+    tried: int = 0
+    untried: list[str] = field(default_factory=list)
 
     def start(
         self, probe: Probe, operators: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         """Report from now on; what was seen before is forgotten."""
         self.probe, self.launch, self.operators = probe, None, operators or {}
-        self.accesses, self.findings, self.sampled, self.launched = 0, [], [], []
+        self.accesses, self.findings, self.unseen, self.launched = 0, [], [], []
+        self.configuration, self.tried, self.untried = "", 0, []
         self.roles.clear()
         self.partial.clear()
 
     def stop(self) -> None:
         """Report nothing more; what was seen stays."""
         self.probe = None
+
+    @contextlib.contextmanager
+    def trying(self, configuration: str, *, alone: bool) -> Iterator[None]:
+        """Run a configuration beyond the first; ``alone``: results are nobody's."""
+        self.configuration, kept = configuration, self.partial.kept()
+        try:
+            yield
+        finally:
+            self.configuration = ""
+            if alone:
+                self.partial.restore(kept)
 
     def inside(self, fault: Fault, pointers: Any, mask: Any) -> Any:
         """Tell which of the lanes that ``mask`` lets through stay inside."""
@@ -124,7 +129,7 @@ class Checker:
         addresses = pointers.data
         wanted = np.broadcast_to(np.asarray(mask, dtype=bool), addresses.shape)
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        root = pointers.attr.get(_ROOT)
+        root = pointers.attr.get(ROOT)
         known = self.launch.arguments if self.launch else ()
         if self.launch and fault is not Fault.LOAD:
             self.launch.written.update(a.name for a in ((root,) if root else known))
@@ -181,6 +186,7 @@ class Checker:
         if file and fault is not Fault.MISALIGNED:
             source = linecache.getline(file, line).strip()
             facts |= {"file": file, "line": line, "source": source}
+        facts |= {"configuration": self.configuration}
         facts.setdefault("program", _program())
         self.findings.append(KernelFinding(self.probe, fault, **facts))
 
@@ -196,7 +202,8 @@ def place_of_launch(finding: KernelFinding) -> int:
     """
     if finding.probe is Probe.HINTS:
         return 0
-    return sum(launched.kernel == finding.kernel for launched in CHECKER.launched)
+    real = [launched for launched in CHECKER.launched if not launched.tried]
+    return sum(launched.kernel == finding.kernel for launched in real)
 
 
 def _program() -> tuple[int, int, int]:
@@ -238,89 +245,4 @@ def _is_kernel(frame: Any) -> bool:
 
 def tag(handle: Any, argument: Argument) -> None:
     """Say which argument a pointer comes from."""
-    handle.attr[_ROOT] = argument
-
-
-def hook() -> None:
-    """Put the checks into Triton's interpreter, for the rest of this process."""
-    from triton.runtime import interpreter
-
-    builder = interpreter.InterpreterBuilder
-    for name in _POINTER_OPERATIONS:
-        if name in builder.__dict__:
-            setattr(builder, name, _keeping_root(builder.__dict__[name]))
-    _hook_accesses(builder, interpreter.TensorHandle)
-    for blocks in ("BlockPointerHandle", "TensorDescHandle"):
-        if owner := getattr(interpreter, blocks, None):
-            owner.materialize_pointers = _rooted(owner.materialize_pointers)
-
-
-def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
-    from triton.runtime.interpreter import TensorHandle
-
-    def wrapped(builder: Any, *args: Any, **kwargs: Any) -> Any:
-        made = operation(builder, *args, **kwargs)
-        if isinstance(made, TensorHandle) and _ROOT not in made.attr:
-            tags = (getattr(argument, "attr", {}).get(_ROOT) for argument in args)
-            roots = {root for root in tags if root is not None}
-            if len(roots) == 1:  # of a choice between two, either may be meant
-                made.attr[_ROOT] = roots.pop()
-        return made
-
-    return wrapped
-
-
-def _rooted(materialize: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        pointers, masks = materialize(self, *args, **kwargs)
-        if root := self.base.attr.get(_ROOT):
-            pointers.attr[_ROOT] = root
-        return pointers, masks
-
-    return wrapped
-
-
-def _hook_accesses(builder: Any, handle: Any) -> None:
-    """Replace what loads, stores, adds atomically and asserts."""
-    import triton.language as tl
-
-    load, store = builder.create_masked_load, builder.create_masked_store
-    change, swap = builder.create_atomic_rmw, builder.create_atomic_cas
-
-    def inside(fault: Fault, pointers: Any, mask: Any) -> Any:
-        # Block pointers come with a bare array for a mask.
-        array = mask.data if isinstance(mask, handle) else mask
-        return handle(CHECKER.inside(fault, pointers, array), tl.int1)
-
-    def checked_load(self: Any, p: Any, mask: Any, *rest: Any, **more: Any) -> Any:
-        return load(self, p, inside(Fault.LOAD, p, mask), *rest, **more)
-
-    def checked_store(
-        self: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
-    ) -> Any:
-        return store(self, p, value, inside(Fault.STORE, p, mask), *rest, **more)
-
-    def checked_change(
-        self: Any, how: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
-    ) -> Any:
-        kept = inside(Fault.ATOMIC, p, mask)
-        if is_bfloat16_sum(how, value):
-            before = add_bfloat16(p.data, value.data, kept.data)
-            return handle(before, value.dtype.scalar)
-        return change(self, how, p, value, kept, *rest, **more)
-
-    def checked_swap(self: Any, p: Any, old: Any, *rest: Any, **more: Any) -> Any:
-        if CHECKER.inside(Fault.ATOMIC, p, True).all():
-            return swap(self, p, old, *rest, **more)
-        return old
-
-    def checked_assert(
-        self: Any, condition: Any, message: Any, *_: Any, **__: Any
-    ) -> None:
-        CHECKER.require(condition, str(message))
-
-    builder.create_masked_load = checked_load
-    builder.create_masked_store = checked_store
-    builder.create_atomic_rmw = checked_change
-    builder.create_atomic_cas = checked_swap
-    builder.create_assert = checked_assert
+    handle.attr[ROOT] = argument

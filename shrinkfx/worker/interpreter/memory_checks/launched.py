@@ -16,8 +16,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch with its grid, and the tensors that it was given, by parameter."""
+    """A launch with its grid, and the tensors that it was given, by parameter.
+
+    Attributes:
+        tried: by a configuration beyond the first, on copies.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
     given: Mapping[str, Layout]
+    tried: bool = False

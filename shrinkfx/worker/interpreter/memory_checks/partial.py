@@ -1,4 +1,4 @@
-"""Memory that only some programs of a large grid have written.
+"""Memory that a kernel has not written in full: it was not run, or in part.
 
 The rest of it holds what no program would: an index read there leads anywhere. So what
 is found in a kernel that takes such memory, or what was computed from it, is no fault.
@@ -27,8 +27,18 @@ class Partial:
     def __contains__(self, values: Any) -> bool:
         return any(s.data_ptr() in self._kept for s in _storages(values))
 
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
     def add(self, values: Any) -> None:
         self._kept |= {s.data_ptr(): s for s in _storages(values)}
+
+    def kept(self) -> dict[int, torch.UntypedStorage]:
+        """Copy what is known, for ``restore``."""
+        return dict(self._kept)
+
+    def restore(self, kept: dict[int, torch.UntypedStorage]) -> None:
+        self._kept = kept
 
     def clear(self) -> None:
         self._kept.clear()
@@ -40,7 +50,11 @@ def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
 
 
 class Spreading(TorchDispatchMode):
-    """Follow partial memory through the operators that a program calls."""
+    """Follow partial memory through the operators that a program calls.
+
+    Raises:
+        Unsupported: one fails on it, or reads a number off it.
+    """
 
     def __init__(self, partial: Partial) -> None:
         super().__init__()
@@ -59,14 +73,11 @@ class Spreading(TorchDispatchMode):
         try:
             made = func(*args, **kwargs)
         except Exception as error:
-            raise Unsupported(f"{func} takes {_LEFT}") from error
-        self._partial.add(made)
-        return made
+            raise Unsupported(f"{func} takes {LEFT}") from error
+        if not isinstance(made, bool | int | float):
+            self._partial.add(made)
+            return made
+        raise Unsupported(f"{func} reads {LEFT}")  # it may be a size
 
 
-_LEFT = "what a large grid, of which only some programs ran, has left unwritten"
-
-
-def unsupported(kernel: str) -> Unsupported:
-    """Say why what a kernel does cannot be judged."""
-    return Unsupported(f"{kernel} takes {_LEFT}")
+LEFT = "what a kernel that was not run, or in part, has left unwritten"

@@ -1,0 +1,40 @@
+"""How often a program that keeps state must be called on the interpreter to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.oracle import CheckClient
+from shrinkfx.failure.verdict import Observation
+
+
+def calls_needed(
+    client: CheckClient,
+    max_calls: int,
+    shows: Callable[[Observation], bool],
+    note: Callable[[str], None],
+    budget: Allowance = UNLIMITED,
+) -> tuple[int, Observation] | None:
+    """Find the fewest calls of one run of which the last one fails; None if none does.
+
+    All calls are made at first: a program that passes them takes one check more, and
+    no other number is asked for. What it finds, the interpreter finds again, so halves
+    are enough.
+    """
+    if max_calls < 2:
+        return None
+    note(f"it changes its buffers: calling it {max_calls} times in a run")
+    often, _ = client.with_options(calls=max_calls).original()
+    if not shows(often):
+        return None
+    passes, fails = 1, (max_calls, often)
+    while fails[0] - passes > 1 and budget.has(often.seconds):
+        calls = (passes + fails[0]) // 2
+        seen, _ = client.with_options(calls=calls).original()
+        if shows(seen):
+            fails = calls, seen
+        else:
+            passes = calls
+    note(f"call {fails[0]} of a run fails")
+    return fails

@@ -1,0 +1,53 @@
+"""Sizes that the Python wrapper is to work out, as AOTInductor's wrapper does.
+
+Where an input's dim is declared as ``2*half``, and no input has a dim ``half``,
+Inductor for Python gives up; for C++ it solves for ``half``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from unittest import mock
+
+import sympy
+
+
+def solved_dims() -> contextlib.AbstractContextManager[Any]:
+    """Have Inductor for Python solve an input's size for its one unknown symbol."""
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+    usual = PythonWrapperCodegen.codegen_input_symbol_assignment
+
+    def assign(self: Any, name: str, value: Any, bound_vars: Any) -> None:
+        usual(self, name, value, bound_vars)
+        for dim, size in enumerate(_sizes(value)):
+            unknown = size.free_symbols - set(bound_vars)
+            if len(unknown) == 1:
+                (symbol,) = unknown
+                _solve(self.prefix, symbol, size, f"{name}.size({dim})")
+                bound_vars.add(symbol)
+
+    name = "codegen_input_symbol_assignment"
+    return mock.patch.object(PythonWrapperCodegen, name, assign)
+
+
+def _sizes(value: Any) -> list[sympy.Expr]:
+    from torch._inductor import ir
+
+    sizes = value.get_size() if isinstance(value, ir.TensorBox) else ()
+    return [
+        size if isinstance(size, sympy.Expr) else sympy.Integer(1) for size in sizes
+    ]
+
+
+def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, given: str) -> None:
+    """Write ``half = arg0_1.size(1) // 2``; what cannot be solved, Inductor refuses."""
+    from torch._inductor.codegen.wrapper import pexpr
+    from torch.utils._sympy.solve import try_solve
+
+    whole = sympy.Symbol("given", integer=True)
+    solution = try_solve(sympy.Eq(size, whole), symbol)
+    if solution is None:
+        raise AssertionError(f"{sympy.Eq(size, whole)} is not solvable")
+    code.writeline(f"{symbol} = int((lambda given: {pexpr(solution[1])})({given}))")

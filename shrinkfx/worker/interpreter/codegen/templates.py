@@ -1,0 +1,51 @@
+"""Templates of GEMMs, convolutions and attention, chosen where none can be timed.
+
+With ``max_autotune`` Inductor times the choices that there are for such an operator.
+The first one made from a Triton template is taken here: a library's cannot be checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+
+@contextlib.contextmanager
+def chosen_untimed() -> Iterator[list[str]]:
+    """Let Inductor choose without a device; yields what of it nobody has seen."""
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    untried: dict[str, None] = {}
+
+    def timed(self: Any, name: str, *args: Any, **kwargs: Any) -> dict[Any, float]:
+        choices = kwargs.get("choices") or next(a for a in args if _are_choices(a))
+        ordered = sorted(choices, key=_is_no_template)
+        templates = sum(not _is_no_template(choice) for choice in ordered)
+        if templates > 1:
+            untried[f"{name}: only the first of {templates} templates ran"] = None
+        return {choice: float(place) for place, choice in enumerate(ordered)}
+
+    seen: list[str] = []
+    with (
+        mock.patch.object(AlgorithmSelectorCache, "do_autotuning", timed),
+        mock.patch.object(
+            AlgorithmSelectorCache, "make_precompile_fn", return_value=dict
+        ),
+    ):
+        yield seen
+        seen += untried
+
+
+def _are_choices(value: Any) -> bool:
+    from torch._inductor.ir import ChoiceCaller
+
+    is_list = isinstance(value, Sequence) and len(value) > 0
+    return is_list and all(isinstance(choice, ChoiceCaller) for choice in value)
+
+
+def _is_no_template(choice: Any) -> bool:
+    from torch._inductor.select_algorithm import TritonTemplateCaller
+
+    return not isinstance(choice, TritonTemplateCaller)

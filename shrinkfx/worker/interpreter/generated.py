@@ -1,0 +1,182 @@
+"""Launches of the kernels that Inductor generates, by each of their configurations.
+
+A GPU times several block sizes of a kernel and keeps one, which need not be the first:
+a fault may show in another alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.worker.interpreter.launch import (
+    WATCHING,
+    Generated,
+    grid_size,
+    interpreted,
+    launch,
+    named,
+)
+from shrinkfx.worker.interpreter.memory_checks.arena import SPARSE_BYTES
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.model import Keywords
+
+MOST_TRIED = 1_000
+"""Programs of further configurations in one call: a program takes 0.2 to 3 ms."""
+
+
+def run_generated(
+    self: Any, *args: Any, stream: Any = None, benchmark_run: Any = False, **more: Any
+) -> None:
+    """Launch a generated kernel: this is ``CachingAutotuner.run``.
+
+    The first configuration's results are taken. The others are tried on copies; where
+    AOTInductor would time them, each is run as it would be.
+    """
+    first, *others = _configurations(self)
+    prepared = _prepare(self, first, args, more)
+    if CHECKER.probe is None or not others:
+        return _run(prepared)
+    name, count = prepared.name, 1 + len(others)
+    as_timed = CHECKER.probe is Probe.HINTS
+    copies = args if as_timed else _copied(prepared, args)
+    _run(prepared)
+    for number, config in enumerate(others, 2):
+        size = _programs(_prepare(self, config, args, more))
+        if copies is None or not (as_timed or CHECKER.tried + size <= MOST_TRIED):
+            CHECKER.untried.append(name)
+            return None
+        CHECKER.tried += size
+        settings = ", ".join(f"{k}={v}" for k, v in sorted(config.kwargs.items()))
+        text = f"configuration {number} of {count}: {settings}"
+        with CHECKER.trying(text, alone=not as_timed):
+            _run(_prepare(self, config, copies, more))
+    return None
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A launch by one configuration.
+
+    Attributes:
+        given: the arguments without constants, by name.
+    """
+
+    tuner: Any
+    name: str
+    passed: Sequence[Any]
+    given: Keywords
+    arguments: Keywords
+    grid: Any
+
+
+def _configurations(self: Any) -> Sequence[Any]:
+    """List those of a kernel, also of one that this process has compiled."""
+    return self.configs or [made.config for made in self.compile_results]
+
+
+def _prepare(self: Any, config: Any, args: Sequence[Any], more: Keywords) -> _Prepared:
+    from torch._inductor.runtime.triton_heuristics import GridExpr
+
+    meta = self.triton_meta
+    signature = dict(meta["signature"])
+    names = list(signature)
+    constants = {
+        names[key[0]] if isinstance(key, tuple) else key: value
+        for key, value in meta.get("constants", {}).items()
+    }
+    # A numel that is a constant (xnumel = 1) is passed by position all the same.
+    passed = [name for name in names if name not in config.kwargs]
+    extra = list(self.inductor_meta.get("extra_launcher_args", ()))
+    if len(args) < len(passed) + len(extra):
+        passed = [name for name in passed if signature[name] != "constexpr"]
+    given = named(passed, args)
+    grid = GridExpr.from_meta(self.inductor_meta, config).eval_slow(
+        {**constants, **named(passed + extra, args)}
+    )
+    name = str(self.inductor_meta.get("kernel_name") or self.fn.__name__)
+    arguments = {**constants, **config.kwargs, **given, **more}
+    return _Prepared(self, name, args, given, arguments, grid)
+
+
+def _run(prepared: _Prepared) -> None:
+    tuner, name = prepared.tuner, prepared.name
+    signature = dict(tuner.triton_meta["signature"])
+    aligned = _aligned(tuner.triton_meta, list(signature))
+    arguments, grid = prepared.arguments, prepared.grid
+    for watch in WATCHING:
+        watch(Generated(tuner, name, prepared.passed, arguments, grid, aligned))
+    writes = _written(prepared)
+    launch(
+        interpreted(tuner.fn),
+        grid,
+        arguments,
+        name=name,
+        signature=signature,
+        aligned=aligned,
+        writes=writes,
+    )
+    operators = CHECKER.operators.get(name, ())
+    for argument in writes or ():
+        CHECKER.roles.name_result(prepared.given[argument], operators)
+
+
+def _programs(prepared: _Prepared) -> int:
+    x, y, z = grid_size(prepared.grid, prepared.arguments)
+    return x * y * z
+
+
+def _aligned(meta: Keywords, names: list[str]) -> list[str]:
+    """List the parameters that code may take to be divisible by 16."""
+    for declared in meta.get("configs", ()):
+        if isinstance(declared, Mapping):
+            return [
+                names[key[0]]
+                for key, attributes in declared.items()
+                if ["tt.divisibility", 16] in [list(a) for a in attributes]
+            ]
+        numbers = getattr(declared, "divisible_by_16", ())
+        return [names[n] if isinstance(n, int) else n for n in numbers]
+    return []
+
+
+def _written(prepared: _Prepared) -> list[str] | None:
+    """List the parameters that a generated kernel writes through; None: a user's."""
+    if prepared.tuner.custom_kernel:
+        return None
+    changed = set(prepared.tuner.mutated_arg_names)
+    made = ("out_ptr", "in_out_ptr")
+    return [k for k in prepared.given if k in changed or k.startswith(made)]
+
+
+def _copied(prepared: _Prepared, args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Copy what a kernel may write, as it is before; None: it is too large."""
+    writes = _written(prepared)
+    given = prepared.given
+    tensors = [
+        value
+        for name, value in given.items()
+        if isinstance(value, torch.Tensor) and (writes is None or name in writes)
+    ]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+    if sum(storage.nbytes() for storage in storages.values()) >= SPARSE_BYTES:
+        return None
+    copies = {place: storage.clone() for place, storage in storages.items()}
+    return tuple(_with_storage(value, copies) for value in args)
+
+
+def _with_storage(value: Any, copies: Mapping[int, torch.UntypedStorage]) -> Any:
+    """Give a tensor the copy of its storage, if there is one."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    storage = copies.get(value.untyped_storage().data_ptr())
+    if storage is None:
+        return value
+    made = torch.empty(0, dtype=value.dtype)
+    made.set_(storage, value.storage_offset(), value.shape, value.stride())
+    CHECKER.roles.name(made, CHECKER.roles.of(value))
+    return made

@@ -1,0 +1,76 @@
+"""``AOTI_RUNTIME_CHECK_INPUTS``: what AOTInductor's own code says of inputs, in Python.
+
+Inductor's Python wrapper does not look at the variable. Order and words are those that
+``torch/_inductor/codegen/cpp_wrapper_cpu.py`` writes into a package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+VARIABLE = "AOTI_RUNTIME_CHECK_INPUTS"
+
+
+def require_declared(exported: ExportedProgram, given: Sequence[Any]) -> None:
+    """Hold inputs against what the program declares, if the variable says so.
+
+    Args:
+        given: all that the graph takes, weights too, in order.
+
+    Raises:
+        RuntimeError: one is of another dtype, size or stride.
+    """
+    if os.environ.get(VARIABLE, "0")[:1] in ("", "0"):
+        return
+    specs = exported.graph_signature.input_specs
+    places = exported.graph.find_nodes(op="placeholder")
+    inputs = [
+        (node.meta.get("val"), value)
+        for spec, node, value in zip(specs, places, given, strict=True)
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    for number, (declared, value) in enumerate(inputs):
+        if isinstance(declared, torch.Tensor) and isinstance(value, torch.Tensor):
+            for wrong in _wrong(declared, value):
+                raise RuntimeError(f"input_handles[{number}]: {wrong}")
+
+
+def _wrong(declared: torch.Tensor, value: torch.Tensor) -> Iterator[str]:
+    """Say what of a tensor is not as declared, in the order of AOTInductor's checks."""
+    if value.dtype is not declared.dtype:
+        yield f"unmatched dtype, expected: {declared.dtype}, but got: {value.dtype}"
+    for dim, (size, got) in enumerate(zip(declared.shape, value.shape, strict=True)):
+        low, high = _range(size)
+        if low == high != got:
+            yield f"unmatched dim value at {dim}, expected: {low}, but got: {got}"
+        elif got < low:
+            text = f"expected it to be >= {low}, but got: {got}"
+            yield f"dim value is too small at {dim}, {text}"
+        elif got > high:
+            text = f"expected to be <= {high}, but got: {got}"
+            yield f"dim value is too large at {dim}, {text}"
+    strides = zip(declared.stride(), value.stride(), strict=True)
+    for dim, (step, got) in enumerate(strides):
+        if isinstance(step, int) and step != got:
+            yield f"unmatched stride value at {dim}, expected: {step}, but got: {got}"
+
+
+def _range(size: int | torch.SymInt) -> tuple[Any, Any]:
+    """Bound a size as AOTInductor does, which knows no more of it than its range.
+
+    Returns:
+        SymPy's numbers, infinite ones among them, or the size itself.
+    """
+    from torch.utils._sympy.value_ranges import bound_sympy
+
+    if isinstance(size, int):
+        return size, size
+    node = size.node
+    bounds = bound_sympy(node.expr, node.shape_env.var_to_range)
+    return bounds.lower, bounds.upper

@@ -1,0 +1,111 @@
+"""Where the checks go into Triton's interpreter: loads, stores, atomics, assertions.
+
+Also what keeps the argument that a pointer came from through arithmetic on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shrinkfx.worker.interpreter.emulation.atomics import add_bfloat16, is_bfloat16_sum
+from shrinkfx.worker.interpreter.findings import Fault
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, ROOT
+
+_POINTER_OPERATIONS = (
+    "create_addptr",
+    "create_splat",
+    "create_unsplat",
+    "create_broadcast",
+    "create_expand_dims",
+    "create_reshape",
+    "create_trans",
+    "create_bitcast",
+    "create_select",
+    "create_join",
+)
+
+
+def hook() -> None:
+    """Put the checks into Triton's interpreter, for the rest of this process."""
+    from triton.runtime import interpreter
+
+    builder = interpreter.InterpreterBuilder
+    for name in _POINTER_OPERATIONS:
+        if name in builder.__dict__:
+            setattr(builder, name, _keeping_root(builder.__dict__[name]))
+    _hook_accesses(builder, interpreter.TensorHandle)
+    for blocks in ("BlockPointerHandle", "TensorDescHandle"):
+        if owner := getattr(interpreter, blocks, None):
+            owner.materialize_pointers = _rooted(owner.materialize_pointers)
+
+
+def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
+    from triton.runtime.interpreter import TensorHandle
+
+    def wrapped(builder: Any, *args: Any, **kwargs: Any) -> Any:
+        made = operation(builder, *args, **kwargs)
+        if isinstance(made, TensorHandle) and ROOT not in made.attr:
+            tags = (getattr(argument, "attr", {}).get(ROOT) for argument in args)
+            roots = {root for root in tags if root is not None}
+            if len(roots) == 1:  # of a choice between two, either may be meant
+                made.attr[ROOT] = roots.pop()
+        return made
+
+    return wrapped
+
+
+def _rooted(materialize: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        pointers, masks = materialize(self, *args, **kwargs)
+        if root := self.base.attr.get(ROOT):
+            pointers.attr[ROOT] = root
+        return pointers, masks
+
+    return wrapped
+
+
+def _hook_accesses(builder: Any, handle: Any) -> None:
+    """Replace what loads, stores, adds atomically and asserts."""
+    import triton.language as tl
+
+    load, store = builder.create_masked_load, builder.create_masked_store
+    change, swap = builder.create_atomic_rmw, builder.create_atomic_cas
+
+    def inside(fault: Fault, pointers: Any, mask: Any) -> Any:
+        # Block pointers come with a bare array for a mask.
+        array = mask.data if isinstance(mask, handle) else mask
+        return handle(CHECKER.inside(fault, pointers, array), tl.int1)
+
+    def checked_load(self: Any, p: Any, mask: Any, *rest: Any, **more: Any) -> Any:
+        return load(self, p, inside(Fault.LOAD, p, mask), *rest, **more)
+
+    def checked_store(
+        self: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
+    ) -> Any:
+        return store(self, p, value, inside(Fault.STORE, p, mask), *rest, **more)
+
+    def checked_change(
+        self: Any, how: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
+    ) -> Any:
+        kept = inside(Fault.ATOMIC, p, mask)
+        if is_bfloat16_sum(how, value):
+            before = add_bfloat16(p.data, value.data, kept.data)
+            return handle(before, value.dtype.scalar)
+        return change(self, how, p, value, kept, *rest, **more)
+
+    def checked_swap(self: Any, p: Any, old: Any, *rest: Any, **more: Any) -> Any:
+        if CHECKER.inside(Fault.ATOMIC, p, True).all():
+            return swap(self, p, old, *rest, **more)
+        return old
+
+    def checked_assert(
+        self: Any, condition: Any, message: Any, *_: Any, **__: Any
+    ) -> None:
+        CHECKER.require(condition, str(message))
+
+    builder.create_masked_load = checked_load
+    builder.create_masked_store = checked_store
+    builder.create_atomic_rmw = checked_change
+    builder.create_atomic_cas = checked_swap
+    builder.create_assert = checked_assert

@@ -1,0 +1,78 @@
+"""The interpreter, asked how many calls of a run a failure needs."""
+
+from __future__ import annotations
+
+import pytest
+from support.doubles import Minutes
+
+from shrinkfx.check.baseline.on_interpreter import probe_baseline
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.errors import NotReproducible
+from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.requests import Request
+
+STRAYS = (
+    "interpreter: illegal memory access: out-of-bounds load of 4 bytes in k "
+    "(aten.index) through in_ptr0 (input 0): element 9 of 9 [program (0, 0, 0), 1 "
+    "lane] at `x = y`"
+)
+
+
+class FailsAtCall:
+    """Strays at one call of a run, and at those that follow."""
+
+    def __init__(self, call: int) -> None:
+        self.call = call
+        self.asked: list[int] = []
+
+    def ask(self, request: Request) -> Ending:
+        options = request.options
+        if options.probe is not Probe.REAL:
+            return Ending("exit", stage="done")
+        self.asked.append(options.calls)
+        if options.calls < self.call:
+            return Ending("exit", stage="done")
+        return Ending("exit", stage="run", answer=Raised("Report", STRAYS))
+
+
+def run(server: FailsAtCall, max_calls: int) -> int:
+    client = CheckClient(server, Limits(600.0, 1 << 30))
+    return probe_baseline(
+        client,
+        "ima",
+        "",
+        list(Probe),
+        lambda _: None,
+        max_calls=max_calls,
+        budget=Minutes(),
+    ).calls
+
+
+@pytest.mark.parametrize("call", [2, 3, 7, 10])
+def test_fewest_calls_are_found_by_halves_and_confirmed(call: int) -> None:
+    server = FailsAtCall(call)
+    assert run(server, 10) == call
+    assert server.asked[:2] == [1, 10]
+    assert server.asked[-1] == call
+    assert len(server.asked) <= 2 + 4 + 2
+
+
+def test_failure_of_the_first_call_is_asked_for_no_more() -> None:
+    server = FailsAtCall(1)
+    assert run(server, 10) == 1
+    assert set(server.asked) == {1}
+
+
+def test_program_without_state_is_called_once() -> None:
+    server = FailsAtCall(2)
+    with pytest.raises(NotReproducible):
+        run(server, 1)
+    assert server.asked == [1]
+
+
+def test_program_that_passes_every_call_takes_one_check_more() -> None:
+    server = FailsAtCall(11)
+    with pytest.raises(NotReproducible):
+        run(server, 10)
+    assert server.asked == [1, 10]
