@@ -179,7 +179,7 @@ def _careful(record: RunRecord) -> list[str]:
 
 
 def _how_to_run(record: RunRecord) -> str:
-    if record.guarded:
+    if record.guarded and not record.memory.on_gpu:
         return _UNDER_SANITIZER
     if not record.need_not_show:
         return "python repro.py"
@@ -189,10 +189,10 @@ def _how_to_run(record: RunRecord) -> str:
 
 
 def _memory(record: RunRecord) -> list[str]:
-    """Quote AddressSanitizer."""
+    """Quote AddressSanitizer, or compute-sanitizer."""
     if record.memory.report is None:
         return []
-    quoted = f"AddressSanitizer: {record.memory.report}"
+    quoted = f"{record.memory.sanitizer}: {record.memory.report}"
     return [*textwrap.wrap(quoted, 84, subsequent_indent="  "), ""]
 
 
@@ -205,7 +205,7 @@ def _plainly(record: RunRecord) -> list[str]:
     if record.guarded:
         seen += (
             " Verified with such pages: the program reads or writes beyond a tensor, "
-            "which need not show without them or AddressSanitizer."
+            f"which need not show without them or {record.memory.sanitizer}."
         )
     return textwrap.wrap(_without_folders(seen), 84, subsequent_indent=" " * 9)
 

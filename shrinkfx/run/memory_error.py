@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.baseline.with_guard_pages import (
+    ON_CPU,
+    ON_GPU,
     Guarding,
     find_guarding,
     in_words,
@@ -20,7 +22,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import NotSanitized
-from shrinkfx.protocol.choices import CandidateForm, Guard
+from shrinkfx.protocol.choices import Backend, CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import Memory
 from shrinkfx.run.context import RunContext
@@ -34,7 +36,7 @@ _SHORT = "not run: minutes were short"
 
 
 def wants_guard_pages(options: Options) -> bool:
-    """Tell whether a run is to have guard pages, if its program is on the CPU."""
+    """Tell whether a run is to have guard pages, unless it is on the interpreter."""
     if options.guard_pages == "auto":
         return options.until in (Kind.IMA, Kind.CRASH)
     return options.guard_pages == "on"
@@ -43,13 +45,14 @@ def wants_guard_pages(options: Options) -> bool:
 def guard(context: RunContext, server: Server, client: CheckClient) -> Guarding:
     """Choose the guard pages that show the failure which was asked for, if any do."""
     options, ready = context.options, server.ready
-    if not wants_guard_pages(options) or ready.environment:
+    interpreted = ready.backend == Backend.INTERPRETER  # it checks each access
+    if not wants_guard_pages(options) or interpreted:
         return Guarding()
     if ready.no_guard_pages:
         context.note(f"no guard pages: {ready.no_guard_pages}")
         return Guarding()
     asked = options.until, options.match, context.note, context.budget
-    return find_guarding(client, *asked)
+    return find_guarding(client, *asked, ON_GPU if ready.for_cuda else ON_CPU)
 
 
 def examine(

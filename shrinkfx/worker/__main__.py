@@ -27,6 +27,7 @@ from shrinkfx.protocol.requests import Job, Request, Setup
 from shrinkfx.protocol.tasks import ForkServer, RunCommand, RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.cpu_memory import asan, guard_pages
+from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (
     Line,
@@ -60,6 +61,9 @@ class _Worker(Protocol):
 
     setup: Setup
     program: Program | None
+
+    @property
+    def on_gpu(self) -> bool: ...
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
@@ -176,7 +180,7 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
     from shrinkfx.worker.aoti import backend as aoti
     from shrinkfx.worker.disk_space import allow
     from shrinkfx.worker.interpreter import backend as interpreter
-    from shrinkfx.worker.loading.devices import choose_backend, is_for_cuda
+    from shrinkfx.worker.loading.devices import choose_backend, is_for_cuda, is_on_gpu
     from shrinkfx.worker.loading.load import load, preload
     from shrinkfx.worker.loading.wall import limited_to
     from shrinkfx.worker.preloads.files_used import Witness
@@ -224,9 +228,16 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
         backend=setup.backend,
         for_cuda=for_cuda,
         ignored_options=tuple(ignored),
-        no_guard_pages=guard_pages.why_not(),
+        no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
         cpu_seconds=used_cpu_s(),
     )
+
+
+def _no_guard_pages(on_gpu: bool) -> str:
+    """Say why there are none although they were asked for, or ''."""
+    if on_gpu and guard_pages.are_asked_for():
+        return red_zones.prepare()
+    return guard_pages.why_not()
 
 
 def _version(package: str) -> str:
@@ -264,11 +275,11 @@ def _work(worker: _Worker, request: Request) -> Work:
         case RunCommand() as task:
             return _command(task)
         case RunScript() as task if request.fresh and bare:
-            return _script(task, request, library)
+            return _script(task, request, library, on_gpu=worker.on_gpu)
     return fresh if request.fresh else here
 
 
-def _script(task: RunScript, request: Request, library: str) -> Work:
+def _script(task: RunScript, request: Request, library: str, *, on_gpu: bool) -> Work:
     """Have the child become a Python that runs a script, as anyone's would."""
 
     def work(note: Note, folder: Path) -> NoReturn:
@@ -279,11 +290,14 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
         temporary = aoti.own_cache_below(folder)
         environment = {**bare_script.environment(folder), **temporary}
         side = request.options.guard_pages
-        if side != Guard.OFF:
+        script = [task.path]
+        if side != Guard.OFF and on_gpu:
+            script = red_zones.beside(task.path, side)
+        elif side != Guard.OFF:
             environment = guard_pages.environment_with(environment, library, side)
         if request.one_thread:
             environment |= last_words.ONE_THREAD
-        _exec(environment, "-X", "faulthandler", task.path)
+        _exec(environment, "-X", "faulthandler", *script)
 
     return work
 

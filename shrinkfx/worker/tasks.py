@@ -64,6 +64,7 @@ from shrinkfx.worker.checking.printed import (
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.checking.with_aoti import check_outside
 from shrinkfx.worker.cpu_memory import guard_pages
+from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import Values
 from shrinkfx.worker.explaining.settings import read_settings
 from shrinkfx.worker.explaining.untold import by_known_names
@@ -99,8 +100,12 @@ class Worker(Held):
         torch.set_num_threads(self.threads)
         if request.one_thread:
             last_words.one_thread()
-        guard_pages.switch(request.options.guard_pages)
         options = request.options
+        if self.on_gpu:
+            loud = isinstance(request.task, RunScript)
+            red_zones.switch(options.guard_pages, loud=loud)
+        else:
+            guard_pages.switch(options.guard_pages)
         _set(options.environment)
         match request.task:
             case Describe():

@@ -29,7 +29,8 @@ class IssueFacts(Message):
         passes: it passes at other sizes, which the repro tries first.
         interpreted: the GPU that kernels were made for, which ran on Triton's
             interpreter alone; or ''.
-        guarded: it need not show without AddressSanitizer.
+        guarded: it need not show without a sanitizer.
+        on_gpu: that is compute-sanitizer, else AddressSanitizer.
         inductor: options that it was compiled with, as Python.
         environment: names of variables that the repro sets.
         careful: what else may be the cause.
@@ -66,6 +67,7 @@ class IssueFacts(Message):
     beside: tuple[str, ...]
     versions: tuple[str, ...]
     anonymous: bool = False
+    on_gpu: bool = False
     tool: str = __version__
 
     @property
@@ -110,4 +112,5 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         beside=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
+        on_gpu=record.memory.on_gpu,
     )

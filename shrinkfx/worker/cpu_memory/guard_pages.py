@@ -59,6 +59,11 @@ def switch(side: str) -> None:
         raise RuntimeError("there are no addresses left for guard pages")
 
 
+def are_asked_for() -> bool:
+    """Tell whether this process was started to have guard pages."""
+    return LIBRARY in os.environ or _WHY_NOT in os.environ
+
+
 def why_not() -> str:
     """Try it on a tensor of this process: '' where it works, or was not asked for."""
     if LIBRARY not in os.environ:
