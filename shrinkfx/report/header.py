@@ -79,7 +79,8 @@ def _stopped(record: RunRecord) -> list[str]:
 _SCREEN = 24
 """Lines that are seen at once."""
 
-_GUARDED = " | guard pages "
+_GUARDED, _UNDER = " | guard pages ", " | under compute-sanitizer's "
+_ANY_GUARD = f"{re.escape(_GUARDED)}|{re.escape(_UNDER)}"
 _CAUSE = "Cause:   "
 _TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
 
@@ -108,7 +109,7 @@ def with_cause(script: str, cause: Sequence[str]) -> str:
 
 
 _FAILURE = re.compile(
-    rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:{re.escape(_GUARDED)}(\w+))?$",
+    rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:(?:{_ANY_GUARD})(\w+))?$",
     re.MULTILINE,
 )
 
@@ -116,7 +117,9 @@ _FAILURE = re.compile(
 def _failure_line(record: RunRecord) -> str:
     """Say it for ``--verify``, which reads this line alone."""
     failure = record.signature
-    guarded = f"{_GUARDED}{record.memory.guard}" if record.guarded else ""
+    side = record.memory.guard
+    how = _UNDER if side.is_sanitizer else _GUARDED
+    guarded = f"{how}{side}" if record.guarded else ""
     return f"{failure.kind} | {failure.stage} | {failure.detail}{guarded}"
 
 

@@ -13,7 +13,7 @@ from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.judging import seen_to_fail_without_guard_pages
 from shrinkfx.run.kept import Kept, result_of
-from shrinkfx.run.memory_error import examine
+from shrinkfx.run.memory_error import examine, is_on_gpu
 from shrinkfx.run.record import Result
 from shrinkfx.run.reduction import SearchResult, calls_and_rate
 from shrinkfx.run.result import verify, verify_as_is, write
@@ -56,7 +56,8 @@ class Maker:
         result = result_of(subject, found, candidate, rate)
         known = seen_to_fail_without_guard_pages(context, candidate, result.form)
         about = subject.target, candidate, result.form, known
-        memory = examine(context, subject.client, *about)
+        on_gpu = is_on_gpu(self.server.ready)
+        memory = examine(context, subject.client, *about, on_gpu=on_gpu)
         if found.without_guard_pages:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)

@@ -21,13 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.answers import Answer, NotSanitized, Ready
+from shrinkfx.protocol.answers import Answer, NotSanitized, Ready, Unresolved
 from shrinkfx.protocol.choices import Backend, Guard
 from shrinkfx.protocol.requests import Job, Request, Setup
-from shrinkfx.protocol.tasks import ForkServer, RunCommand, RunScript
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    CheckOriginal,
+    ForkServer,
+    RunCommand,
+    RunScript,
+)
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.cpu_memory import asan, guard_pages
-from shrinkfx.worker.cuda_memory import red_zones
+from shrinkfx.worker.cuda_memory import red_zones, sanitizer
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (
     Line,
@@ -256,6 +262,7 @@ def _work(worker: _Worker, request: Request) -> Work:
         return worker.perform(request, note, folder)
 
     library = os.environ.get(guard_pages.LIBRARY, "")
+    tool = _tool_for(worker, request)
 
     def fresh(note: Note, folder: Path) -> Answer:
         environment = dict(os.environ)
@@ -268,21 +275,32 @@ def _work(worker: _Worker, request: Request) -> Work:
         elif library:
             environment = guard_pages.environment_with(environment, library)
         (folder / _JOB).write_text(Job(worker.setup, request).to_line())
-        _exec(environment, "-P", "-m", "shrinkfx.worker", "--once", str(folder))
+        once = "-P", "-m", "shrinkfx.worker", "--once", str(folder)
+        return _exec_under(tool, environment, *once)
 
+    is_fresh = request.fresh or bool(tool)
     bare = worker.setup.backend != Backend.INTERPRETER
     match request.task:
         case RunCommand() as task:
             return _command(task)
-        case RunScript() as task if request.fresh and bare:
-            return _script(task, request, library, on_gpu=worker.on_gpu)
-    return fresh if request.fresh else here
+        case RunScript() as task if is_fresh and bare:
+            return _script(task, request, library, tool, on_gpu=worker.on_gpu)
+    return fresh if is_fresh else here
 
 
-def _script(task: RunScript, request: Request, library: str, *, on_gpu: bool) -> Work:
+def _tool_for(worker: _Worker, request: Request) -> str:
+    """Name the tool of compute-sanitizer that is to look on, '' if none is."""
+    side, task = request.options.guard_pages, request.task
+    runs = isinstance(task, (CheckCandidate, CheckOriginal, RunScript))
+    return side.value if side.is_sanitizer and runs and worker.on_gpu else ""
+
+
+def _script(
+    task: RunScript, request: Request, library: str, tool: str, *, on_gpu: bool
+) -> Work:
     """Have the child become a Python that runs a script, as anyone's would."""
 
-    def work(note: Note, folder: Path) -> NoReturn:
+    def work(note: Note, folder: Path) -> Answer:
         from shrinkfx.worker.aoti import backend as aoti
 
         os.chdir(task.cwd)
@@ -297,7 +315,7 @@ def _script(task: RunScript, request: Request, library: str, *, on_gpu: bool) ->
             environment = guard_pages.environment_with(environment, library, side)
         if request.one_thread:
             environment |= last_words.ONE_THREAD
-        _exec(environment, "-X", "faulthandler", *script)
+        return _exec_under(tool, environment, "-X", "faulthandler", *script)
 
     return work
 
@@ -321,6 +339,18 @@ def _command(task: RunCommand) -> Work:
         os.execvp(task.words[0], task.words)
 
     return work
+
+
+def _exec_under(
+    tool: str, environment: Mapping[str, str], *arguments: str
+) -> Unresolved:
+    """Become a Python, under a tool of compute-sanitizer; say why that cannot be."""
+    try:
+        before = sanitizer.command(tool) if tool else []
+    except sanitizer.CannotSanitize as error:
+        return Unresolved(str(error))
+    command = [*before, sys.executable, *arguments]
+    return os.execve(command[0], command, environment)
 
 
 def _exec(environment: Mapping[str, str], *arguments: str) -> NoReturn:

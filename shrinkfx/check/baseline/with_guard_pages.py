@@ -62,6 +62,11 @@ def _settings(apart: Mapping[str, bool]) -> tuple[Guarding, ...]:
     )
 
 
+def under(tool: Guard) -> tuple[Guarding, ...]:
+    """Give the setting of a tool of compute-sanitizer."""
+    return (Guarding(f"(compute-sanitizer's {tool})", tool),)
+
+
 ON_CPU, ON_GPU = _settings(_NO_REUSE), _settings(_OUR_WEIGHTS)
 """In the order in which they are tried: each changes more than the one before."""
 
@@ -117,6 +122,8 @@ def find_guarding(
                 return replace(guarding, plain=plain, steady=steady)
             if seen.invalid.startswith(Stage.EAGER):
                 note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
+            elif guarding.pages.is_sanitizer:
+                note(f"guard pages {name}: {describe(seen)}")
     note(f"{tried} show no such failure: going on without them")
     return Guarding(plain=plain)
 

@@ -40,7 +40,7 @@ def with_aoti(
     folder: Path,
     recording: Recording | None = None,
 ) -> Answer:
-    if options.guard_pages is not Guard.OFF:
+    if options.guard_pages in (Guard.AFTER, Guard.BEFORE):
         # What was loaded before lies elsewhere.
         moved = copy.deepcopy((run.failing, run.passing))
         run = replace(run, failing=moved[0], passing=moved[1])

@@ -84,14 +84,14 @@ def switch(side: Guard, *, loud: bool = False) -> None:
         loud: end the process where a zone is spoiled, for scripts of others.
     """
     global _zones
-    if side is not Guard.OFF and LIBRARY in os.environ:
+    if side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ:
         number = list(Guard).index(side)
         _zones = first.install(os.environ[LIBRARY], number, loud=loud)
 
 
 def beside(script: str, side: Guard) -> list[str]:
     """Give what a new Python is to run for a script beside red zones."""
-    if LIBRARY not in os.environ:
+    if LIBRARY not in os.environ or side.is_sanitizer:
         return [script]
     number = list(Guard).index(side)
     return [str(first.__file__), os.environ[LIBRARY], str(number), script]
