@@ -51,6 +51,7 @@ from shrinkfx.worker.forkserver.supervise import (
 )
 
 if TYPE_CHECKING:  # it imports torch
+    from shrinkfx.worker.cuda_memory.contexts import Contexts
     from shrinkfx.worker.model import Program
 
 CUDA_ENVIRONMENT = {
@@ -70,6 +71,8 @@ class _Worker(Protocol):
 
     @property
     def on_gpu(self) -> bool: ...
+
+    def settle(self, request: Request) -> None: ...
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
@@ -124,7 +127,16 @@ def _serve(line: Line, worker: _Worker, directory: Path) -> None:
         first.make_for(request)
         return _work(worker, request)
 
-    serve(line, work, directory, first.heard, _settle_in_fork)
+    serve(line, work, directory, first.heard, _settle_in_fork, _device(worker))
+
+
+def _device(worker: _Worker) -> Contexts | None:
+    """Tell how children come to a GPU that holds the program, None where none does."""
+    from shrinkfx.worker.cuda_memory.contexts import Contexts
+
+    if worker.setup.model is None or not worker.on_gpu:
+        return None
+    return Contexts(worker.settle, worker.setup.device or "cuda")
 
 
 def _settle_in_fork(task: ForkServer) -> None:

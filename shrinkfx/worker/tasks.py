@@ -96,17 +96,21 @@ class Worker(Held):
     def perform(self, request: Request, note: Note, folder: Path) -> Answer:
         return request.task.require(self._answer(request, note, folder))
 
+    def settle(self, request: Request) -> None:
+        """Set what counts before CUDA is used; a warm child has done it before."""
+        side = request.options.guard_pages
+        if self.on_gpu:
+            red_zones.switch(side, loud=isinstance(request.task, RunScript))
+        else:
+            guard_pages.switch(side)
+        _set(request.options.environment)
+
     def _answer(self, request: Request, note: Note, folder: Path) -> Answer:
         torch.set_num_threads(self.threads)
         if request.one_thread:
             last_words.one_thread()
+        self.settle(request)
         options = request.options
-        if self.on_gpu:
-            loud = isinstance(request.task, RunScript)
-            red_zones.switch(options.guard_pages, loud=loud)
-        else:
-            guard_pages.switch(options.guard_pages)
-        _set(options.environment)
         match request.task:
             case Describe():
                 return self._describe(options, note, folder)

@@ -25,7 +25,7 @@ OVERRUN = """\
 =========     at triton_poi_fused_add_0+0x1b0 in c7x2.py:33
 =========     by thread (96,0,0) in block (3906,0,0)
 =========     Access at 0x79fd33fd0980 is out of bounds
-=========     and is 129 bytes after the nearest allocation at 0x7f00 of size 4,096 bytes
+=========     and is 12 bytes after the nearest allocation at 0x7f00 of size 4,096 bytes
 =========
 ========= Invalid __global__ read of size 4 bytes
 =========     at triton_poi_fused_add_0+0x1b0 in c7x2.py:33
@@ -89,7 +89,7 @@ RACES = """\
             OVERRUN,
             MemoryReport(
                 *("global out of bounds", "read", 4, "triton_poi_fused_add_0", 33),
-                "129 bytes after a 4,096-byte allocation",
+                "12 bytes after a 4,096-byte allocation",
                 *("0x79fd33fd0980", "3906,0,0", "96,0,0"),
             ),
         ),
@@ -142,7 +142,7 @@ def test_report_is_read(text: str, expected: MemoryReport | None) -> None:
 def test_report_says_kernel_line_and_thread() -> None:
     assert str(parse(OVERRUN)) == (
         "global out of bounds: read of 4 bytes in triton_poi_fused_add_0, line 33 of "
-        "its source, 129 bytes after a 4,096-byte allocation, by thread (96,0,0) in "
+        "its source, 12 bytes after a 4,096-byte allocation, by thread (96,0,0) in "
         "block (3906,0,0)"
     )
 

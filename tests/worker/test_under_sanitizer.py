@@ -51,6 +51,9 @@ class OnGpu:
     program: Program | None = None
     on_gpu: bool = True
 
+    def settle(self, request: Request) -> None:
+        pass
+
     def perform(self, request: Request, note: Note, folder: Path) -> Answer:
         note("done")
         return Done()

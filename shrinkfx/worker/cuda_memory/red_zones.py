@@ -78,13 +78,14 @@ _zones: ctypes.CDLL | None = None
 def switch(side: Guard, *, loud: bool = False) -> None:
     """Have what this process allocates on the GPU lie between zones, if asked to.
 
-    CUDA must not have been used here.
+    CUDA must not have been used here. A process has them once and for all.
 
     Args:
         loud: end the process where a zone is spoiled, for scripts of others.
     """
     global _zones
-    if side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ:
+    wanted = side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ
+    if wanted and _zones is None:
         number = list(Guard).index(side)
         _zones = first.install(os.environ[LIBRARY], number, loud=loud)
 
