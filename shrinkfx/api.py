@@ -93,6 +93,7 @@ def minify(
     build: str = Build.FAST,
     guard_pages: str = "auto",
     sanitizer: str | None = None,
+    cuda_coredump: bool = False,
     timeout_s: float | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -146,6 +147,7 @@ def minify(
             pages; ``auto`` does for ``ima`` and ``crash``.
         sanitizer: ``memcheck``, ``initcheck`` or ``racecheck``: the tool of
             compute-sanitizer that looks on in every check on a GPU, or None.
+        cuda_coredump: have CUDA leave a core dump of the result's fault.
         timeout_s: seconds per check, without those in which it waits for a busy
             machine; None means ten times the baseline.
         rtol: how far a value may be from eager's, relative to that; None means as far
@@ -203,6 +205,7 @@ def minify(
         build=build,
         guard_pages=guard_pages,
         sanitizer=sanitizer,
+        cuda_coredump=cuda_coredump,
         timeout_s=timeout_s,
         rtol=rtol,
         atol=atol,

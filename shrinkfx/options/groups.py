@@ -98,6 +98,12 @@ class FailureOptions:
         "#crash-illegal-memory-access)",
         check=one_of(SANITIZERS),
     )
+    cuda_coredump: bool = option(
+        False,
+        help="have CUDA leave a core dump of the result's fault in `cuda-core/` of the "
+        "output folder, which cuda-gdb reads",
+        more="It has registers and call stacks, and no memory",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,9 +167,8 @@ class _Server:
     forks: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.warm = self.device and WarmChildren(
-            self.device, self.answerer, self.forks, self.line.close
-        )
+        about = self.answerer, self.forks, self.line.close
+        self.warm = WarmChildren(self.device, *about) if self.device else None
 
     def serve(self) -> None:
         try:
