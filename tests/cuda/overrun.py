@@ -8,7 +8,7 @@ import triton.language as tl
 
 
 @triton.jit
-def write(at, place):  # type: ignore[no-untyped-def]
+def write(at, place):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     tl.store(at + place, 7.0)
 
 

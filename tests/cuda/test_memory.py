@@ -75,13 +75,13 @@ def asked(server: Server, guard: Guard) -> tuple[Ending, Observation]:
     return ending, observe(ending)
 
 
-def script(side: int, *words: str) -> subprocess.CompletedProcess[str]:
+def script(side: int) -> subprocess.CompletedProcess[str]:
     """Run the overrun beside zones, as a repro runs."""
     library = str(red_zones.build())
     command = [sys.executable, first.__file__, library, str(side)]
     place = HERE / "overrun.py"
     return subprocess.run(
-        [*command, str(place), *words],
+        [*command, str(place)],
         capture_output=True,
         text=True,
         timeout=600,
