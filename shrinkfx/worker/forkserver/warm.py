@@ -87,6 +87,7 @@ class WarmChildren:
     leave: Callable[[], None] = lambda: None
     _waiting: list[_Child] = field(default_factory=list)
     _settings: Hashable | None = None
+    _again: bool = False
     _pause: int = 0
 
     @property
@@ -103,7 +104,8 @@ class WarmChildren:
         settings = self.device.settings_of(request)
         if settings is None:
             return None
-        if settings != self._settings:
+        self._again = settings == self._settings
+        if not self._again:
             self.end()
             self._settings = settings
         for child in [*self._waiting]:
@@ -119,8 +121,8 @@ class WarmChildren:
         return None
 
     def refill(self, request: Request) -> None:
-        """Have as many wait as are of use, for requests like one that came."""
-        if self.device.settings_of(request) != self._settings or self._settings is None:
+        """Have as many wait as are of use, for requests like the last two that came."""
+        if not self._again or self.device.settings_of(request) != self._settings:
             return
         if self._pause:
             self._pause -= 1
@@ -140,7 +142,7 @@ class WarmChildren:
         for child in self._waiting:
             child.close()
         self._waiting.clear()
-        self._settings = None
+        self._settings, self._again = None, False
 
     def _forget(self, child: _Child) -> None:
         """Do without a child that has ended: for want of memory, say."""
