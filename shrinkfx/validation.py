@@ -104,5 +104,7 @@ def _check_command(command: Command, options: Options) -> None:
         raise UsageError(f"--check compares as it likes: leave {named} out")
     if options.guard_pages == "on":
         raise UsageError("--guard-pages on: not for a command of yours (--check)")
+    if options.sanitizer:
+        raise UsageError("--sanitizer: not for a command of yours (--check)")
     if command.takes_inputs and not options.inputs:
         raise UsageError("--check with {inputs} needs --inputs FILE")

@@ -131,7 +131,7 @@ ALLOWED = {
 IN_THE_WORKER = [
     {"__init__", "model", "weights", "build_cache"},
     {"native"},
-    {"forkserver", "cpu_memory", "sizes"},
+    {"forkserver", "cpu_memory", "cuda_memory", "sizes"},
     {"loading", "bare_script", "disk_space"},
     {"eager"},
     {"graph"},

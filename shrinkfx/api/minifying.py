@@ -37,6 +37,8 @@ def minify(
     environment: Mapping[str, str] | None = None,
     build: str = Build.FAST,
     guard_pages: str = "auto",
+    sanitizer: str | None = None,
+    cuda_coredump: bool = False,
     timeout_s: float | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -87,8 +89,11 @@ def minify(
         build: how the search builds programs for the CPU: ``fast`` compiles once what
             all models share; ``stock`` is AOTInductor's own build, which confirms the
             result in any case.
-        guard_pages: ``auto``, ``on`` or ``off``: have tensors of a CPU program lie
-            against inaccessible pages; ``auto`` does for ``ima`` and ``crash``.
+        guard_pages: ``auto``, ``on`` or ``off``: have tensors lie against inaccessible
+            pages; ``auto`` does for ``ima`` and ``crash``.
+        sanitizer: ``memcheck``, ``initcheck`` or ``racecheck``: the tool of
+            compute-sanitizer that looks on in every check on a GPU, or None.
+        cuda_coredump: have CUDA leave a core dump of the result's fault.
         timeout_s: seconds per check, without those in which it waits for a busy
             machine; None means ten times the baseline.
         rtol: how far a value may be from eager's, relative to that; None means as far
@@ -146,6 +151,8 @@ def minify(
         environment=dict(environment or {}),
         build=build,
         guard_pages=guard_pages,
+        sanitizer=sanitizer,
+        cuda_coredump=cuda_coredump,
         timeout_s=timeout_s,
         rtol=rtol,
         atol=atol,

@@ -10,6 +10,7 @@ import signal
 from dataclasses import replace
 
 from shrinkfx.failure.normalise import normalise, normalise_cpp
+from shrinkfx.failure.readers import compute_sanitizer
 from shrinkfx.failure.readers.interpreter import finding
 from shrinkfx.failure.readers.threads import (
     in_order,
@@ -99,6 +100,8 @@ def observe(ending: Ending) -> Observation:
         unresolved = SERVER_DIED
     elif ending.how == "lost":
         unresolved = "its exit status was taken: does a preload wait for all processes?"
+    elif not unresolved and (refusal := compute_sanitizer.refusal(ending.log)):
+        unresolved, signature = refusal, None
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
         unresolved, signature = f"killed from outside in {stage}", None
     if not invalid and stage in _EAGER_STAGES and not unresolved:
@@ -132,6 +135,9 @@ def _signature(ending: Ending, stage: Stage) -> Signature | None:
         return Signature(Kind.HANG, stage, "", "did not end within the time limit")
     if ending.how == "memory":
         return Signature(Kind.OOM, stage, "", "grew beyond the memory limit")
+    if report := compute_sanitizer.parse(ending.log):
+        detail = compute_sanitizer.detail(report)
+        return Signature(Kind.IMA, _of_the_run(stage), detail, str(report))
     if ending.how == "signal":
         known = _death(ending.code, of_the_first(ending.log), stage)
         if known.kind is Kind.CRASH and is_without_words(ending):

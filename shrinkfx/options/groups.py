@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from shrinkfx.flags import above_zero, option
+from shrinkfx.flags import above_zero, one_of, option
 from shrinkfx.options.values import (
     GUARD_PAGES,
     inductor_settings,
@@ -29,7 +29,15 @@ from shrinkfx.options.values import (
     variables,
 )
 from shrinkfx.program.listing.types import Kind
-from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions, Probe
+from shrinkfx.protocol.choices import (
+    ARCHS,
+    SANITIZERS,
+    Backend,
+    Build,
+    Guard,
+    InductorOptions,
+    Probe,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +82,27 @@ class FailureOptions:
     guard_pages: str = option(
         "auto",
         choices=GUARD_PAGES,
-        help="have each tensor of a CPU program lie against an inaccessible page, so "
+        help="have each tensor lie against an inaccessible page, so "
         "that touching what is beyond it faults in every run; `auto` (the default): "
-        "for `--until ima` and `crash`",
+        "for `--until ima` and `crash`; on a GPU between zones of poison as well",
         check=known_guard_pages,
+    )
+    sanitizer: str | None = option(
+        None,
+        metavar="TOOL",
+        const=Guard.MEMCHECK,
+        help="have compute-sanitizer look on in every check on a GPU: "
+        f"{', '.join(f'`{tool}`' for tool in SANITIZERS)} (`{Guard.MEMCHECK}` without "
+        "a word); without the option it looks at the result of an illegal access",
+        more="It takes the place of guard pages. [What it tells](failures.md"
+        "#crash-illegal-memory-access)",
+        check=one_of(SANITIZERS),
+    )
+    cuda_coredump: bool = option(
+        False,
+        help="have CUDA leave a core dump of the result's fault in `cuda-core/` of the "
+        "output folder, which cuda-gdb reads",
+        more="It has registers and call stacks, and no memory",
     )
 
 

@@ -40,13 +40,31 @@ class Probe(StrEnum):
 
 
 class Guard(StrEnum):
-    """What new tensors lie against, in a server that has guard pages."""
+    """What has an access beyond a tensor show.
+
+    New tensors lie against inaccessible pages, in a server that has such; or on a GPU
+    a tool of compute-sanitizer looks at each access.
+    """
 
     OFF = "off"
     AFTER = "after"
     """An inaccessible page follows: an overrun faults."""
     BEFORE = "before"
     """An inaccessible page precedes: an underrun faults."""
+    MEMCHECK = "memcheck"
+    """None; compute-sanitizer looks at each access of a GPU."""
+    INITCHECK = "initcheck"
+    """None; it looks for reads of what nobody wrote."""
+    RACECHECK = "racecheck"
+    """None; it looks for races in shared memory."""
+
+    @property
+    def is_sanitizer(self) -> bool:
+        return self in SANITIZERS
+
+
+SANITIZERS = (Guard.MEMCHECK, Guard.INITCHECK, Guard.RACECHECK)
+"""Tools of compute-sanitizer."""
 
 
 class Build(StrEnum):

@@ -107,7 +107,7 @@ class CheckOptions(ComparisonOptions, Message):
         fallback_random: draw eager's random numbers.
         sanity: have the package check its inputs when it runs.
         sanitize: build with AddressSanitizer.
-        guard_pages: what tensors lie against.
+        guard_pages: what tensors lie against, or what looks at them.
         probe: what the interpreter looks at; None where it runs nothing.
         calls: of the program in one run.
         runs: how often a child may run a program that passes.

@@ -79,7 +79,8 @@ def _stopped(record: RunRecord) -> list[str]:
 _SCREEN = 24
 """Lines that are seen at once."""
 
-_GUARDED = " | guard pages "
+_GUARDED, _UNDER = " | guard pages ", " | under compute-sanitizer's "
+_ANY_GUARD = f"{re.escape(_GUARDED)}|{re.escape(_UNDER)}"
 _CAUSE = "Cause:   "
 _TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
 
@@ -108,7 +109,7 @@ def with_cause(script: str, cause: Sequence[str]) -> str:
 
 
 _FAILURE = re.compile(
-    rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:{re.escape(_GUARDED)}(\w+))?$",
+    rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:(?:{_ANY_GUARD})(\w+))?$",
     re.MULTILINE,
 )
 
@@ -116,7 +117,9 @@ _FAILURE = re.compile(
 def _failure_line(record: RunRecord) -> str:
     """Say it for ``--verify``, which reads this line alone."""
     failure = record.signature
-    guarded = f"{_GUARDED}{record.memory.guard}" if record.guarded else ""
+    side = record.memory.guard
+    how = _UNDER if side.is_sanitizer else _GUARDED
+    guarded = f"{how}{side}" if record.guarded else ""
     return f"{failure.kind} | {failure.stage} | {failure.detail}{guarded}"
 
 
@@ -177,7 +180,7 @@ def _careful(record: RunRecord) -> list[str]:
 
 
 def _how_to_run(record: RunRecord) -> str:
-    if record.guarded:
+    if record.guarded and not record.memory.on_gpu:
         return _UNDER_SANITIZER
     if not record.need_not_show:
         return "python repro.py"
@@ -187,10 +190,10 @@ def _how_to_run(record: RunRecord) -> str:
 
 
 def _memory(record: RunRecord) -> list[str]:
-    """Quote AddressSanitizer."""
+    """Quote AddressSanitizer, or compute-sanitizer."""
     if record.memory.report is None:
         return []
-    quoted = f"AddressSanitizer: {record.memory.report}"
+    quoted = f"{record.memory.sanitizer}: {record.memory.report}"
     return [*textwrap.wrap(quoted, 84, subsequent_indent="  "), ""]
 
 
@@ -201,7 +204,10 @@ def _plainly(record: RunRecord) -> list[str]:
         return []
     seen = f"Plainly: without inaccessible pages beside each tensor: {plain}."
     if record.guarded:
-        seen += " Verified with such pages; an access beyond one need not show without."
+        seen += (
+            " Verified with such pages; an access beyond one need not show without, or "
+            f"without {record.memory.sanitizer}."
+        )
     return textwrap.wrap(_without_folders(seen), 84, subsequent_indent=" " * 9)
 
 

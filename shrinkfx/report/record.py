@@ -171,12 +171,19 @@ class Memory:
         plain: what the result does without them, or ''.
         report: AddressSanitizer's, or None.
         no_report: why there is none, or ''.
+        on_gpu: it is one of a GPU's, which compute-sanitizer looks at.
     """
 
     guard: Guard = Guard.OFF
     plain: str = ""
     report: MemoryReport | None = None
     no_report: str = ""
+    on_gpu: bool = False
+
+    @property
+    def sanitizer(self) -> str:
+        """What tells of such errors where that need not show otherwise."""
+        return "compute-sanitizer" if self.on_gpu else "AddressSanitizer"
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,8 @@ def _end(record: RunRecord) -> str:
     if not record.need_not_show:
         return claim
     checks = "run it under compute-sanitizer or `shrinkfx --verify`"
-    if record.guarded:
+    with_asan = record.guarded and not record.memory.on_gpu
+    if with_asan:
         checks = "run it under AddressSanitizer, as above, or `shrinkfx --verify`"
     elif record.signature.kind is not Kind.IMA:
         checks = "run it under `shrinkfx --verify`"
@@ -148,7 +149,7 @@ def _end(record: RunRecord) -> str:
         f'print(\n    "{AT_ITS_END}{record.need_not_show} need not show: "\n'
         f'    "{checks}"\n)\nraise SystemExit({CANNOT_TELL})'
     )
-    if not record.guarded:
+    if not with_asan:
         return untold
     shown = 'if "libasan" not in os.environ.get("LD_PRELOAD", ""):\n'
     return f"{shown}{textwrap.indent(untold, '    ')}\n{claim}"

@@ -124,17 +124,18 @@ def _of_spent(spent: Spent) -> dict[str, Any]:
 
 
 def _of_memory(record: RunRecord) -> dict[str, Any]:
-    """State what guard pages and AddressSanitizer have shown."""
+    """State what guard pages and a sanitizer have shown."""
     pages, memory = record.guard_pages, record.memory
+    report = asdict(memory.report) if memory.report else memory.no_report
     if not pages.are:
-        return {"guard_pages": None, "memory_report": None}
+        return {"guard_pages": None, "memory_report": report or None}
     return {
         "guard_pages": {
             **asdict(pages),
             "result_without_them": memory.plain,
             "repro_needs_them": record.guarded,
         },
-        "memory_report": asdict(memory.report) if memory.report else memory.no_report,
+        "memory_report": report,
     }
 
 

@@ -117,8 +117,14 @@ class RunContext:
             self._main = self._lasting(command=worker, leaves_stem=True, **settings)
         return self._main
 
-    def bare_server(self, backend: str, worker: Sequence[str] = WORKER) -> Server:
-        """Start a worker without a program, in a stranger's environment."""
+    def bare_server(
+        self, backend: str, worker: Sequence[str] = WORKER, device: str | None = None
+    ) -> Server:
+        """Start a worker without a program, in a stranger's environment.
+
+        Args:
+            device: of the scripts that it is to run beside guard pages.
+        """
         arch = self.options.arch
         self._doing("starting a process")
         return self._lasting(
@@ -126,6 +132,7 @@ class RunContext:
             environment=None,
             backend=backend,
             arch=arch,
+            device=device,
             beside=self._main,
         )
 

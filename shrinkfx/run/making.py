@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.core_dump import leave_core_dump
 from shrinkfx.run.judging import seen_to_fail_without_guard_pages
 from shrinkfx.run.kept import Kept, result_of
-from shrinkfx.run.memory_error import examine
+from shrinkfx.run.memory_error import examine, is_on_gpu
 from shrinkfx.run.record import Result
 from shrinkfx.run.reduction import SearchResult, calls_and_rate
 from shrinkfx.run.result import verify, verify_as_is, write
@@ -56,7 +58,11 @@ class Maker:
         result = result_of(subject, found, candidate, rate)
         known = seen_to_fail_without_guard_pages(context, candidate, result.form)
         about = subject.target, candidate, result.form, known
-        memory = examine(context, subject.client, *about)
+        on_gpu = is_on_gpu(self.server.ready)
+        memory = examine(context, subject.client, *about, on_gpu=on_gpu)
+        at_run_time = subject.target.stage is Stage.RUN and not subject.command
+        if context.options.cuda_coredump and on_gpu and at_run_time:
+            leave_core_dump(context, subject.client, candidate, result.form)
         if found.without_guard_pages:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)

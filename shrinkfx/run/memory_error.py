@@ -6,21 +6,26 @@ from dataclasses import replace
 
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.baseline.with_guard_pages import (
+    ON_CPU,
+    ON_GPU,
     Guarding,
     find_guarding,
     in_words,
     seen_without_guard_pages,
+    under,
 )
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.asan import MemoryReport, parse
+from shrinkfx.failure.readers import asan, compute_sanitizer
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.compute_sanitizer import RACE, UNINITIALIZED
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import NotSanitized
-from shrinkfx.protocol.choices import CandidateForm, Guard
+from shrinkfx.protocol.answers import NotSanitized, Ready
+from shrinkfx.protocol.choices import Backend, CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import Memory
 from shrinkfx.run.context import RunContext
@@ -34,22 +39,33 @@ _SHORT = "not run: minutes were short"
 
 
 def wants_guard_pages(options: Options) -> bool:
-    """Tell whether a run is to have guard pages, if its program is on the CPU."""
+    """Tell whether a run is to have guard pages, unless it is on the interpreter."""
     if options.guard_pages == "auto":
         return options.until in (Kind.IMA, Kind.CRASH)
     return options.guard_pages == "on"
 
 
+def is_on_gpu(ready: Ready) -> bool:
+    """Tell whether programs run on a GPU there."""
+    return ready.for_cuda and ready.backend == Backend.AOTI
+
+
 def guard(context: RunContext, server: Server, client: CheckClient) -> Guarding:
     """Choose the guard pages that show the failure which was asked for, if any do."""
     options, ready = context.options, server.ready
-    if not wants_guard_pages(options) or ready.environment:
+    asked = options.until, options.match, context.note, context.budget
+    if ready.backend == Backend.INTERPRETER:  # it checks each access
+        return Guarding()
+    if options.sanitizer and ready.for_cuda:
+        return find_guarding(client, *asked, under(Guard(options.sanitizer)))
+    if options.sanitizer:
+        context.note("--sanitizer looks at what runs on a GPU: going on without")
+    if not wants_guard_pages(options):
         return Guarding()
     if ready.no_guard_pages:
         context.note(f"no guard pages: {ready.no_guard_pages}")
         return Guarding()
-    asked = options.until, options.match, context.note, context.budget
-    return find_guarding(client, *asked)
+    return find_guarding(client, *asked, ON_GPU if ready.for_cuda else ON_CPU)
 
 
 def examine(
@@ -59,21 +75,25 @@ def examine(
     best: Candidate,
     form: str,
     known: str = "",
+    *,
+    on_gpu: bool = False,
 ) -> Memory:
     """Find out whether a result fails without guard pages, and in which kernel.
 
     Args:
         known: how it fails without them in every run, if that has been seen.
+        on_gpu: it runs on one, where a sanitizer tells of any illegal access.
     """
     memory = _without_guard_pages(context, client, target, best, form, known)
-    if not memory.plain:
+    memory = replace(memory, on_gpu=on_gpu)
+    if not (memory.plain or (on_gpu and _is_of_the_run(target))):
         return memory
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return replace(memory, no_report=_SHORT)
     client = _for_verifying(context, client, form)
-    context.note("running the result under AddressSanitizer")
-    report, why = _sanitized(client, best)
-    context.note(f"AddressSanitizer: {report or why}")
+    context.note(f"running the result under {memory.sanitizer}")
+    report, why = _sanitized(client, best, on_gpu=on_gpu)
+    context.note(f"{memory.sanitizer}: {report or why}")
     return replace(memory, report=report, no_report=why)
 
 
@@ -86,8 +106,7 @@ def _without_guard_pages(
     known: str,
 ) -> Memory:
     """Find out whether a result fails without guard pages, if those may matter."""
-    at_run_time = target.detail == MEMORY and target.stage is Stage.RUN
-    if client.options.guard_pages is Guard.OFF or not at_run_time:
+    if client.options.guard_pages is Guard.OFF or not _is_of_the_run(target):
         return Memory()
     if known:
         return Memory(Guard.OFF, known)
@@ -104,16 +123,28 @@ def _without_guard_pages(
     return Memory(pages, plain)
 
 
+def _is_of_the_run(target: Signature) -> bool:
+    return target.kind in (Kind.IMA, Kind.CRASH) and (
+        target.detail in (MEMORY, UNINITIALIZED, RACE) and target.stage is Stage.RUN
+    )
+
+
 def _for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
     client = client.built_stock().with_options(form=CandidateForm(form))
     return client.with_limits(client.limits, context.meters["verify"])
 
 
-def _sanitized(client: CheckClient, best: Candidate) -> tuple[MemoryReport | None, str]:
+def _sanitized(
+    client: CheckClient, best: Candidate, *, on_gpu: bool
+) -> tuple[MemoryReport | None, str]:
+    """Run it once under a sanitizer; on a GPU under the tool that was asked for."""
     patient = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
     client = client.with_limits(patient, client.meter)
+    asked = client.options.guard_pages
+    tool = asked if asked.is_sanitizer else Guard.MEMCHECK
+    pages = tool if on_gpu else Guard.OFF
     try:
-        ending = client.with_options(guard_pages=Guard.OFF, sanitize=True).ask(
+        ending = client.with_options(guard_pages=pages, sanitize=not on_gpu).ask(
             CheckCandidate(best.to_json()), fresh=True
         )
     except WorkerError as error:
@@ -122,6 +153,7 @@ def _sanitized(client: CheckClient, best: Candidate) -> tuple[MemoryReport | Non
         return None, _SHORT
     if isinstance(ending.answer, NotSanitized):
         return None, ending.answer.why
-    report = parse(ending.log)
-    nothing = f"no report; under it: {describe(observe(ending))}"
+    report = (compute_sanitizer.parse if on_gpu else asan.parse)(ending.log)
+    seen = observe(ending)
+    nothing = seen.unresolved or f"no report; under it: {describe(seen)}"
     return report, "" if report else nothing

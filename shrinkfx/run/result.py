@@ -127,7 +127,9 @@ def verify_as_is(
     # A stranger's environment: the script must set what matters itself.
     side = result.memory.guard
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
-    with context.bare_server(server.ready.backend, worker) as bare:
+    guarded_gpu = side != Guard.OFF and server.ready.for_cuda
+    device = ("cuda",) if guarded_gpu else ()
+    with context.bare_server(server.ready.backend, worker, *device) as bare:
         meter = context.meters["verify"]
         probe = subject.client.options.probe or Probe.REAL
         runner = ScriptRunner(

@@ -30,7 +30,7 @@ from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.listing import with_values
-from shrinkfx.run.memory_error import examine
+from shrinkfx.run.memory_error import examine, is_on_gpu
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.record import Result
 from shrinkfx.run.result import verify, write
@@ -148,7 +148,9 @@ def _write(
     printed = write(context, client, result)
     verified = None
     if seen.signature is not None:
-        memory = examine(context, client, seen.signature, candidate, form)
+        on_gpu = is_on_gpu(server.ready)
+        about = seen.signature, candidate, form
+        memory = examine(context, client, *about, on_gpu=on_gpu)
         result = dataclasses.replace(result, memory=memory)
         verified = verify(context, server, subject, result, printed).verified
     program = context.out / "minimal.pt2"

@@ -21,12 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.answers import Answer, NotSanitized, Ready
+from shrinkfx.protocol.answers import Answer, NotSanitized, Ready, Unresolved
 from shrinkfx.protocol.choices import Backend, Guard
 from shrinkfx.protocol.requests import Job, Request, Setup
-from shrinkfx.protocol.tasks import ForkServer, RunCommand, RunScript
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    CheckOriginal,
+    ForkServer,
+    RunCommand,
+    RunScript,
+)
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.cpu_memory import asan, guard_pages
+from shrinkfx.worker.cuda_memory import red_zones, sanitizer
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (
     Line,
@@ -45,6 +52,7 @@ from shrinkfx.worker.forkserver.supervise import (
 from shrinkfx.worker.loading.missing import advice_on
 
 if TYPE_CHECKING:  # it imports torch
+    from shrinkfx.worker.cuda_memory.contexts import Contexts
     from shrinkfx.worker.model import Program
 
 CUDA_ENVIRONMENT = {
@@ -61,6 +69,11 @@ class _Worker(Protocol):
 
     setup: Setup
     program: Program | None
+
+    @property
+    def on_gpu(self) -> bool: ...
+
+    def settle(self, request: Request) -> None: ...
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
@@ -115,7 +128,16 @@ def _serve(line: Line, worker: _Worker, directory: Path) -> None:
         first.make_for(request)
         return _work(worker, request)
 
-    serve(line, work, directory, first.heard, _settle_in_fork)
+    serve(line, work, directory, first.heard, _settle_in_fork, _device(worker))
+
+
+def _device(worker: _Worker) -> Contexts | None:
+    """Tell how children come to a GPU that holds the program, None where none does."""
+    from shrinkfx.worker.cuda_memory.contexts import Contexts
+
+    if worker.setup.model is None or not worker.on_gpu:
+        return None
+    return Contexts(worker.settle, worker.setup.device or "cuda")
 
 
 def _settle_in_fork(task: ForkServer) -> None:
@@ -180,7 +202,7 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
     from shrinkfx.worker.aoti import backend as aoti
     from shrinkfx.worker.disk_space import allow
     from shrinkfx.worker.interpreter import backend as interpreter
-    from shrinkfx.worker.loading.devices import choose_backend, is_for_cuda
+    from shrinkfx.worker.loading.devices import choose_backend, is_for_cuda, is_on_gpu
     from shrinkfx.worker.loading.load import load, preload
     from shrinkfx.worker.loading.wall import limited_to
     from shrinkfx.worker.preloads.files_used import Witness
@@ -228,9 +250,16 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
         backend=setup.backend,
         for_cuda=for_cuda,
         ignored_options=tuple(ignored),
-        no_guard_pages=guard_pages.why_not(),
+        no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
         cpu_seconds=used_cpu_s(),
     )
+
+
+def _no_guard_pages(on_gpu: bool) -> str:
+    """Say why there are none although they were asked for, or ''."""
+    if on_gpu and guard_pages.are_asked_for():
+        return red_zones.prepare()
+    return guard_pages.why_not()
 
 
 def _version(package: str) -> str:
@@ -249,6 +278,7 @@ def _work(worker: _Worker, request: Request) -> Work:
         return worker.perform(request, note, folder)
 
     library = os.environ.get(guard_pages.LIBRARY, "")
+    tool = _tool_for(worker, request)
 
     def fresh(note: Note, folder: Path) -> Answer:
         environment = dict(os.environ)
@@ -261,21 +291,32 @@ def _work(worker: _Worker, request: Request) -> Work:
         elif library:
             environment = guard_pages.environment_with(environment, library)
         (folder / _JOB).write_text(Job(worker.setup, request).to_line())
-        _exec(environment, "-P", "-m", "shrinkfx.worker", "--once", str(folder))
+        once = "-P", "-m", "shrinkfx.worker", "--once", str(folder)
+        return _exec_under(tool, environment, *once)
 
+    is_fresh = request.fresh or bool(tool)
     bare = worker.setup.backend != Backend.INTERPRETER
     match request.task:
         case RunCommand() as task:
             return _command(task)
-        case RunScript() as task if request.fresh and bare:
-            return _script(task, request, library)
-    return fresh if request.fresh else here
+        case RunScript() as task if is_fresh and bare:
+            return _script(task, request, library, tool, on_gpu=worker.on_gpu)
+    return fresh if is_fresh else here
 
 
-def _script(task: RunScript, request: Request, library: str) -> Work:
+def _tool_for(worker: _Worker, request: Request) -> str:
+    """Name the tool of compute-sanitizer that is to look on, '' if none is."""
+    side, task = request.options.guard_pages, request.task
+    runs = isinstance(task, (CheckCandidate, CheckOriginal, RunScript))
+    return side.value if side.is_sanitizer and runs and worker.on_gpu else ""
+
+
+def _script(
+    task: RunScript, request: Request, library: str, tool: str, *, on_gpu: bool
+) -> Work:
     """Have the child become a Python that runs a script, as anyone's would."""
 
-    def work(note: Note, folder: Path) -> NoReturn:
+    def work(note: Note, folder: Path) -> Answer:
         from shrinkfx.worker.aoti import backend as aoti
         from shrinkfx.worker.aoti.shared_libraries import left_behind
 
@@ -284,11 +325,14 @@ def _script(task: RunScript, request: Request, library: str) -> Work:
         temporary = aoti.own_cache_below(folder, left_behind(folder))
         environment = {**bare_script.environment(folder), **temporary}
         side = request.options.guard_pages
-        if side != Guard.OFF:
+        script = [task.path]
+        if side != Guard.OFF and on_gpu:
+            script = red_zones.beside(task.path, side)
+        elif side != Guard.OFF:
             environment = guard_pages.environment_with(environment, library, side)
         if request.one_thread:
             environment |= last_words.ONE_THREAD
-        _exec(environment, "-X", "faulthandler", task.path)
+        return _exec_under(tool, environment, "-X", "faulthandler", *script)
 
     return work
 
@@ -312,6 +356,18 @@ def _command(task: RunCommand) -> Work:
         os.execvp(task.words[0], task.words)
 
     return work
+
+
+def _exec_under(
+    tool: str, environment: Mapping[str, str], *arguments: str
+) -> Unresolved:
+    """Become a Python, under a tool of compute-sanitizer; say why that cannot be."""
+    try:
+        before = sanitizer.command(tool) if tool else []
+    except sanitizer.CannotSanitize as error:
+        return Unresolved(str(error))
+    command = [*before, sys.executable, *arguments]
+    return os.execve(command[0], command, environment)
 
 
 def _exec(environment: Mapping[str, str], *arguments: str) -> NoReturn:

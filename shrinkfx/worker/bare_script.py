@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shrinkfx.worker.cpu_memory import guard_pages
+from shrinkfx.worker.cuda_memory import red_zones
 
 OWN_VARIABLES = (
     "PYTORCH_NVML_BASED_CUDA_CHECK",
     "TORCHINDUCTOR_COMPILE_THREADS",
     "OPENBLAS_NUM_THREADS",
     guard_pages.LIBRARY,
+    red_zones.LIBRARY,
 )
 """What is set for servers only."""
 

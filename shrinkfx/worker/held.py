@@ -32,7 +32,7 @@ from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe
 from shrinkfx.worker.listing.recipes import saved_weights
-from shrinkfx.worker.loading.devices import save_for_cuda
+from shrinkfx.worker.loading.devices import is_on_gpu, save_for_cuda
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.printing.module import export_source
@@ -54,6 +54,11 @@ class Held:
     setup: Setup
     threads: int
     program: Program | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether programs run on a GPU here."""
+        return is_on_gpu(self.setup)
 
     def loaded(self) -> Program:
         """Load now if the server could not: a CUDA program needs a context."""

@@ -17,16 +17,23 @@ class CannotBuild(Exception):
     """There is no library; says why."""
 
 
-def build(source: Path, flags: Sequence[str], *included: Path) -> Path:
-    """Compile a source into a shared library, with Inductor's compiler.
+def build(
+    source: Path,
+    flags: Sequence[str],
+    *included: Path,
+    compiler: str | None = None,
+    timeout_s: float = 120.0,
+) -> Path:
+    """Compile a source into a shared library.
 
     Args:
         included: what else the library is made of.
+        compiler: its path; None takes Inductor's.
 
     Raises:
         CannotBuild: it cannot be compiled or kept.
     """
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    compiler = compiler or shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise CannotBuild("no C++ compiler found")
     try:
@@ -38,21 +45,24 @@ def build(source: Path, flags: Sequence[str], *included: Path) -> Path:
         library = folder / f"{source.stem}-{digest}.so"
         if not library.exists():
             build_cache.forget_old()
-            _compile(compiler, source, flags, library)
+            _compile([compiler, *flags, str(source)], library, timeout_s)
         build_cache.note_use(library)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         raise CannotBuild(f"{type(error).__name__}: {error}") from error
     return library
 
 
-def _compile(compiler: str, source: Path, flags: Sequence[str], library: Path) -> None:
+def _compile(command: Sequence[str], library: Path, timeout_s: float) -> None:
     """Put the library in place at once: another run may be looking for it."""
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder) / library.name
-        command = [compiler, *flags, str(source), "-o", str(draft), "-ldl"]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False
+            [*command, "-o", str(draft), "-ldl"],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
         )
         if done.returncode:
-            raise CannotBuild(f"{compiler} fails: {done.stderr[-500:].strip()}")
+            raise CannotBuild(f"{command[0]} fails: {done.stderr[-500:].strip()}")
         draft.rename(library)

@@ -61,6 +61,7 @@ from shrinkfx.worker.checking.printed import (
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.checking.with_aoti import check_outside
 from shrinkfx.worker.cpu_memory import guard_pages
+from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import Values
 from shrinkfx.worker.explaining.settings import read_settings
 from shrinkfx.worker.explaining.untold import by_known_names
@@ -91,13 +92,21 @@ class Worker(Held):
     def perform(self, request: Request, note: Note, folder: Path) -> Answer:
         return request.task.require(self._answer(request, note, folder))
 
+    def settle(self, request: Request) -> None:
+        """Set what counts before CUDA is used; a warm child has done it before."""
+        side = request.options.guard_pages
+        if self.on_gpu:
+            red_zones.switch(side, loud=isinstance(request.task, RunScript))
+        else:
+            guard_pages.switch(side)
+        _set(request.options.environment)
+
     def _answer(self, request: Request, note: Note, folder: Path) -> Answer:
         torch.set_num_threads(self.threads)
         if request.one_thread:
             last_words.one_thread()
-        guard_pages.switch(request.options.guard_pages)
+        self.settle(request)
         options = request.options
-        _set(options.environment)
         match request.task:
             case Describe():
                 return self._describe(options, note, folder)

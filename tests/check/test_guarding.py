@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from support.doubles import Arguments, FakeServer, Minutes, TimedServer
 
 from shrinkfx.check.baseline.with_guard_pages import (
+    ON_GPU,
     Guarding,
     find_guarding,
     runs_without_guard_pages,
 )
+from shrinkfx.check.baseline.with_guard_pages import under as under_tool
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.protocol.answers import Checked, Difference, Ending
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, whole
@@ -102,6 +105,65 @@ def test_fault_of_eager_itself_is_no_failure_of_the_compiler() -> None:
 
     guarding, _ = found(FakeServer(answer))
     assert guarding.pages is Guard.OFF
+
+
+SPOILED = Ending(
+    "exit",
+    stage="run",
+    answer=Raised(
+        "Spoiled",
+        "red zones: illegal memory access: write 4 bytes past a tensor of 64 bytes, "
+        "in triton_poi_fused_0",
+    ),
+    log="red zones: tensors lie between zones alone: this driver cannot map pages\n",
+)
+
+
+def test_on_a_gpu_it_is_said_what_tensors_lie_between() -> None:
+    """And weights are PyTorch's where its allocator is to have them."""
+
+    def answer(asked: Arguments) -> Ending:
+        ours = "aot_inductor.weight_use_caching_allocator" in asked.get("inductor", {})
+        return SPOILED if ours else replace(SPOILED, answer=PASSES.answer)
+
+    notes: list[str] = []
+    client = CheckClient(FakeServer(answer), Limits(10.0, 1 << 30))
+    guarding = find_guarding(client, "ima", "", notes.append, settings=ON_GPU)
+    assert guarding.name == "after each tensor, buffers not reused"
+    kinds = [note for note in notes if "tensors lie between" in note]
+    zones = "tensors lie between zones alone: this driver cannot map pages"
+    assert kinds == [f"guard pages: {zones}"]
+    assert "write 4 bytes past a tensor of 64 bytes, in triton_poi_fused_0" in notes[-1]
+
+
+REPORTED = Ending(
+    "exit",
+    stage="run",
+    log="========= Invalid __global__ read of size 4 bytes\n"
+    "=========     at triton_poi_fused_add_0+0x1b0 in c7x2.py:33\n",
+)
+NO_DEVICE = Ending("exit", 1, "start", log="========= Error: Device not supported.\n")
+
+
+@pytest.mark.parametrize(
+    ("seen", "shows"),
+    [
+        (REPORTED, "triton_poi_fused_add_0, line 33"),
+        (NO_DEVICE, "Device not supported"),
+    ],
+)
+def test_tool_of_compute_sanitizer_looks_on_in_every_check(
+    seen: Ending, shows: str
+) -> None:
+    """If it can: else the run goes on without, and it is said why."""
+    tool = Guard.MEMCHECK
+    server = FakeServer(lambda asked: seen if asked.get("guard_pages") else PASSES)
+    notes: list[str] = []
+    client = CheckClient(server, Limits(10.0, 1 << 30))
+    guarding = find_guarding(client, "ima", "", notes.append, settings=under_tool(tool))
+    assert guarding.pages is (tool if seen is REPORTED else Guard.OFF)
+    assert any(shows in note for note in notes)
+    assert guarding.around(CheckOptions()).guard_pages is guarding.pages
 
 
 def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:

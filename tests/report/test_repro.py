@@ -21,7 +21,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.header import is_of_interpreter, with_cause
+from shrinkfx.report.header import is_of_interpreter, read_failure, with_cause
 from shrinkfx.report.record import (
     Conditions,
     Failure,
@@ -386,6 +386,19 @@ def test_header_of_what_needs_guard_pages_fits_on_a_screen() -> None:
     for said in (text, told):
         rows = [*takewhile(lambda row: row.startswith("#"), said.splitlines())]
         assert len(rows) <= 24
+
+
+@pytest.mark.parametrize("guard", [Guard.AFTER, Guard.MEMCHECK])
+def test_failure_on_a_gpu_is_run_under_compute_sanitizer(guard: Guard) -> None:
+    report = MemoryReport("out of bounds", "read", 4, "triton_0", 33, "", "", "0", "1")
+    about: dict[str, Any] = {"guard": guard, "plain": "passes", "report": report}
+    text = script(signature=IMA, on_gpu=True, **about)
+    ast.parse(text)
+    assert "# Run:     compute-sanitizer python repro.py, or shrinkfx --verify" in text
+    assert "# compute-sanitizer: out of bounds: read of 4 bytes in triton_0" in text
+    assert "AddressSanitizer" not in text
+    assert "libasan" not in text
+    assert read_failure(text)[1] is guard
 
 
 def test_failure_that_shows_by_itself_is_just_run() -> None:

@@ -126,6 +126,9 @@ WRITTEN: Mapping[str, Any] = {
         "kernel": "kernel",
         "line": 7,
         "where": "0 bytes after",
+        "address": "",
+        "block": "",
+        "thread": "",
     },
     "warnings": [
         "lying operator: mix (my.mix.default) has strides [1]",

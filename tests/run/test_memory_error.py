@@ -15,12 +15,12 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, NotSanitized
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.answers import Ending, NotSanitized, Ready
+from shrinkfx.protocol.choices import SANITIZERS, Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.record import Memory
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.memory_error import examine, wants_guard_pages
+from shrinkfx.run.memory_error import examine, guard, wants_guard_pages
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu", "tanh"))
@@ -54,6 +54,8 @@ def examined(
     target: Signature = OVERRUN,
     side: Guard | None = Guard.BEFORE,
     seconds: float | None = None,
+    *,
+    on_gpu: bool = False,
 ) -> tuple[Memory, list[str]]:
     events: list[Event] = []
     context = RunContext(Options(Path("model.pt2")), Path("out"), events.append)
@@ -62,12 +64,51 @@ def examined(
     context.budget.took(1.0)  # as each question does
     options = CheckOptions(guard_pages=side or Guard.OFF)
     client = CheckClient(worker, Limits(10.0, 1 << 30), options)
-    memory = examine(context, client, target, BEST, "program")
+    memory = examine(context, client, target, BEST, "program", on_gpu=on_gpu)
     return memory, [event.text for event in events if isinstance(event, Noted)]
 
 
 def sanitized_or(ending: Ending) -> Callable[[Arguments, int], Ending]:
     return lambda asked, _: SANITIZED if asked.get("sanitize") else ending
+
+
+ON_GPU = """\
+========= Invalid __global__ read of size 4 bytes
+=========     at triton_poi_fused_add_0+0x1b0 in c7x2.py:33
+=========     by thread (96,0,0) in block (6,0,0)
+=========     Access at 0x79fd33fd0980 is out of bounds
+"""
+
+
+@pytest.mark.parametrize("side", [Guard.AFTER, Guard.INITCHECK, None])
+def test_result_on_a_gpu_is_judged_by_compute_sanitizer(side: Guard | None) -> None:
+    """Also where it fails without guard pages: it names the line."""
+    tools = []
+
+    def answer(asked: Arguments, _: int) -> Ending:
+        tool = asked.get("guard_pages", Guard.OFF)
+        if tool not in SANITIZERS:
+            return CRASHES
+        assert not asked.get("sanitize")
+        tools.append(tool)
+        return Ending("exit", 1, "run", log=ON_GPU)
+
+    memory, notes = examined(Worker(answer), side=side, on_gpu=True)
+    assert tools == [Guard.INITCHECK if side is Guard.INITCHECK else Guard.MEMCHECK]
+    assert memory.report is not None
+    assert (memory.report.kernel, memory.report.line) == ("triton_poi_fused_add_0", 33)
+    assert notes[-1].startswith("compute-sanitizer: global out of bounds: read of 4 ")
+
+
+def test_refusal_of_compute_sanitizer_is_told_and_the_run_goes_on() -> None:
+    log = "========= Error: Device not supported. See the documentation\n"
+    worker = Worker(lambda *_: Ending("exit", 1, "start", log=log))
+    memory, notes = examined(worker, side=None, on_gpu=True)
+    assert memory.report is None
+    assert memory.no_report.startswith(
+        "compute-sanitizer refuses: Device not supported"
+    )
+    assert notes[-1] == f"compute-sanitizer: {memory.no_report}"
 
 
 def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
@@ -174,3 +215,41 @@ def test_guard_pages_are_for_memory_errors_unless_told_otherwise(
 ) -> None:
     options = Options(Path("model.pt2"), until=until, guard_pages=asked)
     assert wants_guard_pages(options) == wanted
+
+
+class Compiled:
+    """A server whose program is on a device, with what its checks say."""
+
+    def __init__(self, ready: Ready) -> None:
+        self.ready = ready
+
+
+@pytest.mark.parametrize(
+    ("ready", "asked", "tried", "said"),
+    [
+        (Ready(for_cuda=True), {"sanitizer": "racecheck"}, {"racecheck"}, "racecheck"),
+        (Ready(for_cuda=True), {"guard_pages": "on"}, {"after", "before"}, "no such"),
+        (Ready(), {"sanitizer": "memcheck"}, set(), "looks at what runs on a GPU"),
+        (
+            Ready(for_cuda=True, no_guard_pages="red zones cannot be built: no nvcc"),
+            {"guard_pages": "on"},
+            set(),
+            "no guard pages: red zones cannot be built: no nvcc",
+        ),
+        (Ready(for_cuda=True, backend="interpreter"), {"guard_pages": "on"}, set(), ""),
+    ],
+)
+def test_what_makes_a_memory_error_show_goes_by_device_and_options(
+    ready: Ready, asked: dict[str, str], tried: set[str], said: str
+) -> None:
+    worker = Worker(lambda *_: PASSES)
+    events: list[Event] = []
+    options = Options(Path("model.pt2"), until="nan", **asked)  # type: ignore[arg-type]
+    context = RunContext(options, Path("out"), events.append)
+    client = CheckClient(worker, Limits(10.0, 1 << 30))
+    server: Any = Compiled(ready)
+    assert guard(context, server, client).pages is Guard.OFF
+    guards = {str(request.options.guard_pages) for request in worker.asked}
+    assert guards - {"off"} == tried
+    notes = [event.text for event in events if isinstance(event, Noted)]
+    assert any(said in note for note in notes) or not said

@@ -43,6 +43,7 @@ def test_header_states_the_failure(tmp_path: Path) -> None:
     for line, failure, guard in [
         (BOUNDS, expected, Guard.OFF),
         (f"{BOUNDS} | guard pages before", expected, Guard.BEFORE),
+        (f"{BOUNDS} | under compute-sanitizer's memcheck", expected, Guard.MEMCHECK),
         ("mismatch | compare | ", mismatch, Guard.OFF),
         ("mismatch | compare |", mismatch, Guard.OFF),
         ("boom | run | x", None, Guard.OFF),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
@@ -12,6 +12,7 @@ from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.check.second_look import may_die_instead
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.readers.zones import told as told_of_zones
 from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
@@ -48,12 +49,25 @@ class Guarding(Message):
         return replace(checks, guard_pages=self.pages, inductor=self.inductor)
 
 
-_SETTINGS = (
-    Guarding("after each tensor", Guard.AFTER),
-    Guarding("after each tensor, buffers not reused", Guard.AFTER, _NO_REUSE),
-    Guarding("before each tensor", Guard.BEFORE),
-    Guarding("before each tensor, buffers not reused", Guard.BEFORE, _NO_REUSE),
-)
+_OUR_WEIGHTS = {**_NO_REUSE, "aot_inductor.weight_use_caching_allocator": True}
+"""On a GPU, AOTInductor's runtime has weights of its own making otherwise."""
+
+
+def _settings(apart: Mapping[str, bool]) -> tuple[Guarding, ...]:
+    return (
+        Guarding("after each tensor", Guard.AFTER),
+        Guarding("after each tensor, buffers not reused", Guard.AFTER, apart),
+        Guarding("before each tensor", Guard.BEFORE),
+        Guarding("before each tensor, buffers not reused", Guard.BEFORE, apart),
+    )
+
+
+def under(tool: Guard) -> tuple[Guarding, ...]:
+    """Give the setting of a tool of compute-sanitizer."""
+    return (Guarding(f"(compute-sanitizer's {tool})", tool),)
+
+
+ON_CPU, ON_GPU = _settings(_NO_REUSE), _settings(_OUR_WEIGHTS)
 """In the order in which they are tried: each changes more than the one before."""
 
 
@@ -63,6 +77,7 @@ def find_guarding(
     match: str,
     note: Callable[[str], None],
     budget: Allowance = UNLIMITED,
+    settings: Sequence[Guarding] = ON_CPU,
 ) -> Guarding:
     """Run the program without guard pages and with them until the failure shows.
 
@@ -84,8 +99,8 @@ def find_guarding(
         fails = bool(told) and all(_is_wanted(seen, until, match) for seen in told)
         steady = fails and len(runs) == _PLAIN_RUNS
         note(f"without guard pages: {plain}")
-        tried = "guard pages"
-        for guarding in _SETTINGS:
+        tried, kind = "guard pages", ""
+        for guarding in settings:
             name, compiles = guarding.name, bool(guarding.inductor)
             if fails and compiles:
                 continue  # it fails with its own code, and so must the result
@@ -100,11 +115,15 @@ def find_guarding(
                 note(f"minutes are short: guard pages {name} not tried to the end")
                 tried = _TRIED
                 continue
+            if not kind and (kind := told_of_zones(seen.log)):
+                note(f"guard pages: {kind}")
             if _is_wanted(seen, until, match):
                 note(f"guard pages {name}: {describe(seen)}")
                 return replace(guarding, plain=plain, steady=steady)
             if seen.invalid.startswith(Stage.EAGER):
                 note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
+            elif guarding.pages.is_sanitizer:
+                note(f"guard pages {name}: {describe(seen)}")
     note(f"{tried} show no such failure: going on without them")
     return Guarding(plain=plain)
 

@@ -28,6 +28,7 @@ class MemoryReport:
         kernel: the generated function, or where there is none the innermost one.
         line: in the generated source; 0 where the report does not say.
         where: ``0 bytes after 1024-byte region``, or ''.
+        address, block, thread: of a GPU's, where compute-sanitizer has said them.
     """
 
     kind: str
@@ -36,12 +37,18 @@ class MemoryReport:
     kernel: str
     line: int
     where: str
+    address: str = ""
+    block: str = ""
+    thread: str = ""
 
     def __str__(self) -> str:
         size = f" of {self.bytes} bytes" if self.bytes else ""
         line = f", line {self.line} of its source" if self.line else ""
         where = f", {self.where}" if self.where else ""
-        return f"{self.kind}: {self.access}{size} in {self.kernel}{line}{where}"
+        text = f"{self.kind}: {self.access}{size} in {self.kernel}{line}{where}"
+        if not self.thread:
+            return text
+        return f"{text}, by thread ({self.thread}) in block ({self.block})"
 
 
 def parse(log: str) -> MemoryReport | None:

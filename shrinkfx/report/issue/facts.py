@@ -30,7 +30,8 @@ class IssueFacts(Message):
         passes: it passes at other sizes, which the repro tries first.
         interpreted: the GPU that kernels were made for, which ran on Triton's
             interpreter alone; or ''.
-        guarded: it need not show without AddressSanitizer.
+        guarded: it need not show without a sanitizer.
+        on_gpu: that is compute-sanitizer, else AddressSanitizer.
         inductor: options that it was compiled with, as Python.
         environment: names of variables that the repro sets.
         careful: what else may be the cause.
@@ -69,6 +70,7 @@ class IssueFacts(Message):
     versions: tuple[str, ...]
     anonymous: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
+    on_gpu: bool = False
     tool: str = __version__
 
     @property
@@ -114,4 +116,5 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
         renamed=record.programs.renamed,
+        on_gpu=record.memory.on_gpu,
     )

@@ -120,13 +120,18 @@ def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
     if beside:
         yield f"It reads {beside}, attached, from the folder that it is run in."
     if facts.guarded:
-        yield _SANITIZED
+        yield _ON_GPU if facts.on_gpu else _SANITIZED
 
 
 _SANITIZED = (
     "It accesses memory beyond a tensor, which need not show by itself. Under "
     "AddressSanitizer (a `CXX` that adds `-fsanitize=address` and `LD_PRELOAD` of "
     "`libasan.so`) it is sure to."
+)
+_ON_GPU = (
+    "It accesses memory beyond a tensor, which need not show by itself. It was seen "
+    "with poison or inaccessible pages beside each tensor; compute-sanitizer tells of "
+    "it where no other tensor lies there."
 )
 
 

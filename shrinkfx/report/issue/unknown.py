@@ -24,7 +24,8 @@ def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
         often = f"it does in some {facts.rate:.0%} of runs"
         yield f"What decides whether it fails: {often}."
     if facts.guarded:
-        yield "Whether it shows without AddressSanitizer."
+        sanitizer = "compute-sanitizer" if facts.on_gpu else "AddressSanitizer"
+        yield f"Whether it shows without {sanitizer}."
     if facts.stopped:
         yield "Whether a smaller program fails as well: the search was stopped early."
     elif not facts.minimal:

@@ -15,6 +15,7 @@ from shrinkfx.protocol.tasks import RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.shared_libraries import shared_libraries
+from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
@@ -36,6 +37,8 @@ def run_script(
     try:
         with shared_libraries(folder):
             runpy.run_path(task.path, run_name="__main__")
+        red_zones.tell()
+        red_zones.look(" of a script")  # this process ends without its exits
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
     note(Stage.DONE)

@@ -21,6 +21,7 @@ from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.checking.passing import PassingRun, fails
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
+from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import call
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
@@ -39,7 +40,7 @@ def with_aoti(
     folder: Path,
     recording: Recording | None = None,
 ) -> Answer:
-    if options.guard_pages is not Guard.OFF:
+    if options.guard_pages in (Guard.AFTER, Guard.BEFORE):
         # What was loaded before lies elsewhere.
         moved = copy.deepcopy((run.failing, run.passing))
         run = replace(run, failing=moved[0], passing=moved[1])
@@ -47,15 +48,18 @@ def with_aoti(
     note(Stage.EAGER)
     reference.run_eager()
     before.run_eager()
+    red_zones.tell()
+    red_zones.look(" in eager")
     note(Stage.COMPILE)
     inductor = _inductor_options(setup, options)
     try:
         package = aoti.build_once(run.exported, folder, inductor, options)
     except StepPassed:
         return Stopped(f"{options.only} passes, nothing else was tried")
+    red_zones.look(" of a kernel that was timed")
     note(Stage.LOAD)
     try:
-        compiled = aoti.load(package)
+        compiled = red_zones.watched(aoti.load(package))
     except aoti.CannotHandOver as error:
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
         inside = _with_weights_inside(options)
@@ -63,7 +67,8 @@ def with_aoti(
     if failure := before.fails(compiled, note):
         return failure
     if run.passing and mutates(run.exported):
-        compiled = aoti.load(package)  # with the buffers that it had at first
+        # With the buffers that it had at first.
+        compiled = red_zones.watched(aoti.load(package))
     runs = 1 if mutates(run.exported) else options.runs
     if recording is not None:
         compiled = recording.keeping(compiled)

@@ -53,10 +53,15 @@ def environment_with(
 
 def switch(side: str) -> None:
     """Choose what new tensors lie against; only a server with guard pages can."""
-    if side == Guard.OFF and LIBRARY not in os.environ:
+    if LIBRARY not in os.environ and side not in (Guard.AFTER, Guard.BEFORE):
         return
     if not ctypes.CDLL(None).shrinkfx_guard(list(Guard).index(Guard(side))):
         raise RuntimeError("there are no addresses left for guard pages")
+
+
+def are_asked_for() -> bool:
+    """Tell whether this process was started to have guard pages."""
+    return LIBRARY in os.environ or _WHY_NOT in os.environ
 
 
 def why_not() -> str:

@@ -37,6 +37,7 @@ from shrinkfx.worker.forkserver.supervise import (
     kill_descendants,
     supervise,
 )
+from shrinkfx.worker.forkserver.warm import Device, WarmChildren
 
 CANCEL = "cancel"
 
@@ -135,10 +136,16 @@ def serve(
     directory: Path,
     heard: Heard = lambda request, ending: None,
     forked: Forked = lambda task: None,
+    device: Device | None = None,
 ) -> None:
-    """Answer requests until the parent closes the line."""
+    """Answer requests until the parent closes the line.
+
+    Args:
+        device: where children may need a context, which some then have before they
+            are asked.
+    """
     die_with_parent(0)
-    _Server(line, directory, answerer, heard, forked).serve()
+    _Server(line, directory, answerer, heard, forked, device).serve()
 
 
 @dataclass
@@ -146,7 +153,8 @@ class _Server:
     """Answers what comes on a line, and ends with it.
 
     Attributes:
-        forks: servers of their own below this process.
+        device: of which children need a context, or None.
+        forks: servers of their own below this process, and warm children.
     """
 
     line: Line
@@ -154,8 +162,13 @@ class _Server:
     answerer: Answerer
     heard: Heard
     forked: Forked
+    device: Device | None = None
     number: int = 0
     forks: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        about = self.answerer, self.forks, self.line.close
+        self.warm = WarmChildren(self.device, *about) if self.device else None
 
     def serve(self) -> None:
         try:
@@ -182,10 +195,19 @@ class _Server:
         self.number += 1
         folder = self.directory / f"child-{self.number}"
         folder.mkdir()
-        ending = supervise(work, request, folder, self._cancelled, self.forks)
+        warm = self._taken(request, folder)
+        ending = supervise(work, request, folder, self._cancelled, self.forks, warm)
         self.heard(request, ending)
         self.line.write(replace(ending, cpu_seconds=ending.cpu_seconds + used))
         shutil.rmtree(folder, ignore_errors=True)
+
+    def _taken(self, request: Request, folder: Path) -> int | None:
+        """Have a warm child do it, if there is one, and the next get ready."""
+        if self.warm is None:
+            return None
+        child = self.warm.take(request, folder)
+        self.warm.refill(request)
+        return child
 
     def _cancelled(self) -> bool:
         word = self.line.read(timeout_s=0)
@@ -200,11 +222,14 @@ class _Server:
             return
         status = 1
         try:
+            if self.warm is not None:
+                self.warm.forget()
             self.line.close()
             line = _take_line_of_fork(task, server)
             self.forked(task)
             directory = Path(task.directory)
-            _Server(line, directory, self.answerer, self.heard, self.forked).serve()
+            about = self.answerer, self.heard, self.forked, self.device
+            _Server(line, directory, *about).serve()
             status = 0
         except BaseException:  # noqa: BLE001 - never to end in the server's code
             traceback.print_exc()

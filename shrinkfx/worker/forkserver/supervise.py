@@ -85,6 +85,7 @@ def supervise(
     folder: Path,
     cancelled: Callable[[], bool] = lambda: False,
     apart: set[int] | None = None,
+    warm: int | None = None,
 ) -> Ending:
     """Fork, do ``work`` in the child, and tell how it ended.
 
@@ -93,15 +94,16 @@ def supervise(
         cancelled: polled; True ends the child.
         apart: other children of this process, which are none of the work's; what ends
             of them is taken out.
+        warm: a child that has been told already, instead of a fork.
     """
     started = time.monotonic()
     wait_for_children()
     sys.stdout.flush()
     sys.stderr.flush()
     server = os.getpid()
-    child = os.fork()
+    child = os.fork() if warm is None else warm
     if child == 0:
-        _live(work, folder, server)
+        live(work, folder, server)
     watch = Watch(child, set() if apart is None else apart)
     own = OwnTime(watch.look)
     try:
@@ -130,7 +132,7 @@ def supervise(
     )
 
 
-def _live(work: Work, folder: Path, server: int) -> NoReturn:
+def live(work: Work, folder: Path, server: int) -> NoReturn:
     """Be the child: whatever happens, end here and never in the server's code."""
     child, status = os.getpid(), 1
     try:
@@ -157,7 +159,8 @@ def _live(work: Work, folder: Path, server: int) -> NoReturn:
 
 def _settle(folder: Path, server: int) -> Note:
     """Cut the child loose from what it shares with the server."""
-    os.setsid()
+    if os.getsid(0) != os.getpid():  # a warm child leads a session already
+        os.setsid()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != server:
         os._exit(1)

@@ -48,6 +48,11 @@ def is_for_cuda(setup: Setup) -> bool:
     return setup.backend == Backend.INTERPRETER or device_type(setup.model) == "cuda"
 
 
+def is_on_gpu(setup: Setup) -> bool:
+    """Tell whether a program is to run on a GPU, once the back end is chosen."""
+    return is_for_cuda(setup) and setup.backend != Backend.INTERPRETER
+
+
 def choose_backend(setup: Setup) -> Backend:
     """Choose what compiles: AOTInductor, or its CUDA kernels on the interpreter.
 

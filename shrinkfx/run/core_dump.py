@@ -1,0 +1,69 @@
+"""What CUDA leaves of the result's fault, for cuda-gdb: on request."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.check.oracle import CheckClient
+from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.failure.classify import observe
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import CandidateForm, Guard
+from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.run.context import RunContext
+
+FOLDER = "cuda-core"
+"""In the output folder."""
+
+_LEFT_OUT = "nonrelocated_elf_images global_memory shared_memory local_memory"
+"""Of a dump: what takes gigabytes, and the host process, which says itself how it
+ended."""
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Give the variables by which CUDA leaves a core dump in a folder.
+
+    CUDA reads them when it starts.
+    """
+    left_out = [*_LEFT_OUT.split(), "constbank_memory", "abort"]
+    return {
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
+        "CUDA_COREDUMP_FILE": f"{folder}/core.%p",
+        "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{name}" for name in left_out),
+    }
+
+
+def leave_core_dump(
+    context: RunContext, client: CheckClient, best: Candidate, form: str
+) -> Path | None:
+    """Run a result once so that its fault leaves a core dump, and say where that is.
+
+    Returns:
+        The dump; None where there is none, for which a note says why.
+    """
+    folder = context.out.resolve() / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    options = client.options
+    # A debugger of its own takes the faults.
+    pages = Guard.OFF if options.guard_pages.is_sanitizer else options.guard_pages
+    client = client.built_stock().with_options(
+        form=CandidateForm(form),
+        guard_pages=pages,
+        environment={**options.environment, **settings(folder)},
+    )
+    client = client.with_limits(client.limits, context.meters["verify"])
+    context.note("running the result for a CUDA core dump")
+    try:
+        seen = describe(observe(client.ask(CheckCandidate(best.to_json()))))
+    except (WorkerError, BudgetExhausted) as error:
+        seen = str(error)
+    dumps = sorted(folder.iterdir())
+    if not dumps:
+        folder.rmdir()
+        context.note(f"CUDA has left no core dump; the result: {seen}")
+        return None
+    context.note(f"CUDA core dump: cuda-gdb -ex 'target cudacore {dumps[0]}'")
+    return dumps[0]

@@ -1,0 +1,1 @@
+"""Memory errors on a GPU made visible: red zones, inaccessible pages, what is free."""

@@ -1,0 +1,166 @@
+"""Have a GPU's tensors lie between red zones: ``red_zones.cu``, built and installed.
+
+The library is PyTorch's allocator in a child that has asked for it. Private parts of
+PyTorch that this leans on, read in 2.11 and 2.13: an allocator is changed before CUDA
+is initialised only (``changeCurrentAllocator`` in
+torch/csrc/cuda/CUDAPluggableAllocator.cpp), has no statistics, and autotuning does
+without these (``copy_args_to_cpu_if_needed`` in
+torch/_inductor/runtime/triton_heuristics.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.worker import native
+from shrinkfx.worker.cuda_memory import first
+
+LIBRARY = "SHRINKFX_ZONES_LIBRARY"
+"""Names the library to the children of a server that has built it."""
+
+_HERE = Path(__file__).parent
+_INCLUDED = tuple(_HERE / name for name in ("zones.h", "entries.h", "launches.h"))
+_FLAGS = ("-shared", "-Xcompiler", "-fPIC", "-O2", "-std=c++17", "-arch=all-major")
+_COMPILE_S = 600.0
+_MOST_CHARACTERS = 4096
+
+
+class CannotGuard(Exception):
+    """There is no library; says what is missing."""
+
+
+class Spoiled(RuntimeError):
+    """A zone holds something else than poison."""
+
+
+def build() -> Path:
+    """Compile the library, once for all runs of a user.
+
+    Raises:
+        CannotGuard: there is no nvcc, or it fails.
+    """
+    nvcc = shutil.which("nvcc", path=_path())
+    if nvcc is None:
+        reason = "nvcc is not on the PATH nor in $CUDA_HOME/bin: install CUDA's toolkit"
+        raise CannotGuard(reason)
+    source = _HERE / "red_zones.cu"
+    try:
+        return native.build(
+            source, _FLAGS, *_INCLUDED, compiler=nvcc, timeout_s=_COMPILE_S
+        )
+    except native.CannotBuild as error:
+        raise CannotGuard(str(error)) from error
+
+
+def _path() -> str:
+    home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    return os.pathsep.join([os.environ.get("PATH", ""), f"{home}/bin"])
+
+
+def prepare() -> str:
+    """Build the library for the children of this process; say why not, or ''."""
+    try:
+        os.environ[LIBRARY] = str(build())
+    except CannotGuard as error:
+        return f"red zones cannot be built: {error}"
+    return ""
+
+
+_zones: ctypes.CDLL | None = None
+
+
+def switch(side: Guard, *, loud: bool = False) -> None:
+    """Have what this process allocates on the GPU lie between zones, if asked to.
+
+    CUDA must not have been used here. A process has them once and for all.
+
+    Args:
+        loud: end the process where a zone is spoiled, for scripts of others.
+    """
+    global _zones
+    wanted = side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ
+    if wanted and _zones is None:
+        number = list(Guard).index(side)
+        _zones = first.install(os.environ[LIBRARY], number, loud=loud)
+
+
+def beside(script: str, side: Guard) -> list[str]:
+    """Give what a new Python is to run for a script beside red zones."""
+    if LIBRARY not in os.environ or side.is_sanitizer:
+        return [script]
+    number = list(Guard).index(side)
+    return [str(first.__file__), os.environ[LIBRARY], str(number), script]
+
+
+def look(when: str) -> None:
+    """Refuse to go on where a zone is spoiled.
+
+    Args:
+        when: what has run.
+
+    Raises:
+        Spoiled: how far from which tensor something was written.
+    """
+    if _zones is not None:
+        _zones.shrinkfx_zones_look()
+        _refuse(_findings(_zones), when)
+
+
+def watched(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Have the zones looked at after each call of a compiled program."""
+    return compiled if _zones is None else Watched(_zones, compiled)
+
+
+class Watched:
+    """A compiled program that raises where a call of it spoils a zone.
+
+    It is then called once more, and the zones are looked at with each launch: that
+    tells which kernel it was.
+    """
+
+    def __init__(self, zones: ctypes.CDLL, compiled: Callable[..., Any]) -> None:
+        self._zones = zones
+        self._compiled = compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._compiled(*args, **kwargs)
+        self._zones.shrinkfx_zones_look()
+        if found := _findings(self._zones):
+            _refuse(self._at_launches(*args, **kwargs) or found, "")
+        return result
+
+    def _at_launches(self, *args: Any, **kwargs: Any) -> list[str]:
+        self._zones.shrinkfx_zones_watch(1)
+        try:
+            self._compiled(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - that it spoils a zone is known
+            print(f"red zones: called once more, it raised {error}", flush=True)
+        finally:
+            self._zones.shrinkfx_zones_watch(0)
+        self._zones.shrinkfx_zones_look()
+        return _findings(self._zones)
+
+
+def _findings(zones: ctypes.CDLL) -> list[str]:
+    text = ctypes.create_string_buffer(_MOST_CHARACTERS)
+    zones.shrinkfx_zones_findings(text, ctypes.c_size_t(_MOST_CHARACTERS))
+    return text.value.decode(errors="replace").splitlines()
+
+
+def _refuse(found: list[str], when: str) -> None:
+    if not found:
+        return
+    more = f"; and {len(found) - 1} more" if found[1:] else ""
+    raise Spoiled(f"red zones: illegal memory access{when}: {found[0]}{more}")
+
+
+def tell() -> None:
+    """Write into the log what the tensors of this process lie against."""
+    if _zones is not None:
+        first.tell(_zones)

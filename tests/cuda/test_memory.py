@@ -1,0 +1,168 @@
+"""On a real GPU: red zones, pages, compute-sanitizer, warm children, core dumps."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from shrinkfx.check.client.server import GUARDED_WORKER, Server
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.readers import compute_sanitizer, zones
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal, Describe
+from shrinkfx.run.core_dump import settings
+from shrinkfx.worker.cuda_memory import first, red_zones
+
+HERE = Path(__file__).parent
+PRELOAD = HERE / "lying_operator.py"
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
+
+
+class Few(torch.nn.Module):
+    """A sum over what an operator has promised and not delivered."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total: torch.Tensor = torch.ops.cuda_test.few(x).sin().sum()
+        return x + total
+
+
+def save(module: torch.nn.Module, path: Path) -> Path:
+    if not hasattr(torch.ops.cuda_test, "few"):
+        spec = importlib.util.spec_from_file_location("lying_operator", PRELOAD)
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    x = torch.randn(4, 32, device="cuda")
+    torch.export.save(torch.export.export(module.cuda(), (x,)), path)
+    return path
+
+
+@pytest.fixture(name="lying")
+def _lying(tmp_path: Path) -> Iterator[Server]:
+    model = save(Few(), tmp_path / "few.pt2")
+    command = GUARDED_WORKER
+    with Server(model=model, preloads=[str(PRELOAD)], command=command) as server:
+        yield server
+
+
+@pytest.fixture(name="healthy")
+def _healthy(tmp_path: Path) -> Iterator[Server]:
+    layers = torch.nn.Sequential(torch.nn.Linear(32, 33), torch.nn.GELU())
+    model = save(layers.eval(), tmp_path / "healthy.pt2")
+    with Server(model=model, command=GUARDED_WORKER) as server:
+        yield server
+
+
+def asked(server: Server, guard: Guard) -> tuple[Ending, Observation]:
+    ending = server.ask(Request(CheckOriginal(), CheckOptions(guard_pages=guard)))
+    return ending, observe(ending)
+
+
+def script(side: int) -> subprocess.CompletedProcess[str]:
+    """Run the overrun beside zones, as a repro runs."""
+    library = str(red_zones.build())
+    command = [sys.executable, first.__file__, library, str(side)]
+    place = HERE / "overrun.py"
+    return subprocess.run(
+        [*command, str(place)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@needs_nvcc
+def test_write_into_a_zone_is_told() -> None:
+    """The tensor has 100 bytes, and no page begins before byte 112."""
+    done = script(list(Guard).index(Guard.AFTER))
+    assert done.returncode != 0
+    said = "red zones: illegal memory access: write 4 bytes past a tensor of 100 bytes"
+    assert said in done.stderr, done.stdout + done.stderr
+
+
+@needs_nvcc
+@pytest.mark.parametrize("guard", [Guard.AFTER, Guard.BEFORE])
+def test_healthy_program_passes_between_zones(healthy: Server, guard: Guard) -> None:
+    assert healthy.ready.no_guard_pages == ""
+    ending, seen = asked(healthy, guard)
+    assert seen.signature is None, ending.log
+    assert seen.invalid == seen.unresolved == ""
+    assert zones.told(ending.log)
+
+
+@needs_nvcc
+def test_overrun_shows_between_pages_and_is_at_least_no_number_between_zones(
+    lying: Server,
+) -> None:
+    ending, seen = asked(lying, Guard.AFTER)
+    assert seen.signature is not None, ending.log
+    pages = "pages" in zones.told(ending.log)
+    assert seen.signature.kind in ({Kind.IMA} if pages else {Kind.IMA, Kind.NAN})
+
+
+def test_compute_sanitizer_names_the_kernel_or_says_why_it_does_not(
+    lying: Server,
+) -> None:
+    ending, seen = asked(lying, Guard.MEMCHECK)
+    if seen.unresolved:
+        pytest.skip(seen.unresolved)
+    report = compute_sanitizer.parse(ending.log)
+    assert report is not None, ending.log
+    assert report.kernel.startswith("triton_")
+    assert report.line > 0
+    assert report.thread
+    assert report.block
+    assert seen.signature is not None
+    assert (seen.signature.kind, seen.signature.stage) == (Kind.IMA, Stage.RUN)
+
+
+def test_healthy_program_passes_under_compute_sanitizer(healthy: Server) -> None:
+    ending, seen = asked(healthy, Guard.MEMCHECK)
+    if seen.unresolved:
+        pytest.skip(seen.unresolved)
+    assert seen.signature is None, ending.log
+
+
+def test_warm_children_answer_as_others_do_after_a_fault(lying: Server) -> None:
+    lying.ask(Request(Describe()))
+    endings = [asked(lying, Guard.OFF)[1] for _ in range(6)]
+    kinds = {seen.signature and seen.signature.kind for seen in endings}
+    assert len(kinds) == 1
+
+
+def test_fault_leaves_a_core_dump(tmp_path: Path) -> None:
+    """A float far from any tensor: no allocator maps that much."""
+    far = [sys.executable, str(HERE / "overrun.py"), "25", str(1 << 30)]
+    environment = {**os.environ, **settings(tmp_path)}
+    environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    done = subprocess.run(
+        far, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert "illegal memory access" in done.stderr
+    assert [path.name.partition(".")[0] for path in tmp_path.iterdir()] == ["core"]
+
+
+def test_driver_knows_pages() -> None:
+    """What red_zones.cu asks of it; told apart, where a driver has none."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    for name in ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"):
+        assert hasattr(driver, name)

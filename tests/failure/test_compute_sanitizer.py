@@ -1,0 +1,213 @@
+"""Reports of compute-sanitizer, in the forms that CUDA 11 to 13 give them.
+
+No run of ours is among them: these are forms that others have published (NVIDIA's
+manual, reports of bugs), with kernels by the names that Inductor gives.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from shrinkfx.failure.classify import observe
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.compute_sanitizer import (
+    RACE,
+    UNINITIALIZED,
+    parse,
+    refusal,
+)
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.protocol.answers import Checked, Ending, Raised
+
+OVERRUN = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at triton_poi_fused_add_0+0x1b0 in c7x2.py:33
+=========     by thread (96,0,0) in block (3906,0,0)
+=========     Access at 0x79fd33fd0980 is out of bounds
+=========     and is 12 bytes after the nearest allocation at 0x7f00 of size 4,096 bytes
+=========
+========= Invalid __global__ read of size 4 bytes
+=========     at triton_poi_fused_add_0+0x1b0 in c7x2.py:33
+=========     by thread (97,0,0) in block (3906,0,0)
+=========     Access at 0x79fd33fd0984 is out of bounds
+=========
+========= ERROR SUMMARY: 2 errors
+"""
+MISALIGNED = """\
+========= Invalid __global__ write of size 16 bytes
+=========     at triton_red_fused_sum_1+0x160 in k.py:12
+=========     by thread (0,0,0) in block (1,2,3)
+=========     Address 0x7f5ffb000001 is misaligned
+"""
+INLINED = """\
+========= Invalid __global__ read of size 4 bytes
+=========     at load(float *)+0x1dd40 in array.h:908
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Access to 0x327f6c26d4 is out of bounds
+=========     and is 209 bytes after the nearest allocation at 0x327f26 of size 4 bytes
+=========         Device Frame: helper(float *, int)+0x1dd40 in helper.py:1047
+=========         Device Frame: triton_poi_fused_mul_2+0x19560 in k.py:58
+=========     Saved host backtrace up to driver entry point at kernel launch time
+"""
+BY_CUDA_11 = """\
+========= Invalid __global__ write of size 4
+=========     at 0x00000060 in demo.cu:6:unaligned_kernel(void)
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Address 0x400100001 is out of bounds
+"""
+WITHOUT_LINES = """\
+========= Invalid __shared__ read of size 8 bytes
+=========     at void at::native::gather(float *, int)+0x490
+=========     by thread (1,0,0) in block (0,0,0)
+=========     Access at 0x40 is out of bounds
+"""
+IN_LIBRARY = """\
+========= Uninitialized __global__ memory read of size 8 bytes
+=========     at void cub::ThreadLoad(T2)+0x8a70 in thread_load.cuh:260
+=========     by thread (16,0,0) in block (80,0,0)
+=========     Address 0x7f615d40daf0
+"""
+UNWRITTEN = f"""{IN_LIBRARY}=========
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at triton_poi_fused_add_0+0x50 in k.py:7
+=========     by thread (1,0,0) in block (2,0,0)
+=========     Address 0x7f615d40db00
+"""
+RACES = """\
+========= Error: Race reported between Write access at triton_red_0+0x90 in k.py:40
+=========     and Read access at triton_red_0+0xf0 in k.py:44 [1088 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            OVERRUN,
+            MemoryReport(
+                *("global out of bounds", "read", 4, "triton_poi_fused_add_0", 33),
+                "12 bytes after a 4,096-byte allocation",
+                *("0x79fd33fd0980", "3906,0,0", "96,0,0"),
+            ),
+        ),
+        (
+            MISALIGNED,
+            MemoryReport(
+                *("global misaligned", "write", 16, "triton_red_fused_sum_1", 12, ""),
+                *("0x7f5ffb000001", "1,2,3", "0,0,0"),
+            ),
+        ),
+        (
+            INLINED,
+            MemoryReport(
+                *("global out of bounds", "read", 4, "triton_poi_fused_mul_2", 58),
+                "209 bytes after a 4-byte allocation",
+                *("0x327f6c26d4", "0,0,0", "0,0,0"),
+            ),
+        ),
+        (
+            BY_CUDA_11,
+            MemoryReport(
+                *("global out of bounds", "write", 4, "unaligned_kernel", 6, ""),
+                *("0x400100001", "0,0,0", "0,0,0"),
+            ),
+        ),
+        (
+            WITHOUT_LINES,
+            MemoryReport(
+                *("shared out of bounds", "read", 8, "void at::native::gather", 0, ""),
+                *("0x40", "0,0,0", "1,0,0"),
+            ),
+        ),
+        (
+            UNWRITTEN,
+            MemoryReport(
+                *(UNINITIALIZED, "read", 4, "triton_poi_fused_add_0", 7, ""),
+                *("0x7f615d40db00", "2,0,0", "1,0,0"),
+            ),
+        ),
+        (RACES, MemoryReport(RACE, "write", 0, "triton_red_0", 40, "")),
+        ("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n", None),
+        (IN_LIBRARY, None),
+        ("", None),
+    ],
+)
+def test_report_is_read(text: str, expected: MemoryReport | None) -> None:
+    assert parse(f"before\n{text}after\n") == expected
+
+
+def test_report_says_kernel_line_and_thread() -> None:
+    assert str(parse(OVERRUN)) == (
+        "global out of bounds: read of 4 bytes in triton_poi_fused_add_0, line 33 of "
+        "its source, 12 bytes after a 4,096-byte allocation, by thread (96,0,0) in "
+        "block (3906,0,0)"
+    )
+
+
+def test_generated_kernel_goes_before_others() -> None:
+    found = parse(WITHOUT_LINES + "=========\n" + OVERRUN)
+    assert found is not None
+    assert found.kernel == "triton_poi_fused_add_0"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            '========= Error: Device not supported. Please refer to the "Supported '
+            'Devices" section of the sanitizer documentation\n',
+            "compute-sanitizer refuses: Device not supported. Please refer to the "
+            '"Supported Devices" section of the sanitizer documentation',
+        ),
+        (
+            "========= Internal Sanitizer Error: The Sanitizer encountered an error\n",
+            "compute-sanitizer refuses: The Sanitizer encountered an error",
+        ),
+        ("========= Error: process didn't terminate successfully\n", ""),
+        (RACES, ""),
+        (OVERRUN, ""),
+    ],
+)
+def test_refusal_is_no_report(text: str, why: str) -> None:
+    assert refusal(text) == why
+
+
+LAUNCH_FAILED = Raised("RuntimeError", "CUDA error: unspecified launch failure")
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (
+            Ending("exit", 0, "run", answer=LAUNCH_FAILED, log=OVERRUN),
+            Signature(Kind.IMA, Stage.RUN, MEMORY, str(parse(OVERRUN))),
+        ),
+        # These tools look on and let it run to its end.
+        (
+            Ending("exit", 0, "done", answer=Checked(), log=UNWRITTEN),
+            Signature(Kind.IMA, Stage.RUN, UNINITIALIZED, str(parse(UNWRITTEN))),
+        ),
+        (
+            Ending("exit", 0, "compare", answer=Checked(), log=RACES),
+            Signature(Kind.IMA, Stage.RUN, RACE, str(parse(RACES))),
+        ),
+    ],
+)
+def test_report_is_the_failure_of_a_check(ending: Ending, expected: Signature) -> None:
+    assert observe(ending).signature == expected
+
+
+def test_overrun_of_eager_is_no_failure_of_the_compiler() -> None:
+    ending = Ending("exit", 0, "eager", answer=LAUNCH_FAILED, log=WITHOUT_LINES)
+    assert observe(ending).signature is None
+    assert observe(ending).invalid.startswith("eager")
+
+
+def test_refused_check_has_no_answer() -> None:
+    log = "========= Error: Device not supported.\n"
+    seen = observe(Ending("exit", 1, "start", log=log))
+    assert seen.signature is None
+    assert seen.unresolved == "compute-sanitizer refuses: Device not supported."

@@ -1,0 +1,217 @@
+"""Warm children of a server, with a device that is a folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support import folder_device
+from support.folder_device import COLD, WARM, FolderDevice
+
+from shrinkfx.check.client.fork import Fork
+from shrinkfx.check.client.server import Server
+from shrinkfx.protocol.answers import Ending, Unresolved
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import CheckOriginal, CollectVersions
+from shrinkfx.worker.cuda_memory.contexts import Contexts
+from shrinkfx.worker.forkserver.supervise import (
+    become_subreaper,
+    kill_descendants,
+    supervise,
+)
+from shrinkfx.worker.forkserver.warm import MOST, WarmChildren
+
+pytestmark = pytest.mark.processes
+
+
+@dataclass
+class Asked:
+    """A server's part: takes a warm child, lets others get ready, supervises."""
+
+    device: FolderDevice
+    folder: Path
+    apart: set[int] = field(default_factory=set)
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.warm = WarmChildren(self.device, self.device.work, self.apart)
+
+    def ask(self, request: Request) -> Ending:
+        self.number += 1
+        folder = self.folder / str(self.number)
+        folder.mkdir()
+        child = self.warm.take(request, folder)
+        self.warm.refill(request)
+        work = self.device.work(request)
+        return supervise(work, request, folder, lambda: False, self.apart, child)
+
+    def said(self, request: Request) -> str:
+        return word(self.ask(request))
+
+    def begin(self, request: Request) -> None:
+        """Ask as often as it takes until others are expected to be asked like that."""
+        assert [self.said(request) for _ in range(2)] == [COLD, COLD]
+
+
+def word(ending: Ending) -> str:
+    assert isinstance(ending.answer, Unresolved)
+    return ending.answer.why
+
+
+CHECK = Request(CheckOriginal())
+Settle = Callable[[], None]
+
+
+@pytest.fixture(name="device")
+def _device(tmp_path: Path) -> FolderDevice:
+    (tmp_path / "free").write_text("90")
+    return FolderDevice(tmp_path)
+
+
+@pytest.fixture(name="server")
+def _server(device: FolderDevice, tmp_path: Path) -> Iterator[Asked]:
+    become_subreaper()
+    (tmp_path / "children").mkdir()
+    server = Asked(device, tmp_path / "children")
+    yield server
+    server.warm.end()
+    kill_descendants()
+    become_subreaper(0)
+
+
+@pytest.fixture(name="settle")
+def _settle(server: Asked, wait_for: Callable[[Callable[[], object]], None]) -> Settle:
+    """Wait until all that are to wait have said that they are ready, or have ended."""
+    return lambda: wait_for(lambda: server.warm.heard == MOST)
+
+
+def test_next_check_is_done_by_a_child_that_has_a_context(
+    server: Asked, settle: Settle
+) -> None:
+    server.begin(CHECK)
+    settle()
+    assert server.said(CHECK) == WARM
+    settle()
+    assert server.said(CHECK) == WARM
+
+
+def test_child_does_one_check_and_what_has_died_is_never_used_again(
+    server: Asked, settle: Settle
+) -> None:
+    server.begin(CHECK)
+    settle()
+    before = set(server.apart)
+    dies = Request(CheckOriginal(), CheckOptions(sought="die"))
+    ending = server.ask(dies)
+    assert (ending.how, ending.stage) == ("signal", "done")
+    used = before - server.apart
+    assert len(used) == 1
+    settle()
+    assert used.isdisjoint(server.apart)
+    assert server.said(CHECK) == WARM
+
+
+def test_no_more_wait_than_are_of_use_and_none_is_ended_with_a_check(
+    server: Asked, settle: Settle
+) -> None:
+    server.ask(CHECK)
+    assert not server.apart  # it may be the only one of its kind
+    for _ in range(3):
+        server.ask(CHECK)
+        settle()
+        assert len(server.apart) == MOST
+
+
+def test_short_memory_has_none_wait(server: Asked, settle: Settle) -> None:
+    """What is free bounds them; they give back what they had themselves."""
+    (server.device.folder / "free").write_text("20")
+    server.begin(CHECK)
+    settle()
+    for _ in range(2):
+        assert server.said(CHECK) == COLD
+    assert not server.apart
+    assert len(server.device.contexts()) == MOST  # and it is not tried each time
+
+
+@pytest.mark.parametrize("what", ["no-driver", "broken"])
+def test_child_without_a_sound_context_takes_nothing(
+    server: Asked, settle: Settle, what: str
+) -> None:
+    (server.device.folder / what).touch()
+    server.begin(CHECK)
+    settle()
+    assert server.said(CHECK) == COLD
+
+
+def test_other_settings_have_other_children(server: Asked, settle: Settle) -> None:
+    """An allocator, or a variable, counts before there is a context."""
+    server.begin(CHECK)
+    settle()
+    before = set(server.apart)
+    beside = Request(CheckOriginal(), CheckOptions(guard_pages=Guard.AFTER))
+    server.begin(beside)
+    settle()
+    assert before.isdisjoint(server.apart)
+    assert server.said(beside) == WARM
+
+
+def test_what_needs_no_context_takes_none(server: Asked, settle: Settle) -> None:
+    server.begin(CHECK)
+    settle()
+    before = set(server.apart)
+    assert server.said(Request(CollectVersions())) == COLD
+    assert server.apart == before
+
+
+def test_child_that_something_has_killed_is_done_without(
+    server: Asked, settle: Settle
+) -> None:
+    server.begin(CHECK)
+    settle()
+    for pid in server.apart:
+        os.kill(pid, 9)
+    assert server.said(CHECK) == COLD
+
+
+def test_context_of_a_gpu_depends_on_what_counts_before_it() -> None:
+    contexts = Contexts(lambda request: None, "cuda")
+    plain = contexts.settings_of(CHECK)
+    assert plain is not None
+    zones = Request(CheckOriginal(), CheckOptions(guard_pages=Guard.AFTER))
+    variable = Request(CheckOriginal(), CheckOptions(environment={"A": "1"}))
+    others = {contexts.settings_of(each) for each in (zones, variable)}
+    assert len({plain, *others}) == 3
+    under = CheckOptions(guard_pages=Guard.MEMCHECK)
+    for elsewhere in (
+        Request(CheckOriginal(), fresh=True),
+        Request(CheckOriginal(), under),
+        Request(CollectVersions()),
+    ):
+        assert contexts.settings_of(elsewhere) is None
+
+
+def test_server_and_its_forks_have_warm_children_and_leave_none(
+    device: FolderDevice,
+    survivors: Callable[[], list[str]],
+    wait_for: Callable[[Callable[[], object]], None],
+) -> None:
+    command = (sys.executable, folder_device.__file__, str(device.folder))
+    with Server(command=command) as server:
+        assert word(server.ask(CHECK)) == COLD
+        wait_for(lambda: word(server.ask(CHECK)) == WARM)
+        fork = Fork(server, CheckOptions(), 2)
+
+        def asked() -> str:
+            fork.send(CHECK)
+            return word(fork.receive(CHECK))
+
+        assert asked() == COLD
+        wait_for(lambda: asked() == WARM)
+        wait_for(lambda: word(server.ask(CHECK)) == WARM)
+        fork.close()
+    assert not survivors()
