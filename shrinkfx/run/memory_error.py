@@ -43,7 +43,7 @@ def wants_guard_pages(options: Options) -> bool:
 def guard(context: RunContext, server: Server, client: CheckClient) -> Guarding:
     """Choose the guard pages that show the failure which was asked for, if any do."""
     options, ready = context.options, server.ready
-    if not wants_guard_pages(options) or ready.environment:
+    if not wants_guard_pages(options) or ready.for_cuda:
         return Guarding()
     if ready.no_guard_pages:
         context.note(f"no guard pages: {ready.no_guard_pages}")

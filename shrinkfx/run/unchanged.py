@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.stock import Baseline, baseline, describe
+from shrinkfx.check.baseline.with_caching import baseline_with_either, is_chosen
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
@@ -23,7 +25,7 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import guard
 
-SCHEMA = 5
+SCHEMA = 6
 """Of what the journal says of the unchanged program; no other one is read."""
 
 _FACT = "unchanged"
@@ -48,6 +50,7 @@ class Unchanged:
             # As outputs come and go, another one that differs may be the first.
             sought=self.base.target.kind,
             probe=self.base.probe,
+            environment={**checks.environment, **self.base.environment},
         )
 
     @classmethod
@@ -176,9 +179,7 @@ def _run_unchanged(original: Original) -> Baseline:
             budget=context.budget,
         )
     if command is None:
-        max_calls = MAX_CALLS if original.described.said.keeps_state else 1
-        asked = options.until, options.match, options.baseline_runs, context.note
-        return baseline(client, *asked, max_calls, original.build, context.budget)
+        return _run_compiled(original)
     context.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(original, command)
@@ -186,6 +187,21 @@ def _run_unchanged(original: Original) -> Baseline:
         model = options.model.resolve()
         seconds = see_it_fail(command, client, model, None, context.budget)
     return Baseline(command.target, 1.0, False, seconds)
+
+
+def _run_compiled(original: Original) -> Baseline:
+    """See it fail through AOTInductor; on a GPU, with the allocator that shows it."""
+    context, options = original.context, original.context.options
+    max_calls = MAX_CALLS if original.described.said.keeps_state else 1
+    asked = options.until, options.match, options.baseline_runs, context.note
+
+    def see(client: CheckClient) -> Baseline:
+        return baseline(client, *asked, max_calls, original.build, context.budget)
+
+    on_gpu = original.server.ready.for_cuda
+    if not on_gpu or is_chosen(options.environment, os.environ):
+        return see(original.client)
+    return baseline_with_either(see, original.client, context.note, context.budget)
 
 
 def _see_it_fail_flat(original: Original, command: Command) -> float:

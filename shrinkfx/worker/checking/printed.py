@@ -22,6 +22,7 @@ from shrinkfx.worker.graph.describe import (
 )
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.listing.source import source_of, values_in_file
+from shrinkfx.worker.loading.devices import gpu_of
 from shrinkfx.worker.printing.anonymous import anonymous
 from shrinkfx.worker.printing.module import (
     arguments_of,
@@ -91,4 +92,5 @@ def printed(built: Rebuilt, text: Text, options: CheckOptions) -> Printed:
         random=draws_random_numbers(exported),
         mutates=mutates(exported),
         targets=tuple(sorted({str(n.target) for n in calls})),
+        gpu=gpu_of(exported),
     )
