@@ -49,7 +49,7 @@ from shrinkfx.worker.loading import gpus  # noqa: E402
 SECONDS = 465.0
 """Less than eight minutes, by what it takes to end and to write."""
 
-TESTS_S, CHECKS_S = 170.0, 60.0
+TESTS_S, CHECKS_S = 150.0, 50.0
 """What tests may take, and what is kept for the seconds of a check."""
 
 
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where JSON goes")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S")
     parser.add_argument(
-        "--jobs", type=int, metavar="N", default=max(1, min(6, _cores() // 2))
+        "--jobs", type=int, metavar="N", default=max(1, min(8, _cores() // 2))
     )
     parser.add_argument("--without-gpu", action="store_true", help="what needs none")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all cuda_*")
