@@ -9,13 +9,16 @@
 # make coverage   which lines of shrinkfx, but for the worker, the tests of make quick run
 # make reference  write the tables of options in docs/reference.md anew
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
+# make gpu    on a GPU, in eight minutes: tests/cuda, who sees each case of repros/cuda_*,
+#             the seconds of a check; with the torch that $(PYTHON) has, nothing installed
 
 PYTHON ?= python3
 BIN := .venv/bin
 CASE ?= assert_roll_bound
 QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile quick
 
-.PHONY: demo quick test fast aoti test-all coverage test-torch211 lint reference clean
+.PHONY: demo quick test fast aoti test-all coverage test-torch211 gpu lint reference \
+	clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -77,6 +80,9 @@ test-torch211:
 		tests/worker/test_healthy_models.py tests/worker/test_healthy_kinds.py \
 		tests/worker/test_cuda_repro.py \
 		tests/worker/test_devices.py tests/check/test_probing.py
+
+gpu:
+	$(PYTHON) -W ignore benchmarks/gpu.py
 
 reference: .venv/installed
 	$(BIN)/python -m shrinkfx.cli.reference docs/reference.md

@@ -1,147 +1,231 @@
-"""Does a GPU see what the interpreter sees? ``python benchmarks/gpu.py --out FILE``.
+"""On a GPU, all of it in eight minutes: ``make gpu``, or ``python benchmarks/gpu.py``.
 
-Runs the CUDA cases of ``repros/``, each as it is, on the interpreter and, where there
-is a GPU, through AOTInductor on that, as it is and under compute-sanitizer if that is
-installed; prints a table and writes JSON. Without a GPU its columns stay empty.
+First ``tests/cuda``. Then each CUDA case of ``repros/`` as four ways of looking see it:
+the interpreter, the device, red zones about each tensor (``--guard-pages on``), and
+compute-sanitizer (``--sanitizer``). Last, the seconds of a check. What there is when
+the time is up is written. Needs torch and Triton, from a bare checkout; without a GPU
+it says so, and ends well.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
-import tomllib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
+from gpu_steps import (  # noqa: E402
+    COLUMNS,
+    WITHOUT_GPU,
+    Cell,
+    Clock,
+    Row,
+    expectation,
+    export,
+    look,
+    run_tests,
+)
 
-from shrinkfx.check.baseline.on_interpreter import probe_baseline  # noqa: E402
-from shrinkfx.check.baseline.stock import describe  # noqa: E402
-from shrinkfx.check.client.server import WORKER, Server  # noqa: E402
+from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
-from shrinkfx.protocol.choices import Backend, Probe  # noqa: E402
-from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
+from shrinkfx.protocol.answers import Ending  # noqa: E402
+from shrinkfx.protocol.choices import Backend  # noqa: E402
+from shrinkfx.protocol.tasks import CheckOriginal, FindSpace  # noqa: E402
+from shrinkfx.worker.loading import gpus  # noqa: E402
 
-LIMITS = Limits(timeout_s=300.0, max_rss_bytes=32 << 30)
+SECONDS = 465.0
+"""Less than eight minutes, by what it takes to end and to write."""
 
-
-@dataclass(frozen=True)
-class Row:
-    """What a case is said to do, and what it did."""
-
-    case: str
-    expected: str
-    interpreter: str
-    gpu: str
-    sanitizer: str
+TESTS_S, CHECKS_S = 150.0, 50.0
+"""What tests may take, and what is kept for the seconds of a check."""
 
 
 def main() -> None:
+    options = _parser().parse_args()
+    has_gpu = torch.cuda.is_available()
+    if not has_gpu and not options.without_gpu:
+        print(f"{gpus.how_many()}: nothing was run, nothing was written.")
+        print("What needs none: python benchmarks/gpu.py --without-gpu [CASE ...]")
+        return
+    clock, began = Clock(options.seconds), time.monotonic()
+    out = options.out or ROOT / "benchmarks" / "results" / f"{_today()}-gpu.json"
+    result: dict[str, Any] = {"on": machine(), "date": _today()}
+    if has_gpu and not options.cases:
+        result["tests"] = run_tests(clock, TESTS_S)
+        write(out, result)
+    names = options.cases or sorted(p.name for p in ROOT.glob("repros/cuda_*"))
+    columns = list(COLUMNS) if has_gpu else [WITHOUT_GPU]
+    shared = Clock(clock.left_s() - (CHECKS_S if has_gpu else 0.0))
+    rows = compare(names, columns, options.jobs, shared)
+    result["cases"] = [asdict(row) for row in rows]
+    write(out, result)
+    print("\n".join(table(rows, columns)))
+    if has_gpu:
+        result["seconds of a check"] = seconds_of_a_check(clock)
+        print(json.dumps(result["seconds of a check"], indent=1))
+    result["seconds"] = round(time.monotonic() - began, 1)
+    result["cut short"] = clock.left_s() == 0
+    write(out, result)
+    print(f"{result['seconds']} s; written: {out}")
+    failed = [name for name, how in result.get("tests", {}).items() if how in _BAD]
+    raise SystemExit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+_BAD = ("failed", "error")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help="where JSON goes")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all cuda_*")
-    options = parser.parse_args()
-    names = options.cases or sorted(p.name for p in ROOT.glob("repros/cuda_*"))
-    rows = []
-    for name in names:
-        rows.append(compare(name))
-        print(f"{name}\n  expected     {rows[-1].expected}")
-        print(f"  interpreter  {rows[-1].interpreter:.150}")
-        print(f"  GPU          {rows[-1].gpu:.150}")
-        print(f"  sanitizer    {rows[-1].sanitizer:.150}", flush=True)
-    if options.out:
-        result = {"on": machine(), "rows": [asdict(row) for row in rows]}
-        options.out.write_text(json.dumps(result, indent=1))
-
-
-def compare(name: str) -> Row:
-    case = ROOT / "repros" / name
-    expected = tomllib.loads((case / "expected.toml").read_text())
-    with tempfile.TemporaryDirectory(prefix="shrinkfx-gpu-") as folder:
-        model = Path(folder) / "model.pt2"
-        export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
-        subprocess.run([*export, name, str(model)], check=True, cwd=ROOT)
-        preloads = [str(case / expected["preload"])] if expected["preload"] else []
-        on_gpu = torch.cuda.is_available()
-        return Row(
-            name,
-            f"{expected['kind']} in {expected['stage']}",
-            interpret(model, preloads, expected["kind"]),
-            run(model, preloads) if on_gpu else "",
-            sanitize(model, preloads) if on_gpu else "",
-        )
-
-
-def serve(
-    backend: Backend,
-    model: Path,
-    preloads: list[str],
-    command: Sequence[str] = WORKER,
-) -> Server:
-    inputs = model.with_suffix(".inputs.pt")
-    return Server(
-        command=command,
-        model=model,
-        inputs=inputs if inputs.exists() else None,
-        preloads=preloads,
-        device="cuda",
-        backend=backend,
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", default=max(1, min(8, _cores() // 2))
     )
+    parser.add_argument("--without-gpu", action="store_true", help="what needs none")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all cuda_*")
+    return parser
 
 
-def interpret(model: Path, preloads: list[str], until: str) -> str:
-    """Say in a line what the probes find of the whole program."""
-    try:
-        with serve(Backend.INTERPRETER, model, preloads) as server:
-            compiler = CheckClient(server, LIMITS, CheckOptions(reference=False))
-            base = probe_baseline(compiler, until, "", list(Probe), lambda _: None)
-            return f"{base.probe}: {base.target}"
-    except ShrinkfxError as error:
-        return str(error)
+def compare(
+    names: Sequence[str], columns: Sequence[str], jobs: int, clock: Clock
+) -> list[Row]:
+    """Look at each case in each way, several cases at once; in the order of the names.
+
+    A case has a thread, which waits for the processes that look.
+    """
+
+    def one(name: str) -> Row:
+        row = Row(name, expectation(name)[0])
+        with tempfile.TemporaryDirectory(
+            prefix="gpu-case-", ignore_cleanup_errors=True
+        ) as folder:
+            model = Path(folder) / "model.pt2"
+            if not export(name, model, clock):
+                row.cells = {column: Cell("not exported") for column in columns}
+                return row
+            for column in columns:
+                row.cells[column] = Cell("not asked: the time was up")
+                if clock.left_s() > 0:
+                    row.cells[column] = look(column, name, model, clock)
+                    print(f"{name}  {column}: {row.cells[column].seen:.110}")
+                    sys.stdout.flush()
+        return row
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(one, names))
 
 
-def run(model: Path, preloads: list[str], command: Sequence[str] = WORKER) -> str:
-    """Say in a line what the whole program does on the GPU."""
-    try:
-        with serve(Backend.AOTI, model, preloads, command) as server:
-            compiler = CheckClient(server, LIMITS, CheckOptions(reference=False))
-            return describe(compiler.original(fresh=True)[0])
-    except ShrinkfxError as error:
-        return str(error)
+def table(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    """Show in Markdown who sees what; a tick is the kind that a case is said to be."""
+    head = ["case", "expected", *columns]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for row in rows:
+        kind = row.expected.partition(" ")[0]
+        cells = (row.cells.get(column, Cell("not asked")) for column in columns)
+        shown = [_shown(cell, kind) for cell in cells]
+        lines.append(f"| `{row.case}` | {row.expected} | {' | '.join(shown)} |")
+    return lines
 
 
-def sanitize(model: Path, preloads: list[str]) -> str:
-    """Say in a line what compute-sanitizer reports of the whole program."""
-    sanitizer = shutil.which("compute-sanitizer")
-    if sanitizer is None:
-        return "compute-sanitizer is not installed"
-    logs = model.with_name("sanitizer")
-    logs.mkdir()
-    options = ["--target-processes", "all", "--log-file", f"{logs}/%p.log"]
-    seen = run(model, preloads, [sanitizer, *options, *WORKER])
-    text = "\n".join(path.read_text() for path in sorted(logs.iterdir()))
-    errors = sum(int(n) for n in re.findall(r"ERROR SUMMARY: (\d+) error", text))
-    first = re.search(r"^=+ (.*(?:Invalid|Misaligned|ssert).*)$", text, re.MULTILINE)
-    return f"{errors} errors: {first[1] if first else ''} (shrinkfx: {seen})"
+def _shown(cell: Cell, kind: str) -> str:
+    if cell.kind == kind:
+        return f"sees it ({cell.stage})"
+    return cell.seen.replace("|", "/")[:60]
+
+
+class Healthy(torch.nn.Module):
+    """Some layers that do not fail: what a check costs, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(x)) + x
+        return x
+
+
+def seconds_of_a_check(clock: Clock) -> dict[str, Any]:
+    """Measure a check of a healthy program: cold, warm, and what a child costs alone.
+
+    Returns:
+        By name: seconds by the clock, and CPU-seconds. ``cold``: the first check;
+        ``warm``: the next; ``run alone``: of a package that is there; ``child``: a
+        context and the program loaded, nothing compiled or run.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="gpu-seconds-", ignore_cleanup_errors=True
+    ) as folder:
+        model = Path(folder) / "model.pt2"
+        exported = torch.export.export(Healthy().eval(), (torch.randn(4, 64),))
+        torch.export.save(exported, model)
+        try:
+            with Server(model=model, device="cuda", backend=Backend.AOTI) as server:
+                return _timed(server, f"{folder}/package.pt2", clock)
+        except ShrinkfxError as error:
+            return {"error": str(error)}
+
+
+def _timed(server: Server, package: str, clock: Clock) -> dict[str, Any]:
+    limits = Limits(max(10.0, clock.left_s(120.0)), 32 << 30)
+    client = CheckClient(server, limits).within(max(1.0, clock.left_s()))
+    kept = client.with_options(package=package)
+    asked: dict[str, Callable[[], Ending]] = {
+        "cold": lambda: client.ask(CheckOriginal()),
+        "warm": lambda: client.ask(CheckOriginal()),
+        "with its package kept": lambda: kept.ask(CheckOriginal()),
+        "run alone": lambda: kept.ask(CheckOriginal()),
+        "child": lambda: client.ask(FindSpace()),
+    }
+    told: dict[str, Any] = {"start of the server": server.ready.cpu_seconds}
+    for name, ask in asked.items():
+        if clock.left_s() > 0:
+            told[name] = _seconds(ask())
+    return told
+
+
+def _seconds(ending: Ending) -> dict[str, float | str]:
+    times = {"seconds": ending.seconds, "cpu_seconds": ending.cpu_seconds}
+    rounded = {name: round(value, 2) for name, value in times.items()}
+    return {**rounded, "how": ending.how, "stage": ending.stage}
 
 
 def machine() -> dict[str, str]:
     about = {"torch": torch.__version__, "Python": platform.python_version()}
     if torch.cuda.is_available():
-        about["GPU"] = torch.cuda.get_device_name()
+        about |= gpus.facts(0)
         about["CUDA"] = str(torch.version.cuda)
-    return about
+    return {**about, "cores": str(_cores())}
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def write(out: Path, result: dict[str, Any]) -> None:
+    """Write all that there is so far, at once."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draft = out.with_suffix(".part")
+    draft.write_text(json.dumps(result, indent=1) + "\n")
+    draft.replace(out)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_values
 from shrinkfx.options.options import Options, Sweeping
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.search.strategy import choose
 
 _DESCRIPTORS = 64
@@ -58,7 +59,21 @@ def require_sense(options: Options) -> None:
         raise UsageError("--explain, or --no-explain: not both")
     if options.until == Kind.HANG and options.timeout_s is None:
         raise UsageError("--until hang needs --timeout: how long is a hang?")
+    if options.gpus:
+        _require_gpus_of_use(options)
     choose(options.strategies)
+
+
+def _require_gpus_of_use(options: Options) -> None:
+    if options.device == "cpu" or options.backend == Backend.INTERPRETER:
+        raise UsageError("--gpus is for checks on CUDA devices: leave it out")
+    if options.device not in (None, "cuda", "cuda:0"):
+        raise UsageError(
+            f"--gpus, or --device {options.device}: a check sees one GPU alone, as "
+            "cuda:0; say --device cuda"
+        )
+    if options.check is not None:
+        raise UsageError("--gpus: a command of yours (--check) chooses its own GPU")
 
 
 def require_sense_of_sweep(options: Options) -> None:

@@ -48,6 +48,7 @@ def minify(
     max_minutes: float | None = None,
     max_disk: float | None = None,
     jobs: int | None = None,
+    gpus: Sequence[str] = (),
     out: str | Path | None = None,
     strategies: Sequence[str] | None = None,
     keep: Sequence[str] = (),
@@ -75,7 +76,7 @@ def minify(
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
         run_code: run the code of such a graph, to export it.
-        device: where to move the program: ``cpu`` or ``cuda``.
+        device: where to move the program: ``cpu``, ``cuda`` or ``cuda:1``.
         backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
             ``auto``, the interpreter for a CUDA program where there is no GPU.
         arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
@@ -107,6 +108,7 @@ def minify(
         max_minutes: end after so many, with a verified repro.
         max_disk: gigabytes that it may take of ``$TMPDIR``; None means what is free.
         jobs: candidates to ask about at once; None means half the cores, at most 4.
+        gpus: numbers of the GPUs that checks are spread over, such as ``("0", "1")``.
         out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
         strategies: one name, or several in order; None means all.
         keep: one kind, or several, of what is left as it is once no operator can go:
@@ -162,6 +164,7 @@ def minify(
         max_minutes=max_minutes,
         max_disk=max_disk,
         jobs=jobs,
+        gpus=tuple(gpus),
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
         keep=kinds_to_keep(keep),

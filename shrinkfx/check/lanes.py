@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from shrinkfx.check.client.fork import Fork
@@ -61,6 +61,7 @@ class Forks:
     Args:
         count: how many questions may be under way at once.
         heard: given each answer that is consumed.
+        gpus: how many GPUs the server spreads its forks over; each has one.
 
     Attributes:
         changed: told whenever a question has ended.
@@ -71,8 +72,10 @@ class Forks:
         server: RestartingServer,
         count: int,
         heard: Callable[[Ending], None] = lambda ending: None,
+        gpus: int = 1,
     ) -> None:
         self.server, self.count, self.heard = server, count, heard
+        self._gpus = gpus
         self.changed = threading.Condition()
         self._free: list[Fork] = []
         self._asked: set[Question] = set()
@@ -96,7 +99,8 @@ class Forks:
             self._free.pop().close()
         if not self._free and self._failed < _TRIES:
             try:
-                self._free.append(Fork(self.server, client.options, self.count))
+                gpu = least_used(self._gpus, [q.gpu for q in self._asked])
+                self._free.append(Fork(self.server, client.options, self.count, gpu))
                 client.meter.add(self._free[-1].birth)
                 self._failed = 0
             except (WorkerError, StorageError, OSError) as error:
@@ -185,6 +189,11 @@ class Question:
         self._builds = LaterBuilds(lanes.oracle.client.builds)
         self._oracle = self._asking_here(lanes.oracle)
 
+    @property
+    def gpu(self) -> int:
+        """Which of its server's GPUs its fork uses."""
+        return self._fork.gpu if self._fork is not None else 0
+
     def start(self) -> None:
         assert self._fork is not None
         arguments = (self._fork,)
@@ -272,6 +281,15 @@ class Question:
             with self._lock:
                 self._ended = True
             self._lanes.forks.give_back(self, fork)
+
+
+def least_used(count: int, used: Sequence[int]) -> int:
+    """Choose the first of some GPUs that no fewer forks use than any other.
+
+    >>> [least_used(2, used) for used in ([], [0], [0, 1], [0, 1, 0])]
+    [0, 1, 0, 1]
+    """
+    return min(range(count), key=lambda gpu: (list(used).count(gpu), gpu))
 
 
 def _is_of_others(ending: Ending) -> bool:

@@ -10,7 +10,7 @@ import signal
 from dataclasses import replace
 
 from shrinkfx.failure.normalise import normalise, normalise_cpp
-from shrinkfx.failure.readers import compute_sanitizer
+from shrinkfx.failure.readers import compute_sanitizer, device
 from shrinkfx.failure.readers.interpreter import finding
 from shrinkfx.failure.readers.threads import (
     in_order,
@@ -31,10 +31,6 @@ from shrinkfx.protocol.answers import (
     Unresolved,
 )
 
-_ILLEGAL_ACCESS = re.compile(
-    r"illegal memory access|cudaErrorIllegalAddress|misaligned address"
-    r"|cudaErrorInvalidAddressSpace|an illegal instruction was encountered"
-)
 _HEAP = re.compile(
     r"double free or corruption|(?:malloc|calloc|realloc|free|malloc_consolidate"
     r"|munmap_chunk|mremap_chunk|unlink_chunk|tcache_\w+)\(\): "
@@ -45,7 +41,6 @@ _HEAP = re.compile(
 _BOUNDS = re.compile(
     r"index out of bounds|index \S+ is out of bounds|device-side assert"
 )
-_DEVICE = re.compile(r"block: \[[\d,]+\].*? Assertion `(.*?)` failed")
 _LAYOUT = re.compile(
     r"expected (?:size \d+==\d+|ndim \d+ but got)[^\n]*\nError in op: (\S+)"
 )
@@ -59,7 +54,7 @@ _BAD_INPUT = re.compile(
     r"put_handles\[\d+\]: ([a-z ]+?)(?: at \d+)?,|(At least one (?:NaN|INF)) in"
 )
 _OUT_OF_MEMORY = re.compile(
-    r"CUDA out of memory|DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc"
+    r"DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc"
     r"|Tried to allocate|\bMemoryError\b"
 )
 _COMPILER_OUT_OF_MEMORY = re.compile(
@@ -76,6 +71,7 @@ _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE
 # Where a Python operator that compiled code called has raised.
 _RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
 _LATE = "the machine is too busy: {:.0f} of {:.0f} s went into waiting for it, in {}"
+_GPU_FAILED = "the GPU has failed, whatever the program is: {}"
 SERVER_DIED = "the server died of it, each time that it was asked"
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
@@ -104,6 +100,8 @@ def observe(ending: Ending) -> Observation:
         unresolved, signature = refusal, None
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
         unresolved, signature = f"killed from outside in {stage}", None
+    elif signature and (why := device.broken(_said(ending))):
+        unresolved, signature = _GPU_FAILED.format(why), None
     if not invalid and stage in _EAGER_STAGES and not unresolved:
         invalid = f"{stage}: {_last_words(ending)}"
     return Observation(
@@ -180,10 +178,8 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
         return found_by_interpreter
     if memory := _memory_text(text, stage):
         return memory
-    if "device-side assert triggered" in text and (said := _DEVICE.search(text)):
-        text = said[1]  # what the device has printed
-        if not _BOUNDS.search(text):
-            return Signature(Kind.ASSERT, stage, normalise(text), text)
+    if printed := device.asserted(text, stage):
+        return printed
     if found := _BOUNDS.search(text):
         line = _line_of(text, found)
         return Signature(Kind.ASSERT, stage, "index out of bounds", line)
@@ -202,7 +198,9 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
 
 def _memory_text(text: str, stage: Stage) -> Signature | None:
     """Recognise what may be said at any stage; compiling may run kernels, too."""
-    if found := _ILLEGAL_ACCESS.search(text) or _HEAP.search(text):
+    if died := device.death(text, stage):
+        return died
+    if found := _HEAP.search(text):
         return Signature(Kind.IMA, stage, MEMORY, _line_of(text, found))
     if found := _OUT_OF_MEMORY.search(text):
         return Signature(Kind.OOM, stage, "", _line_of(text, found))
@@ -219,7 +217,7 @@ def _raised(error: Raised, log: str, stage: Stage) -> Signature:
         return _memory_text(text, stage) or _load_error(error)
     # The C++ runner's exception may only say that a call failed; the reason was
     # printed before.
-    both = f"{text}\n{log}" if "device-side assert" in text else text
+    both = f"{text}\n{log}" if device.TRIGGERED in text else text
     if known := _known_text(both, stage) or _known_text(log, stage):
         return known
     line = first_line(text)
@@ -306,6 +304,12 @@ def _line_of(text: str, found: re.Match[str]) -> str:
     end = text.find("\n", found.end())
     line = text[start : len(text) if end < 0 else end]
     return re.sub(r"^\s*what\(\):\s*", "", line).strip()
+
+
+def _said(ending: Ending) -> str:
+    """All that a child has said, in its exception and in its log."""
+    error = ending.raised
+    return f"{error.message}\n{ending.log}" if error else ending.log
 
 
 def _last_words(ending: Ending) -> str:

@@ -20,10 +20,12 @@ from shrinkfx.options.values import (
     kind_of_failure,
     kinds_to_keep,
     known_device,
+    known_gpus,
     known_guard_pages,
     known_kinds,
     known_ranges,
     names,
+    numbers_of_gpus,
     regular_expression,
     some_names,
     variables,
@@ -160,12 +162,24 @@ class ProgramOptions:
     device: str | None = option(
         None,
         metavar="cpu|cuda",
-        help="move the program there",
-        more="Which GPU that is, `CUDA_VISIBLE_DEVICES` says",
+        help="move the program there; `cuda:1`: to the second GPU",
+        more="Of those that `CUDA_VISIBLE_DEVICES` leaves visible. A program that lies "
+        "on a GPU is moved to that one, and what it has on the CPU stays there",
         never_empty=True,
         check=known_device,
         common=True,
         brief="move the program there (`cuda`: also without a GPU)",
+    )
+    gpus: tuple[str, ...] = option(
+        (),
+        metavar="N,...",
+        help="spread the checks over these GPUs, each check on one: `0,1`",
+        more="The numbers are those of `cuda:0` and `cuda:1`. A check sees its GPU "
+        "alone, as `cuda:0`. All else, the repro included, runs on the first. With "
+        "`--jobs` there may be several checks on each",
+        never_empty=True,
+        read=numbers_of_gpus,
+        check=known_gpus,
     )
     backend: str = option(
         Backend.AUTO,
@@ -204,8 +218,11 @@ class ProgramOptions:
         dict,
         flags=("--env",),
         metavar="KEY=VALUE",
-        help="an environment variable of the failing run; may be repeated",
-        more="The repro sets it if it does not fail without",
+        help="an environment variable of the failing run; may be repeated; `KEY=` "
+        "takes it away",
+        more="The repro sets it if it does not fail without. For CUDA "
+        "`PYTORCH_NO_CUDA_MEMORY_CACHING` and `CUDA_LAUNCH_BLOCKING` are set to 1 "
+        "unless you say otherwise; the former counts by being set, to whatever",
         repeated=True,
         read=variables,
         common=True,
@@ -252,8 +269,8 @@ class BudgetOptions:
         "default: half the cores, at most 4, fewer where memory is short",
         more="What is asked ahead may turn out not to be wanted, so it takes more "
         "CPU-seconds. With `--check`, and for CUDA on a GPU, it is 1 unless you say "
-        "more; always for a failure that only some runs show. "
-        "[In full](#several-at-once)",
+        "more, or one for each of `--gpus`; always for a failure that only some runs "
+        "show. [In full](#several-at-once)",
         beside_resume=True,
         check=above_zero,
         common=True,

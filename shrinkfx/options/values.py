@@ -34,13 +34,21 @@ def regular_expression(flag: str, value: str) -> None:
 
 
 def known_device(flag: str, value: str) -> None:
-    if value in ("cpu", "cuda", "cuda:0"):
-        return
-    if found := re.fullmatch(r"cuda:(\d+)", value):
-        # AOTInductor loads what it has compiled onto the first.
-        advice = f"set CUDA_VISIBLE_DEVICES={found[1]}, and say {flag} cuda"
-        raise UsageError(f"{flag} {value}: a package runs on the first GPU: {advice}")
-    raise UsageError(f"{flag} {value}: cpu or cuda")
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
+        raise UsageError(f"{flag} {value}: cpu, cuda, or a GPU by its number: cuda:1")
+
+
+def known_gpus(flag: str, value: Sequence[str]) -> None:
+    for each in value:
+        if not re.fullmatch(r"\d{1,3}", each):
+            raise UsageError(f"{flag} {each}: numbers as in cuda:0, such as 0,1")
+        if value.count(each) > 1:
+            raise UsageError(f"{flag} {','.join(value)}: {each} is there twice")
+
+
+def numbers_of_gpus(said: str | Sequence[str]) -> tuple[str, ...]:
+    """Read ``0,1``."""
+    return names(said) if isinstance(said, str) else tuple(said)
 
 
 def known_guard_pages(flag: str, value: str) -> None:

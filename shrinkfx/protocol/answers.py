@@ -178,6 +178,8 @@ class Printed(Answer):
         mutates: it changes its buffers or inputs.
         targets: what its nodes call.
         renamed: new names of inputs and weights by old ones, where they were changed.
+        gpu: the number of the one that its package is loaded onto; -1 for the first, or
+            none.
     """
 
     source: Source | None
@@ -193,6 +195,7 @@ class Printed(Answer):
     mutates: bool
     targets: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
+    gpu: int = -1
 
 
 @dataclass(frozen=True)
@@ -370,6 +373,7 @@ class Ready(Reported):
         backend: the one chosen.
         for_cuda: the program is for CUDA, wherever it lies now.
         ignored_options: Inductor options that the back end sets otherwise itself.
+        gpu: where the program runs, in words; '' where it needs none.
         no_guard_pages: why there are none although they were asked for, or ''.
         beside: what the preloads have used that is not installed.
         stem: the process that was left behind to become another server, or 0.
@@ -384,6 +388,7 @@ class Ready(Reported):
     cpu_seconds: float = 0.0
     backend: str = Backend.AOTI
     for_cuda: bool = False
+    gpu: str = ""
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
     beside: Beside = field(default_factory=Beside)

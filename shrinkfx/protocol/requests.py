@@ -43,6 +43,9 @@ class Setup(Message):
         first_lowering: make one in the server, which one before has not died of.
         reading_cpu_s: what reading the model and inputs may take; 5,000 operators
             took 39.
+        gpus: those that checks are spread over, as ``CUDA_VISIBLE_DEVICES`` names them;
+            this process uses the first.
+        unset: variables that are not to be set, whatever a device asks for.
         stem: descriptors of a stem's line, to read from and to write to; None where no
             stem is to be left behind.
     """
@@ -58,6 +61,8 @@ class Setup(Message):
     reading_cpu_s: float = 300.0
     max_disk_bytes: int | None = None
     first_lowering: bool = True
+    gpus: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
     stem: tuple[int, ...] | None = None
 
 

@@ -328,6 +328,7 @@ class ForkServer(Task):
             there (``LINE``).
         mark: by whose number it is found, and all that it starts.
         servers: how many share the disk.
+        gpu: which of those in ``Setup.gpus`` it uses, where there are any.
     """
 
     doing = "starting a process"
@@ -335,6 +336,7 @@ class ForkServer(Task):
     directory: str
     mark: str
     servers: int
+    gpu: int = 0
 
 
 LINE = "line"

@@ -53,7 +53,7 @@ def header(record: RunRecord, *remarks: str) -> str:
         "Expect:  " + f"\n{' ' * 9}".join(_expectation(record)),
         f"Failure: {_failure_line(record)}",
         *_plainly(record),
-        f"Seen on: {versions}",
+        *textwrap.wrap(f"Seen on: {versions}", 84, subsequent_indent=" " * 9),
         f"Made by: {record.command}",
         *remarks,
         *_without_gpu(record),

@@ -108,6 +108,7 @@ class Conditions:
         interpreted_for: the GPU whose kernels failed on the interpreter, or '' where
             the program itself was run.
         inputs: the file that a user's command takes beside the program, or ''.
+        gpu: the number of the one that the package is loaded onto; -1 for the first.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +122,7 @@ class Conditions:
     passes: bool = False
     interpreted_for: str = ""
     inputs: str = ""
+    gpu: int = -1
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def run_program(record: RunRecord, export: str, called_with: str) -> str:
         return "\n".join([_without_grad([export]), save])
     asked, calls = record.conditions, record.failure.calls
     options = f", inductor_configs={dict(asked.inductor)!r}" if asked.inductor else ""
+    where = f", device_index={asked.gpu}" if asked.gpu > 0 else ""
     if asked.passes:
         called_with = "inputs"
     copied = f"copy.deepcopy({called_with})" if asked.keeps_state else called_with
@@ -37,7 +38,7 @@ def run_program(record: RunRecord, export: str, called_with: str) -> str:
     expected = [*seed, f"expected = model({inputs})"] if asked.reference else []
     build = [
         f"package = torch._inductor.aoti_compile_and_package(program{options})",
-        "compiled = torch._inductor.aoti_load_package(package)",
+        f"compiled = torch._inductor.aoti_load_package(package{where})",
     ]
     run = [*seed, f"actual = compiled({inputs})"]
     # What changes its buffers must be compiled before eager has done so; and on the

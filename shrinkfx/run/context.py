@@ -18,7 +18,7 @@ from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.host_memory import available_bytes
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.search.budget import Budget
 from shrinkfx.used import tree_cpu_s, used_before
@@ -133,6 +133,7 @@ class RunContext:
             backend=backend,
             arch=arch,
             device=device,
+            gpus=self.options.gpus if backend == Backend.AOTI else (),
             beside=self._main,
         )
 
@@ -195,6 +196,7 @@ class _Settings(TypedDict):
     inductor: InductorOptions
     environment: Mapping[str, str]
     max_disk_bytes: int | None
+    gpus: Sequence[str]
     cwd: Path | None
 
 
@@ -209,5 +211,6 @@ def _settings(options: Options) -> _Settings:
         "inductor": options.inductor,
         "environment": options.environment,
         "max_disk_bytes": round(options.max_disk * 1e9) if options.max_disk else None,
+        "gpus": options.gpus,
         "cwd": options.cwd,
     }

@@ -15,7 +15,7 @@ from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.tasks import CollectVersions
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.issue.environment import environment_text
+from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
 from shrinkfx.report.issue.renaming import with_new_names
@@ -127,7 +127,8 @@ def write_issue_anew(
 def _written(
     context: RunContext, facts: IssueFacts, explanation: Explanation, versions: str
 ) -> Path | None:
-    environment, path = versions or "\n".join(facts.versions), context.out / ISSUE
+    path, listed = context.out / ISSUE, "\n".join(facts.versions)
+    environment = with_gpu(versions, facts.versions) if versions else listed
     try:
         script = (context.out / "repro.py").read_text(encoding="utf-8")
         title = context.options.title or ""

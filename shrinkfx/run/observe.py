@@ -38,6 +38,8 @@ def find_subject(context: RunContext, server: Server) -> Subject:
     """
     if server.ready.backend != Backend.INTERPRETER:
         _refuse_probes(context.options)
+    if server.ready.gpu:
+        context.note(f"it runs on {server.ready.gpu}")
     with _telling_that_nothing_was_seen():
         original, causes = _describe_original(context, server)
         unchanged = find_unchanged(original)

@@ -40,7 +40,8 @@ def forks_for(context: RunContext, subject: Subject) -> Forks | None:
     context.jobs = jobs_for(context, subject, server.ready)
     if context.jobs == 1:
         return None
-    return Forks(server, context.jobs, context.busyness.hear)
+    gpus = max(1, len(context.options.gpus))
+    return Forks(server, context.jobs, context.busyness.hear, gpus)
 
 
 def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
@@ -48,6 +49,8 @@ def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
     on_gpu = ready.for_cuda and ready.backend == Backend.AOTI
     # Nobody knows whether a command, or the memory of a GPU, can be shared.
     usual = 1 if subject.command or on_gpu else usual_jobs()
+    if on_gpu and not subject.command:
+        usual = max(usual, len(context.options.gpus))
     jobs = context.options.jobs or usual
     if jobs > 1 and subject.rate < 1.0:
         if context.options.jobs:

@@ -12,6 +12,7 @@ from shrinkfx.options.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.issue.from_model import NOBODYS
 from shrinkfx.report.record import (
     BuildCounts,
@@ -66,11 +67,7 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
         command=_command(options),
         versions=server.ready.versions,
         conditions=Conditions(
-            environment={
-                **inherited(),
-                **server.ready.environment,
-                **options.environment,
-            },
+            environment=_environment(server, options, checks),
             inductor={**options.inductor, **checks.inductor},
             reference=checks.reference,
             strict=options.strict,
@@ -80,6 +77,19 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
         suspects=subject.suspects,
         guard_pages=GuardPages(guarding.name, guarding.plain),
     )
+
+
+def _environment(
+    server: Server, options: Options, checks: CheckOptions
+) -> dict[str, str]:
+    """List the variables of the failing run; an empty one is not set there."""
+    together = {
+        **inherited(),
+        **server.ready.environment,
+        **options.environment,
+        **checks.environment,
+    }
+    return {name: value for name, value in together.items() if value}
 
 
 def _command(options: Options) -> str:
@@ -125,6 +135,7 @@ def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRe
             limits=tuple((rtol, atol) for rtol, atol in printed.limits),
             keeps_state=printed.mutates,
             passes=printed.passes,
+            gpu=printed.gpu,
         ),
     )
 

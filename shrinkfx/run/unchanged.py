@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from shrinkfx.check.baseline.in_one import InOne, baseline_in_one
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.stock import Baseline, baseline, describe
+from shrinkfx.check.baseline.with_caching import baseline_with_either, is_chosen
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
@@ -18,14 +20,14 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import why_another_word
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Backend, Build, GraphForm, Probe
+from shrinkfx.protocol.choices import Backend, Build, GraphForm, Guard, Probe
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import guard
 
-SCHEMA = 5
+SCHEMA = 6
 """Of what the journal says of the unchanged program; no other one is read."""
 
 _FACT = "unchanged"
@@ -50,6 +52,7 @@ class Unchanged:
             # As outputs come and go, another one that differs may be the first.
             sought=self.base.target.kind,
             probe=self.base.probe,
+            environment={**checks.environment, **self.base.environment},
         )
 
     @classmethod
@@ -185,12 +188,7 @@ def _run_unchanged(original: Original) -> Baseline:
             budget=context.budget,
         )
     if command is None:
-        asked = options.until, options.match, options.baseline_runs, context.note
-        if original.in_one is not None:
-            found = baseline_in_one(original.in_one, client, *asked, context.budget)
-            if found is not None:
-                return found
-        return baseline(client, *asked, max_calls, original.build, context.budget)
+        return _run_compiled(original)
     context.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(original, command)
@@ -198,6 +196,26 @@ def _run_unchanged(original: Original) -> Baseline:
         model = options.model.resolve()
         seconds = see_it_fail(command, client, model, None, context.budget)
     return Baseline(command.target, 1.0, False, seconds)
+
+
+def _run_compiled(original: Original) -> Baseline:
+    """See it fail through AOTInductor; on a GPU, with the allocator that shows it."""
+    context, options = original.context, original.context.options
+    max_calls = MAX_CALLS if original.described.said.keeps_state else 1
+    asked = options.until, options.match, options.baseline_runs, context.note
+
+    def see(client: CheckClient) -> Baseline:
+        if original.in_one is not None:
+            found = baseline_in_one(original.in_one, client, *asked, context.budget)
+            if found is not None:
+                return found
+        return baseline(client, *asked, max_calls, original.build, context.budget)
+
+    chosen = is_chosen(options.environment, os.environ)
+    between_zones = original.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)
+    if chosen or between_zones or not original.server.ready.for_cuda:
+        return see(original.client)
+    return baseline_with_either(see, original.client, context.note, context.budget)
 
 
 def _see_it_fail_flat(original: Original, command: Command) -> float:

@@ -71,7 +71,7 @@ def confirm(
         raise UsageError(_NOT_WITH_PAGES)
     files = [script, *_beside(script, text)]
     listener(Noted(f"running {script.name} in an empty folder"))
-    device = "cuda" if _CUDA.search(text) else None
+    device = _device_in(text)
     with Server(
         environment=None,
         device=device,
@@ -133,8 +133,19 @@ def _in_words(seen: Observation, *, checked: bool) -> str:
     return "passes"
 
 
-_CUDA = re.compile(r"""['"]cuda(:\d+)?['"]|\.cuda\(""")
+_CUDA = re.compile(r"""['"]cuda(?::(\d+))?['"]|\.cuda\((\d+)?""")
 """What only a script for CUDA says."""
+
+
+def _device_in(script: str) -> str | None:
+    """Name the last of the GPUs that a script uses; None for one of the CPU.
+
+    >>> _device_in('x.to("cuda:1") + y.to("cuda")'), _device_in("x")
+    ('cuda:1', None)
+    """
+    found = _CUDA.findall(script)
+    numbers = [int(one or other or 0) for one, other in found]
+    return f"cuda:{max(numbers)}" if numbers else None
 
 
 def _probe(expected: Signature | None) -> Probe:

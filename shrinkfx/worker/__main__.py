@@ -8,6 +8,7 @@ interpreter, and leaves.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -15,7 +16,7 @@ import platform
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -128,25 +129,34 @@ def _serve(line: Line, worker: _Worker, directory: Path) -> None:
         first.make_for(request)
         return _work(worker, request)
 
-    serve(line, work, directory, first.heard, _settle_in_fork, _device(worker))
+    settle = functools.partial(_settle_in_fork, worker.setup.gpus)
+    serve(line, work, directory, first.heard, settle, _device(worker))
 
 
 def _device(worker: _Worker) -> Contexts | None:
     """Tell how children come to a GPU that holds the program, None where none does."""
     from shrinkfx.worker.cuda_memory.contexts import Contexts
+    from shrinkfx.worker.loading.devices import wanted_gpu
 
     if worker.setup.model is None or not worker.on_gpu:
         return None
-    return Contexts(worker.settle, worker.setup.device or "cuda")
+    return Contexts(worker.settle, f"cuda:{wanted_gpu(worker.setup)}")
 
 
-def _settle_in_fork(task: ForkServer) -> None:
+def _settle_in_fork(names: Sequence[str], task: ForkServer) -> None:
     """Have what is temporary lie in the fork's folder, and take its part of the disk.
 
     What is limited is all that lies in the folder of the server, this one's included.
+
+    Args:
+        names: of the GPUs that checks are spread over.
     """
     from shrinkfx.worker.aoti import backend as aoti
     from shrinkfx.worker.disk_space import share
+    from shrinkfx.worker.loading import gpus
+
+    if names:
+        gpus.see_only(names[task.gpu])
 
     os.environ.update(aoti.temporary_below(Path(task.directory)))
     tempfile.tempdir = None
@@ -202,7 +212,13 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
     from shrinkfx.worker.aoti import backend as aoti
     from shrinkfx.worker.disk_space import allow
     from shrinkfx.worker.interpreter import backend as interpreter
-    from shrinkfx.worker.loading.devices import choose_backend, is_for_cuda, is_on_gpu
+    from shrinkfx.worker.loading import gpus
+    from shrinkfx.worker.loading.devices import (
+        choose_backend,
+        is_for_cuda,
+        is_on_gpu,
+        wanted_gpu,
+    )
     from shrinkfx.worker.loading.load import load, preload
     from shrinkfx.worker.loading.wall import limited_to
     from shrinkfx.worker.preloads.files_used import Witness
@@ -215,11 +231,13 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
         files = preload(setup.preloads)
     beside = witness.beside()
     wait_for_children()  # a compiler is asked what it can
+    if setup.gpus and (setup.model is None or is_for_cuda(setup)):
+        setup = replace(setup, gpus=gpus.settle_on(setup.gpus))
     setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
     allow(Path(setup.directory), setup.max_disk_bytes)
     for_cuda = is_for_cuda(setup)
-    environment = CUDA_ENVIRONMENT if for_cuda else {}
+    environment = _for_cuda(setup) if for_cuda else {}
     for name, value in environment.items():
         os.environ.setdefault(name, value)  # read when CUDA starts
     aoti.warm_up()
@@ -235,9 +253,14 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
         with limited_to(setup.reading_cpu_s):
             worker.program = load(setup)
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
+    gpu = ""
     if for_cuda:
         cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
         versions |= {**cuda, "triton": _version("triton")}
+        if setup.backend == Backend.AOTI:
+            index = wanted_gpu(setup)
+            known = gpus.facts(index)
+            versions, gpu = versions | known, gpus.in_words(index, known)
     versions |= {
         "g++": aoti.compiler_version(),
         "on": f"{platform.system()} {platform.machine()}",
@@ -249,6 +272,7 @@ def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
         environment=environment,
         backend=setup.backend,
         for_cuda=for_cuda,
+        gpu=gpu,
         ignored_options=tuple(ignored),
         no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
         cpu_seconds=used_cpu_s(),
@@ -260,6 +284,12 @@ def _no_guard_pages(on_gpu: bool) -> str:
     if on_gpu and guard_pages.are_asked_for():
         return red_zones.prepare()
     return guard_pages.why_not()
+
+
+def _for_cuda(setup: Setup) -> dict[str, str]:
+    """Choose the variables for CUDA that are set unless a user has said not to."""
+    wanted = CUDA_ENVIRONMENT.items()
+    return {name: value for name, value in wanted if name not in setup.unset}
 
 
 def _version(package: str) -> str:

@@ -18,7 +18,7 @@ from support.doubles import request_of
 
 from shrinkfx.check.client.fork import Fork
 from shrinkfx.check.client.restarting import RestartingServer
-from shrinkfx.check.lanes import Forks, Lanes, Question
+from shrinkfx.check.lanes import Forks, Lanes, Question, least_used
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import observe
@@ -99,12 +99,14 @@ def _open_house(vices: Path, marked: Marked) -> Iterator[Open]:
     houses = []
 
     def open_house(
-        count: int = 2, seconds_left: Callable[[], float | None] = lambda: None
+        count: int = 2,
+        seconds_left: Callable[[], float | None] = lambda: None,
+        gpus: int = 1,
     ) -> House:
         command = [sys.executable, str(vices)]
         server = RestartingServer(command=command)
         server.seconds_left = seconds_left
-        houses.append(House(server, Forks(server, count)))
+        houses.append(House(server, Forks(server, count, gpus=gpus)))
         return houses[-1]
 
     yield open_house
@@ -142,6 +144,21 @@ def test_third_question_waits_for_a_free_fork(open_house: Open) -> None:
     folders = list(house.server.directory.glob("fork-*"))
     assert 1 <= len(folders) <= 2
     assert all((folder / "server.log").exists() for folder in folders)
+
+
+@processes
+def test_forks_are_spread_over_the_gpus(open_house: Open, tmp_path: Path) -> None:
+    house = open_house(4, gpus=2)
+    places = [str(tmp_path / str(n)) for n in range(4)]
+    pairs = zip(places, [places[1], places[0], places[3], places[2]], strict=True)
+    questions = [house.begin("meet", mine=mine, other=other) for mine, other in pairs]
+    assert sorted(question.gpu for question in questions) == [0, 0, 1, 1]
+    assert [said(question) for question in questions] == ["met"] * 4
+
+
+def test_gpu_that_fewest_forks_use_is_the_next() -> None:
+    assert [least_used(2, used) for used in ([], [0], [0, 1], [1, 1])] == [0, 1, 0, 0]
+    assert least_used(1, [0, 0]) == 0
 
 
 @processes

@@ -260,6 +260,11 @@ def test_answer_of_a_child_that_met_a_full_disk_is_none(start: Start) -> None:
         start().ask(request("fill_the_disk"))
 
 
+def test_nothing_more_is_asked_where_there_is_no_gpu_any_more(start: Start) -> None:
+    with pytest.raises(WorkerError, match="the GPU is gone"):
+        start().ask(request("lose_gpu"))
+
+
 def test_what_would_not_fit_is_told_with_what_it_takes(start: Start) -> None:
     why = "weights in a package take 5.1 GB of disk, and 4.3 GB are free"
     with pytest.raises(StorageError) as full:

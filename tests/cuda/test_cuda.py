@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from on_gpu import PRELOAD, ROOT, export, export_haystack, holds_context, run
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.failure.classify import observe
@@ -21,55 +19,15 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckOriginal, Describe
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PRELOAD = HERE / "lying_operator.py"
-
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
 
 
-class Haystack(torch.nn.Module):
-    """Healthy layers around a sum over what the lying operator promised."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(6))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for i, layer in enumerate(self.layers):
-            x = torch.nn.functional.gelu(layer(x)) + x
-            if i == 3:
-                x = x * torch.ops.cuda_test.few(x).sin().sum()
-        return x
-
-
-def export(module: torch.nn.Module, path: Path, device: str) -> Path:
-    torch.manual_seed(0)
-    module = module.to(device).eval()
-    with torch.no_grad():
-        program = torch.export.export(module, (torch.randn(4, 32, device=device),))
-    torch.export.save(program, path)
-    return path
-
-
 @pytest.fixture(name="haystack")
 def _haystack(tmp_path: Path) -> Path:
-    if not hasattr(torch.ops.cuda_test, "few"):
-        spec = importlib.util.spec_from_file_location("lying_operator", PRELOAD)
-        assert spec is not None
-        assert spec.loader is not None
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    return export(Haystack(), tmp_path / "model.pt2", "cuda")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shrinkfx", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, timeout=1200, check=False, capture_output=True, text=True
-    )
+    return export_haystack(tmp_path / "model.pt2")
 
 
 def test_illegal_access_is_classified_and_reduced(
@@ -136,12 +94,3 @@ def test_healthy_cpu_program_moved_to_cuda_does_not_fail(tmp_path: Path) -> None
     done = run(str(model), "--device", "cuda", "--out", str(tmp_path / "out"))
     assert done.returncode == 3, done.stdout + done.stderr
     assert "passes" in done.stderr
-
-
-def holds_context(pid: int) -> bool:
-    """CUDA opens the unified-memory device when it makes a context."""
-    targets = []
-    with contextlib.suppress(FileNotFoundError):  # it may close them, or end
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            targets.append(os.readlink(entry))
-    return any("nvidia-uvm" in target for target in targets)

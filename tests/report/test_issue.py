@@ -27,7 +27,7 @@ from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
-from shrinkfx.report.issue.environment import environment_text
+from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
 from shrinkfx.report.issue.log import error_log
@@ -537,3 +537,16 @@ def test_issues_that_are_kept_are_in_the_form_of_today(issue: Path) -> None:
 
 def test_three_issues_are_kept() -> None:
     assert len(ISSUES) >= 3
+
+
+def test_gpu_of_the_run_is_among_the_versions() -> None:
+    of_gpu = ("GPU NVIDIA H100", "compute capability 9.0", "GPU memory 80 GiB")
+    versions = ("torch 2.11.0", *of_gpu, "driver 580.95.05", "g++ 12.2.0")
+    said = with_gpu("PyTorch version: 2.11.0", versions).splitlines()
+    assert said == [
+        "PyTorch version: 2.11.0",
+        f"Seen on: {', '.join(of_gpu)}, driver 580.95.05",
+    ]
+    assert (
+        with_gpu("PyTorch version: 2.11.0", versions[:1]) == "PyTorch version: 2.11.0"
+    )

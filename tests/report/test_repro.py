@@ -94,6 +94,26 @@ def test_repro_is_valid_python_for_every_kind(data: Data, kind: Kind) -> None:
     ast.parse(script(data, kind=kind))
 
 
+def test_package_is_loaded_onto_the_gpu_of_the_program() -> None:
+    assert "aoti_load_package(package)\n" in script()
+    assert "aoti_load_package(package, device_index=1)\n" in script(gpu=1)
+
+
+def test_gpu_is_in_the_header_whose_lines_stay_short() -> None:
+    gpu = {
+        "GPU": "NVIDIA H100 80GB HBM3",
+        "compute capability": "9.0",
+        "GPU memory": "81559 MiB",
+        "driver": "580.95.05",
+        "CUDA": "13.0",
+    }
+    record = replace(about(), versions={"torch": "2.11.0", **gpu, "g++": "12.2.0"})
+    head = write_repro(PRINTED, record, [], Data.SEEDED).text.partition("import")[0]
+    said = " ".join(head.replace("#", " ").split())
+    assert all(f"{name} {value}" in said for name, value in gpu.items())
+    assert all(len(line) <= 88 for line in head.splitlines())
+
+
 def test_repro_does_not_import_shrinkfx() -> None:
     tree = ast.parse(script())
     names = {

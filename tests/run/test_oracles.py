@@ -74,6 +74,15 @@ def test_what_may_not_be_shared_is_not_unless_that_is_said(
     assert chosen(tmp_path, None, SUBJECT, INTERPRETED) == (usual_jobs(), [])
 
 
+def test_one_candidate_is_asked_about_on_each_gpu(tmp_path: Path) -> None:
+    options = Options(Path("m.pt2"), gpus=("0", "1", "2"))
+    context = RunContext(options, tmp_path, lambda event: None)
+    assert jobs_for(context, SUBJECT, ON_GPU) == 3
+    more = replace(options, jobs=6)
+    context = RunContext(more, tmp_path, lambda event: None)
+    assert jobs_for(context, SUBJECT, ON_GPU) == 6
+
+
 def test_failure_of_some_runs_is_asked_about_one_by_one(tmp_path: Path) -> None:
     flaky = replace(SUBJECT, rate=0.5)
     assert chosen(tmp_path, None, flaky) == (1, [])

@@ -317,6 +317,10 @@ def raise_error(request: Request, folder: Path) -> Answer:
     raise ValueError("no such thing")
 
 
+def lose_gpu(request: Request, folder: Path) -> Answer:
+    raise RuntimeError("CUDA error: no CUDA-capable device is detected")
+
+
 def raise_at_length(request: Request, folder: Path) -> Answer:
     raise ValueError(f"begin{'x' * (4 << 20)}end")
 

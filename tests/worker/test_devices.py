@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.loading.devices import (
+    archive_on,
     choose_backend,
     device_type,
+    gpu_of,
+    gpus_of,
     is_for_cuda,
+    read_cuda_storages_on,
     save_for_cuda,
+    wanted_gpu,
 )
 from shrinkfx.worker.loading.load import load
 
@@ -117,3 +128,195 @@ def test_interpreter_is_not_for_the_cpu(tmp_path: Path, cuda_program: Path) -> N
         choose_backend(
             setup(tmp_path, cuda_program, backend=Backend.INTERPRETER, device="cpu")
         )
+
+
+Gpus = Callable[[int], None]
+
+
+@pytest.fixture(name="gpus")
+def _gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    """Have torch count so many GPUs; none of them can be used."""
+
+    def set_to(count: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+    return set_to
+
+
+def on_gpus(source: Path, target: Path, *numbers: int) -> Path:
+    """Copy an archive with its devices on these GPUs by turns."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for entry in old.infolist():
+            pieces = old.read(entry).split(b'"type": "cuda", "index": 0')
+            text = pieces[0]
+            for place, piece in enumerate(pieces[1:]):
+                number = numbers[place % len(numbers)]
+                text += b'"type": "cuda", "index": %d' % number + piece
+            new.writestr(entry.filename, text)
+    return target
+
+
+def test_gpus_of_a_program_are_read_off_its_archive(
+    tmp_path: Path, cuda_program: Path
+) -> None:
+    assert gpus_of(str(cuda_program)) == {0}
+    assert gpus_of(str(on_gpus(cuda_program, tmp_path / "a.pt2", 1))) == {1}
+    assert gpus_of(str(on_gpus(cuda_program, tmp_path / "b.pt2", 0, 2))) == {0, 2}
+    assert gpus_of(archive_on(str(cuda_program), tmp_path, "cpu")) == set()
+
+
+def test_program_on_one_gpu_is_read_onto_another(
+    tmp_path: Path, cuda_program: Path
+) -> None:
+    several = on_gpus(cuda_program, tmp_path / "several.pt2", 0, 2)
+    moved = archive_on(str(several), tmp_path, "cuda:1")
+    assert gpus_of(moved) == {1}
+    assert archive_on(moved, tmp_path, "cuda:1") == moved
+
+
+def test_what_a_program_has_on_the_cpu_stays_there(
+    tmp_path: Path, cuda_program: Path
+) -> None:
+    mixed = tmp_path / "mixed.pt2"
+    with zipfile.ZipFile(cuda_program) as old, zipfile.ZipFile(mixed, "w") as new:
+        for entry in old.infolist():
+            gpu, cpu = b'"type": "cuda", "index": 0', b'"type": "cpu", "index": null'
+            new.writestr(entry.filename, old.read(entry).replace(gpu, cpu, 1))
+    moved = archive_on(str(mixed), tmp_path, "cuda:3")
+    with zipfile.ZipFile(moved) as archive:
+        text = b"".join(map(archive.read, archive.namelist()))
+    assert b'"type": "cpu", "index": null' in text
+    assert gpus_of(moved) == {3}
+
+
+def test_program_of_several_gpus_is_refused_with_what_to_do(
+    tmp_path: Path, cuda_program: Path, gpus: Gpus
+) -> None:
+    gpus(4)
+    several = on_gpus(cuda_program, tmp_path / "several.pt2", 0, 2)
+    with pytest.raises(LoadError, match="lies on cuda:0 and cuda:2") as caught:
+        choose_backend(setup(tmp_path, several))
+    assert "--device cuda:0 moves all of it there" in caught.value.advice
+    asked = setup(tmp_path, several, device="cuda:1")
+    assert choose_backend(asked) is Backend.AOTI
+    assert wanted_gpu(asked) == 1
+
+
+def test_with_a_gpu_there_it_is_asked_and_not_the_interpreter(
+    tmp_path: Path, cuda_program: Path, gpus: Gpus
+) -> None:
+    gpus(1)
+    assert choose_backend(setup(tmp_path, cuda_program)) is Backend.AOTI
+    by_name = setup(tmp_path, cuda_program, backend=Backend.INTERPRETER)
+    assert choose_backend(by_name) is Backend.INTERPRETER
+
+
+@pytest.mark.parametrize(
+    ("count", "said", "advice"),
+    [
+        (0, "there is no CUDA device", "say --device cuda,"),
+        (1, "there is one CUDA device, cuda:0", "say --device cuda:0"),
+        (4, "there are 4 CUDA devices, cuda:0 to cuda:3", "say --device cuda:0"),
+    ],
+)
+def test_gpu_that_is_not_there_is_refused(
+    tmp_path: Path, cuda_program: Path, gpus: Gpus, count: int, said: str, advice: str
+) -> None:
+    gpus(count)
+    asked = setup(tmp_path, cuda_program, device="cuda:9")
+    with pytest.raises(LoadError, match="is to run on cuda:9") as caught:
+        choose_backend(asked)
+    assert said in caught.value.reason
+    assert caught.value.advice.startswith(advice)
+
+
+def test_visible_devices_are_said_where_one_is_missing(
+    tmp_path: Path, cuda_program: Path, gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    gpus(1)
+    with pytest.raises(LoadError, match="CUDA_VISIBLE_DEVICES='5'"):
+        choose_backend(setup(tmp_path, cuda_program, device="cuda:1"))
+
+
+def test_interpreter_has_no_second_gpu(tmp_path: Path, cuda_program: Path) -> None:
+    asked = {"backend": Backend.INTERPRETER, "device": "cuda:1"}
+    with pytest.raises(LoadError, match="runs on no GPU"):
+        choose_backend(setup(tmp_path, cuda_program, **asked))
+
+
+def test_storages_of_any_gpu_are_put_where_they_are_asked(tmp_path: Path) -> None:
+    saved = tmp_path / "x.pt"
+    torch.save(torch.arange(3), saved)
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(tmp_path / "y.pt", "w") as new:
+        for entry in old.infolist():
+            data = old.read(entry)
+            if entry.filename.endswith("data.pkl"):
+                data = data.replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:7")
+            new.writestr(entry.filename, data)
+    read_cuda_storages_on("cpu")
+    try:
+        there = torch.load(tmp_path / "y.pt", weights_only=True)
+    finally:
+        read_cuda_storages_on("")
+    assert there.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("number", "index"), [(0, -1), (1, 1), (3, 3)])
+def test_package_is_loaded_where_its_program_lies(number: int, index: int) -> None:
+    exported = torch.export.export(Model(), (torch.ones(5, 4),))
+    assert gpu_of(exported) == -1
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for name in exported.state_dict:
+            exported.state_dict[name] = torch.empty(3, device=f"cuda:{number}")
+    assert gpu_of(exported) == index
+
+
+def test_package_is_loaded_with_the_number_of_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def load_package(path: str, device_index: int = -1) -> object:
+        asked.append((path, device_index))
+        return load_package
+
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", load_package)
+    monkeypatch.setenv("TMPDIR", os.environ.get("TMPDIR", "/tmp"))
+    for gpu in (-1, 1):
+        package = aoti.Package(tmp_path / "m.pt2", tmp_path, None, gpu)
+        assert aoti.load(package) is load_package
+    assert asked == [(f"{tmp_path}/m.pt2", -1), (f"{tmp_path}/m.pt2", 1)]
+
+
+def test_cuda_program_is_read_onto_the_cpu_if_that_is_asked(
+    tmp_path: Path, cuda_program: Path
+) -> None:
+    program = load(setup(tmp_path, cuda_program, device="cpu"))
+    values = (*program.original.state_dict.values(), *program.example.args)
+    assert {value.device.type for value in values} == {"cpu"}
+
+
+def test_inputs_on_another_device_are_refused_in_words(tmp_path: Path) -> None:
+    path, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"
+    torch.export.save(torch.export.export(Model(), (torch.ones(5, 4),)), path)
+    torch.save((torch.ones(5, 4, device="meta"),), inputs)
+    with pytest.raises(LoadError, match="lies on meta, and the program's on cpu"):
+        load(Setup(str(tmp_path), model=str(path), inputs=str(inputs)))
+
+
+@pytest.mark.processes
+def test_variable_that_is_taken_away_is_not_set_for_cuda(
+    cuda_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    with Server(
+        model=cuda_program,
+        backend=Backend.INTERPRETER,
+        environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": ""},
+    ) as server:
+        assert dict(server.ready.environment) == {"CUDA_LAUNCH_BLOCKING": "1"}
+        assert server.ready.gpu == ""
+        environ = Path(f"/proc/{server.pid}/environ").read_bytes()
+    assert b"PYTORCH_NO_CUDA_MEMORY_CACHING" not in environ

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
@@ -34,6 +34,7 @@ class Baseline(Message):
         calls: how often a run must call the program before it fails.
         probe: what shows it on the interpreter; None elsewhere.
         warning: what else may be the cause, or what was not looked at; or ''.
+        environment: variables that checks need for it; an empty one is taken away.
     """
 
     target: Signature
@@ -43,6 +44,7 @@ class Baseline(Message):
     calls: int = 1
     probe: Probe | None = None
     warning: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def baseline(

@@ -42,15 +42,19 @@ class Fork:
         server: who forks it. Only the thread that asks the server may do that.
         options: of the candidates that it will be asked about.
         servers: how many share the disk.
+        gpu: which of the server's it uses, where that has several.
 
     Attributes:
         birth: what the server has done for it.
     """
 
-    def __init__(self, server: Forking, options: CheckOptions, servers: int) -> None:
+    def __init__(
+        self, server: Forking, options: CheckOptions, servers: int, gpu: int = 0
+    ) -> None:
+        self.gpu = gpu
         self._mark, self._lock = new_mark(), threading.Lock()
         self.directory = Path(tempfile.mkdtemp(prefix="fork-", dir=server.directory))
-        task = ForkServer(str(self.directory), self._mark, servers)
+        task = ForkServer(str(self.directory), self._mark, servers, gpu)
         try:
             with socket.socket(socket.AF_UNIX) as awaited:
                 _bind(awaited, self.directory)

@@ -13,6 +13,7 @@ from typing import Any
 
 from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
+from shrinkfx.failure.readers.device import lost
 from shrinkfx.protocol.answers import Description, Ending
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.files import LOWERING
@@ -83,7 +84,8 @@ class RestartingServer(Server):
         """Send a request and wait for its end.
 
         Raises:
-            WorkerError: the process dies whatever it is asked, or cannot be started.
+            WorkerError: the process dies whatever it is asked, or cannot be started;
+                or there is no GPU any more.
             BudgetExhausted: the time is up.
             StorageError: the disk is full, so that the answer means nothing.
         """
@@ -93,6 +95,7 @@ class RestartingServer(Server):
             self._described[request.options.graph] = request
             self._lost.discard(request.options.graph)
         refuse_if_full(ending, self._folders)
+        _refuse_if_lost(ending)
         self._answered()
         self._heard(ending)
         return ending
@@ -231,6 +234,22 @@ def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
             raise StorageError(str(folder), found[1], _MORE)
         if _FULL in said or shutil.disk_usage(folder).free < _LEAST_BYTES:
             raise StorageError(str(folder), "the disk is full", "free some space")
+
+
+def _refuse_if_lost(ending: Ending) -> None:
+    """Ask nothing more where there is no GPU any more: nothing would be answered.
+
+    Raises:
+        WorkerError: what the driver says.
+    """
+    if ending.how == "exit" and not ending.code and not ending.raised:
+        return
+    said = ending.log + (ending.raised.message if ending.raised else "")
+    if why := lost(said):
+        raise WorkerError(f"the GPU is gone ({why}): {_SEE_DRIVER}")
+
+
+_SEE_DRIVER = "nvidia-smi and dmesg tell more; --resume goes on when it is back"
 
 
 def _cannot_write(error: OSError, folder: Path) -> tuple[str, str, str]:

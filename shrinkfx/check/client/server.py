@@ -59,10 +59,12 @@ class Server:
     it writes lies in ``directory``, which goes with it.
 
     Args:
-        environment: variables on top of this process's own. None takes a stranger's
-            and an empty folder: nothing tunes PyTorch, or finds its user's modules.
+        environment: variables on top of this process's own; an empty one is taken away.
+            None takes a stranger's and an empty folder: nothing tunes PyTorch, or finds
+            its user's modules.
         cwd: where modules are looked for, first of all.
         max_disk_bytes: what it may write there at a time; None means what is free.
+        gpus: numbers of those that its forks are spread over; it uses the first.
         leaves_stem: leave a process behind that can become another server.
         beside: a server whose stem this one is to be, where that makes no difference.
     """
@@ -81,6 +83,7 @@ class Server:
         command: Sequence[str] = WORKER,
         cwd: Path | None = None,
         max_disk_bytes: int | None = None,
+        gpus: Sequence[str] = (),
         start_timeout_s: float = 600.0,
         leaves_stem: bool = False,
         beside: Server | None = None,
@@ -101,6 +104,8 @@ class Server:
             arch=arch,
             inductor=dict(inductor or {}),
             max_disk_bytes=max_disk_bytes,
+            gpus=tuple(gpus),
+            unset=tuple(k for k, value in (environment or {}).items() if not value),
         )
         self.start()
 
@@ -339,4 +344,6 @@ def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         MARK: mark,
     }
-    return {**given, **fixed, **(extra or {})}
+    together = {**given, **fixed, **(extra or {})}
+    unset = {name for name, value in (extra or {}).items() if not value}
+    return {name: value for name, value in together.items() if name not in unset}

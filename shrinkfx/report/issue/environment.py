@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 from shrinkfx.report.issue.plain import without_paths
 
+_OF_GPU = ("GPU ", "compute capability ", "driver ")
+"""How entries of a run's versions begin that are of its GPU."""
+
 _DROPPED = re.compile(r"^(Vulnerability |Collecting environment)")
 """How well a machine is defended helps no maintainer."""
 
@@ -25,3 +28,13 @@ def environment_text(said: str, hosts: Iterable[str] = ()) -> str:
     rows = [row.rstrip() for row in said.splitlines() if not _DROPPED.match(row)]
     text = "\n".join(_KERNEL.sub(r"\1\2", row) for row in rows)
     return without_paths(text, hosts).strip()
+
+
+def with_gpu(text: str, versions: Iterable[str]) -> str:
+    """Say which of the machine's GPUs the failure was seen on, if on one.
+
+    Args:
+        versions: of what it was seen with, such as ``driver 580.95.05``.
+    """
+    told = [known for known in versions if known.startswith(_OF_GPU)]
+    return f"{text}\nSeen on: {', '.join(told)}" if told else text

@@ -25,6 +25,7 @@ from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.instruction_sets import asked_once
 from shrinkfx.worker.aoti.shared_objects import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
+from shrinkfx.worker.loading.devices import gpu_of
 
 
 def warm_up() -> None:
@@ -98,11 +99,13 @@ class Package:
     Attributes:
         folder: where it is unpacked.
         weights: what it is to be given when it is loaded; None if they are in it.
+        gpu: the number of the one that it is loaded onto; -1 for the first, or none.
     """
 
     path: Path
     folder: Path
     weights: constants.Constants | None = None
+    gpu: int = -1
 
 
 def build_once(
@@ -119,11 +122,12 @@ def build_once(
         StepPassed: the one step that the request is about has passed.
     """
     kept = Path(options.package) if options.package else None
+    gpu = gpu_of(exported)
     if kept and kept.exists():
         notes = _notes_of(kept)
         weights = constants.read(exported, notes) if notes.exists() else None
-        return Package(kept, folder, weights)
-    built = _built(exported, folder, inductor, options)
+        return Package(kept, folder, weights, gpu)
+    built = replace(_built(exported, folder, inductor, options), gpu=gpu)
     return _kept(built, exported, kept) if kept else built
 
 
@@ -239,7 +243,8 @@ def load(package: Package) -> Callable[..., Any]:
         CannotHandOver: it does not take the weights that were left out of it.
     """
     os.environ["TMPDIR"] = str(package.folder)  # where it is unpacked
-    loaded = torch._inductor.aoti_load_package(str(package.path))
+    path, gpu = str(package.path), package.gpu
+    loaded = torch._inductor.aoti_load_package(path, device_index=gpu)
     if package.weights is not None:
         try:
             constants.hand_over(loaded.loader, package.weights)

@@ -23,7 +23,6 @@ from pathlib import Path
 import torch
 import torch._inductor.config
 import torch._inductor.metrics
-import tqdm
 from torch._dynamo.utils import counters
 from torch.utils import _pytree
 
@@ -41,6 +40,7 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
+from shrinkfx.worker.forkserver.progress_bars import without_thread
 from shrinkfx.worker.model import Program
 
 _LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
@@ -132,16 +132,14 @@ def lower_two_operators(folder: Path) -> None:
 def _as_before() -> Iterator[None]:
     """Put back what a lowering changes, but for what it has found out once for all."""
     variables, place = dict(os.environ), tempfile.tempdir
-    numbers, interval = random.getstate(), tqdm.tqdm.monitor_interval
+    numbers = random.getstate()
     # Dicts that compiling writes to as it goes.
     told = getattr(torch._inductor.config.aot_inductor, "metadata", {})
     written = [(kept, copy.deepcopy(kept)) for kept in (counters, told)]
-    tqdm.tqdm.monitor_interval = 0  # its thread would not survive a fork
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), without_thread():
             yield
     finally:
-        tqdm.tqdm.monitor_interval = interval
         random.setstate(numbers)
         os.environ.clear()
         os.environ.update(variables)

@@ -22,6 +22,7 @@ from shrinkfx.worker.graph.describe import (
 )
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.listing.source import source_of, values_in_file
+from shrinkfx.worker.loading.devices import gpu_of
 from shrinkfx.worker.printing.anonymous import anonymous
 from shrinkfx.worker.printing.module import (
     arguments_of,
@@ -96,4 +97,5 @@ def printed(built: Rebuilt, text: Text, options: CheckOptions) -> Printed:
         mutates=mutates(exported),
         targets=tuple(sorted({str(n.target) for n in calls})),
         renamed=text.renamed,
+        gpu=gpu_of(exported),
     )

@@ -24,6 +24,7 @@ from shrinkfx.own_time import OwnTime
 from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.answers import Answer, Built, Ending, Raised
 from shrinkfx.protocol.requests import Request
+from shrinkfx.worker.forkserver.driver_log import driver_log
 from shrinkfx.worker.forkserver.watch import Watch, wait
 
 Note = Callable[[str], None]
@@ -101,17 +102,19 @@ def supervise(
     sys.stdout.flush()
     sys.stderr.flush()
     server = os.getpid()
-    child = os.fork() if warm is None else warm
-    if child == 0:
-        live(work, folder, server)
-    watch = Watch(child, set() if apart is None else apart)
-    own = OwnTime(watch.look)
-    try:
-        how, code = wait(watch, own, request, cancelled)
-        if how in ("timeout", "late", "memory"):
-            watch.abort()
-    finally:
-        watch.kill_all()
+    with driver_log() as driver:
+        child = os.fork() if warm is None else warm
+        if child == 0:
+            live(work, folder, server)
+        watch = Watch(child, set() if apart is None else apart)
+        own = OwnTime(watch.look)
+        try:
+            how, code = wait(watch, own, request, cancelled)
+            if how in ("timeout", "late", "memory"):
+                watch.abort()
+        finally:
+            watch.kill_all()
+        xids = driver.said()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} was removed, and all answers with it")
     stages = _words(folder / "stage") or ["start"]
@@ -123,7 +126,7 @@ def supervise(
         seconds=time.monotonic() - started,
         cpu_seconds=watch.cpu_seconds,
         peak_rss_bytes=watch.peak_rss_bytes,
-        log=_tail(folder / "log"),
+        log=_tail(folder / "log") + xids,
         runs=max(1, stages.count("run")),
         built=_built(folder / BUILT),
         operator=_tail(folder / OPERATOR),

@@ -28,7 +28,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Done, Exported, Unresolved
 from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
 from shrinkfx.worker.forkserver.supervise import Note
-from shrinkfx.worker.loading.devices import read_cuda_storages_on_cpu, save_for_cuda
+from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda
 
 _CUDA = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
 _TO_CUDA = re.compile(r"""\.to\(["']cuda(?::\d+)?["']\)""")
@@ -45,7 +45,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     text = Path(task.path).read_text(encoding="utf-8")
     elsewhere = _needs_gpu(text)
     if elsewhere:
-        read_cuda_storages_on_cpu()
+        read_cuda_storages_on("cpu")
         text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
     torch.manual_seed(0)  # of values that the file does not have
     names = _run(text, task.path, "repro")

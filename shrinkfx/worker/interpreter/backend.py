@@ -27,9 +27,9 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from tqdm import tqdm
 
 from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.worker.forkserver.progress_bars import start_no_thread
 from shrinkfx.worker.interpreter import retarget
 from shrinkfx.worker.interpreter.checked_module import Compiled, Seen, checked, seen
 from shrinkfx.worker.interpreter.codegen.cuda_device import DEFAULT_ARCHITECTURE
@@ -78,7 +78,7 @@ def warm_up() -> None:
     Generating code for one operator takes 3 s the first time and 0.1 s from then on.
     It traces: no operator runs on data, and no thread starts.
     """
-    tqdm.monitor_interval = 0  # Inductor shows progress; that starts a thread
+    start_no_thread()
     for name in _IMPORTED:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():

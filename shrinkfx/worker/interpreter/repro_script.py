@@ -53,7 +53,7 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
         packages[str(path)] = code
         return str(path)
 
-    def load_package(path: str) -> Callable[..., Any]:
+    def load_package(path: str, device_index: int = -1) -> Callable[..., Any]:
         return interpreter.load(packages[str(path)], runs)
 
     load = torch.export.load
@@ -64,7 +64,7 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
         archive.write_bytes(data)
         return load(devices.archive_on_cpu(str(archive), script.parent))
 
-    devices.read_cuda_storages_on_cpu()
+    devices.read_cuda_storages_on("cpu")
     vars(torch.export).update(load=load_on_cpu)
     vars(torch._inductor).update(
         aoti_compile_and_package=compile_and_package, aoti_load_package=load_package

@@ -95,13 +95,20 @@ def require_same_structure(
             f"the program expects {spec}",
         )
     for position, (a, b) in enumerate(zip(expected, leaves, strict=True)):
-        if isinstance(a, torch.Tensor) and (
-            not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b)
-        ):
+        if not isinstance(a, torch.Tensor):
+            continue
+        if not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b):
             raise LoadError(
                 subject,
                 f"input {position} is {_describe(b)}",
                 f"the program expects {_describe(a)}",
+            )
+        if a.device != b.device:
+            raise LoadError(
+                subject,
+                f"input {position} lies on {b.device}, and the program's on {a.device}",
+                f"the program expects it there, and what is compiled for one device "
+                f"takes no other: --device {a.device} moves both",
             )
 
 
@@ -130,8 +137,8 @@ def _by_keyword(inputs: Inputs) -> str:
     return f" and by keyword {', '.join(inputs.kwargs)}" if inputs.kwargs else ""
 
 
-def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int, str]:
-    return tensor.dtype, tensor.dim(), tensor.device.type
+def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int]:
+    return tensor.dtype, tensor.dim()
 
 
 def _describe(value: object) -> str:

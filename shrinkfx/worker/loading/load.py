@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -22,9 +23,11 @@ from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.loading.archive import read_program
 from shrinkfx.worker.loading.containers import trust
 from shrinkfx.worker.loading.devices import (
-    archive_on_cpu,
+    archive_on,
+    device_type,
     is_for_cuda,
-    read_cuda_storages_on_cpu,
+    read_cuda_storages_on,
+    wanted_gpu,
 )
 from shrinkfx.worker.loading.functionalise import functionalise
 from shrinkfx.worker.loading.inputs_file import (
@@ -190,7 +193,8 @@ def _in_program_order(setup: Setup, program: Program, given: Inputs) -> Inputs:
         LoadError: the program does not take them.
     """
     assert setup.inputs
-    given = in_order_of(program.example, _moved(setup, given))
+    given = in_order_of(program.example, given)
+    given = _moved(setup, given, beside=program.example)
     names = _names(program.original)
     require_same_structure(setup.inputs, program.example, given, names)
     if os.environ.get(_CHECKS_INPUTS) != "1":
@@ -206,32 +210,60 @@ def _names(program: ExportedProgram) -> list[str]:
     return []
 
 
-def _moved(setup: Setup, given: Inputs) -> Inputs:
+def _moved(setup: Setup, given: Inputs, beside: Inputs | None = None) -> Inputs:
+    """Bring given inputs to the program's device.
+
+    Args:
+        beside: inputs of the program, which need not all lie on one device.
+    """
     if not setup.device or setup.backend == Backend.INTERPRETER:
         return given
-    args, kwargs = pytree.tree_map_only(
-        torch.Tensor, lambda t: t.to(setup.device), (given.args, given.kwargs)
-    )
+    leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
+    others = leaves if beside is None else beside.flat()
+    if len(others) != len(leaves):
+        return given  # which is refused
+    pairs = zip(leaves, others, strict=True)
+    moved = [_to(leaf, setup.device, like) for leaf, like in pairs]
+    args, kwargs = pytree.tree_unflatten(moved, spec)
     return Inputs(args, kwargs)
+
+
+def _to(leaf: Any, device: str, like: Any) -> Any:
+    """Move a tensor to where another one lies, which may be itself; or to a device."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    is_other = isinstance(like, torch.Tensor) and like is not leaf
+    return leaf.to(like.device if is_other else device)
 
 
 def _on_this_machine(setup: Setup) -> str:
     """Make ready to put weights where they belong; give the archive to read."""
     assert setup.model is not None
-    if setup.backend == Backend.INTERPRETER:
-        # All lies on the CPU; only what is compiled is for CUDA.
-        read_cuda_storages_on_cpu()
-        return archive_on_cpu(setup.model, Path(setup.directory))
-    if is_for_cuda(setup) and torch.cuda.is_available():
+    folder = Path(setup.directory)
+    on_cpu = setup.backend == Backend.INTERPRETER or setup.device == "cpu"
+    if on_cpu or not is_for_cuda(setup):
+        # On the interpreter all lies on the CPU; only what is compiled is for CUDA.
+        if on_cpu:
+            read_cuda_storages_on("cpu")
+        return archive_on(setup.model, folder, "cpu")
+    device = f"cuda:{wanted_gpu(setup)}"
+    if torch.cuda.is_available():
         torch.cuda.init()  # the driver starts threads, which must be free
-        torch.empty(0, device="cuda")
-    return setup.model
+        torch.empty(0, device=device)
+    if setup.device:
+        read_cuda_storages_on(device)
+    return archive_on(setup.model, folder, device)
 
 
 def _read(archive: str, setup: Setup) -> ExportedProgram:
+    """Read a program, and move it where it is to run.
+
+    One that lies on a GPU is read onto the one asked for: what it has on the CPU stays.
+    """
     assert setup.model is not None
     original = read_program(archive, setup.model)
-    if setup.device and setup.backend != Backend.INTERPRETER:
+    lies_there = device_type(archive) == (setup.device or "").partition(":")[0]
+    if setup.device and setup.backend != Backend.INTERPRETER and not lies_there:
         return _move(original, setup.device)
     return original
 

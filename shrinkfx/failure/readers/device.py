@@ -1,0 +1,126 @@
+"""Read what CUDA says where a kernel has died, or the GPU itself.
+
+The words are those of ``cudaGetErrorString`` and the names of ``cudaGetErrorName``, as
+libcudart 13.0 holds them; PyTorch puts ``CUDA error: `` before them
+(``c10/cuda/CUDAException.cpp``), AOTInductor's runtime ``CUDA driver error: ``, and
+Triton ``Triton Error [CUDA]: ``. Lines of the kernel's log are the driver's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shrinkfx.failure.normalise import normalise
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+
+_STRAY = re.compile(
+    r"illegal memory access|cudaErrorIllegalAddress"
+    r"|misaligned address|cudaErrorMisalignedAddress"
+    r"|operation not supported on global/shared address space"
+    r"|cudaErrorInvalidAddressSpace"
+    r"|unspecified launch failure|cudaErrorLaunchFailure"
+)
+"""One stray pointer shows as any of these: as no memory, another space's, in the middle
+of an element, or, in shared memory, as a launch that failed (719)."""
+
+_ASTRAY = {
+    "illegal instruction": r"an illegal instruction was encountered"
+    r"|cudaErrorIllegalInstruction",
+    "invalid program counter": r"invalid program counter|cudaErrorInvalidPc",
+    "hardware stack error": r"hardware stack error|cudaErrorHardwareStackError",
+}
+"""Not what a kernel touches but where it runs has gone astray, as with SIGILL."""
+
+_TOO_LONG = re.compile(
+    r"the launch timed out and was terminated|cudaErrorLaunchTimeout"
+)
+_OUT_OF_MEMORY = re.compile(
+    r"CUDA out of memory|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|(?:CUDA(?: driver)? error|Triton Error \[CUDA\]): out of memory"
+)
+_SAYS = r"(?:CUDA(?: driver)? error|Triton Error \[CUDA\]): (?:"
+_BROKEN = re.compile(
+    _SAYS + r"uncorrectable ECC error encountered"
+    r"|uncorrectable NVLink error detected[^\n]*"
+    r"|Invalid access of peer GPU memory over nvlink or a hardware error"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable"
+    r"|no CUDA-capable device is detected|initialization error"
+    r"|driver shutting down|system not yet initialized|unknown error)"
+    r"|cudaErrorECCUncorrectable|cudaErrorNvlinkUncorrectable|cudaErrorContained"
+    r"|cudaErrorDevicesUnavailable|cudaErrorNoDevice|cudaErrorUnknown"
+    r"|GPU is lost|GPU has fallen off the bus"
+)
+_LOST = re.compile(
+    _SAYS + r"no CUDA-capable device is detected)"
+    r"|cudaErrorNoDevice|GPU is lost|GPU has fallen off the bus"
+)
+_XID = re.compile(r"^[^\n]*NVRM: Xid \([^)]*\): (\d+),[^\n]*", re.MULTILINE)
+_OF_THE_MACHINE = {48, 74, 79, 94, 95, 119, 120}
+"""Numbers of Xid messages that no program brings about: memory, links and firmware."""
+_BUS = 79
+
+_PRINTED = re.compile(r"block: \[[\d,]+\][^\n]*? Assertion [`'](.*?)[`'] failed")
+TRIGGERED = "device-side assert triggered"
+_BOUNDS = re.compile(r"out of bounds")
+
+
+def death(text: str, stage: Stage) -> Signature | None:
+    """Name what a kernel has died of, in whatever words; None if it is none of these.
+
+    An assertion is not: what that says was printed elsewhere (``asserted``).
+    """
+    if found := _STRAY.search(text):
+        return Signature(Kind.IMA, stage, MEMORY, _line(text, found))
+    for detail, words in _ASTRAY.items():
+        if found := re.search(words, text):
+            return Signature(Kind.CRASH, stage, f"CUDA: {detail}", _line(text, found))
+    if found := _TOO_LONG.search(text):
+        return Signature(Kind.HANG, stage, "", _line(text, found))
+    if found := _OUT_OF_MEMORY.search(text):
+        return Signature(Kind.OOM, stage, "", _line(text, found))
+    return None
+
+
+def asserted(text: str, stage: Stage) -> Signature | None:
+    """Name the assertion that a device has printed; None if it has printed none.
+
+    Threads, blocks and kernels print in whatever order they come to it. An index out
+    of bounds counts before others, and of these the first by the alphabet, so that the
+    same run is the same failure.
+    """
+    if TRIGGERED not in text:
+        return None
+    said = sorted(set(_PRINTED.findall(text)), key=lambda words: normalise(words))
+    bounds = [words for words in said if _BOUNDS.search(words)]
+    if bounds:
+        return Signature(Kind.ASSERT, stage, "index out of bounds", bounds[0])
+    if said:
+        return Signature(Kind.ASSERT, stage, normalise(said[0]), said[0])
+    return None
+
+
+def broken(text: str) -> str:
+    """Quote what says that the GPU has failed, whatever the program is; '' if nothing.
+
+    A line of the kernel's log counts where its number is none that programs cause.
+    """
+    if found := _BROKEN.search(text):
+        return _line(text, found)
+    numbered = (found for found in _XID.finditer(text))
+    ours = (each[0] for each in numbered if int(each[1]) in _OF_THE_MACHINE)
+    return next(ours, "").strip()
+
+
+def lost(text: str) -> str:
+    """Quote what says that there is no GPU any more; '' if nothing does."""
+    if found := _LOST.search(text):
+        return _line(text, found)
+    gone = (found[0] for found in _XID.finditer(text) if int(found[1]) == _BUS)
+    return next(gone, "").strip()
+
+
+def _line(text: str, found: re.Match[str]) -> str:
+    start = text.rfind("\n", 0, found.start()) + 1
+    end = text.find("\n", found.end())
+    line = text[start : len(text) if end < 0 else end]
+    return re.sub(r"^\s*what\(\):\s*", "", line).strip()

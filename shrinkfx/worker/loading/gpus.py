@@ -1,0 +1,119 @@
+"""Which GPUs there are, and what they are: asked without making a context.
+
+A process that has one cannot fork children that do. So torch counts by NVML
+(``PYTORCH_NVML_BASED_CUDA_CHECK``, ``torch/cuda/__init__.py``), and the rest is what
+nvidia-smi says.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+import torch
+
+from shrinkfx.errors import LoadError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+_ASKED = {
+    "GPU": "name",
+    "compute capability": "compute_cap",
+    "GPU memory": "memory.total",
+    "driver": "driver_version",
+}
+_SMI_S = 20.0
+
+
+def facts(index: int) -> dict[str, str]:
+    """Say what a GPU is, by name; what nvidia-smi does not tell is left out.
+
+    Args:
+        index: as in ``cuda:1``, so among those that are visible.
+    """
+    which = visible_name(index, os.environ.get(VISIBLE))
+    query = f"--query-gpu={','.join(_ASKED.values())}"
+    command = ["nvidia-smi", query, "--format=csv,noheader", "-i", which]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SMI_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    told = [word.strip() for word in done.stdout.strip().split(",")]
+    if done.returncode or len(told) != len(_ASKED):
+        return {}
+    known = zip(_ASKED, told, strict=True)
+    return {name: word for name, word in known if word and not word.startswith("[")}
+
+
+def visible_name(index: int, visible: str | None) -> str:
+    """Name a GPU as nvidia-smi does: by its number on the machine, or its UUID.
+
+    >>> visible_name(1, None), visible_name(1, "4,6"), visible_name(0, "GPU-12ab")
+    ('1', '6', 'GPU-12ab')
+    """
+    names = visible.split(",") if visible else []
+    return names[index].strip() if index < len(names) else str(index)
+
+
+def in_words(index: int, known: dict[str, str]) -> str:
+    """Say in a line where a program runs."""
+    visible = os.environ.get(VISIBLE)
+    among = f", with {VISIBLE}={visible}" if visible is not None else ""
+    return f"{known.get('GPU', 'a GPU')} as cuda:{index}{among}"
+
+
+def how_many() -> str:
+    """Say how many GPUs there are, and which these are."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    there = {0: "there is no CUDA device", 1: "there is one CUDA device, cuda:0"}
+    many = f"there are {count} CUDA devices, cuda:0 to cuda:{count - 1}"
+    said = there.get(count, many)
+    visible = os.environ.get(VISIBLE)
+    return said if visible is None else f"{said} ({VISIBLE}={visible!r})"
+
+
+def require(index: int, subject: str) -> None:
+    """Refuse a GPU that is not there.
+
+    Raises:
+        LoadError: how many there are.
+    """
+    if torch.cuda.is_available() and index < torch.cuda.device_count():
+        return
+    has_one = torch.cuda.is_available() and torch.cuda.device_count() > 0
+    advice = "say --device cuda:0, which moves it to the first"
+    if not has_one:
+        advice = "say --device cuda, and its kernels are checked without a GPU"
+    raise LoadError(subject, f"is to run on cuda:{index}, and {how_many()}", advice)
+
+
+def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
+    """Have this process, and all that it forks, see the first of some GPUs alone.
+
+    Args:
+        gpus: their numbers, as in ``cuda:1``.
+
+    Returns:
+        What to show a fork for it to see one of them (``see_only``).
+
+    Raises:
+        LoadError: one of them is not there.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    for each in gpus:
+        if int(each) >= count:
+            reason = f"there is no cuda:{each}: {how_many()}"
+            advice = "the numbers are those of cuda:0, cuda:1 and so on"
+            raise LoadError(f"--gpus {','.join(gpus)}", reason, advice)
+    visible = os.environ.get(VISIBLE)
+    names = tuple(visible_name(int(each), visible) for each in gpus)
+    see_only(names[0])
+    return names
+
+
+def see_only(gpu: str) -> None:
+    """Have this process see one GPU alone; it must not have a context yet."""
+    os.environ[VISIBLE] = gpu

@@ -1,0 +1,92 @@
+"""Which of CUDA's allocators shows a failure; what a run does is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from support.doubles import FakeServer
+
+from shrinkfx.check.baseline.stock import Baseline
+from shrinkfx.check.baseline.with_caching import (
+    NO_CACHING,
+    baseline_with_either,
+    is_chosen,
+)
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.errors import NotReproducible
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.protocol.answers import Checked, Ending, Raised
+
+ILLEGAL = Signature(Kind.IMA, Stage.RUN, MEMORY, "CUDA error: illegal")
+REFUSED = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no", "no such thing")
+DIES = Ending("exit", stage="run", answer=Raised("RuntimeError", "CUDA error: oh no"))
+PASSES = Ending("exit", stage="done", answer=Checked())
+
+
+@dataclass
+class Program:
+    """Fails with one allocator, with both or with none."""
+
+    without: Signature | None
+    with_it: Signature | None
+    seen: list[Mapping[str, str]] = field(default_factory=list)
+
+    def see(self, client: CheckClient) -> Baseline:
+        environment = client.options.environment
+        self.seen.append(environment)
+        found = self.with_it if environment.get(NO_CACHING) == "" else self.without
+        if found is None:
+            raise NotReproducible("any", 3, ["passes"], "see above", 1.5)
+        return Baseline(found, 1.0, False, 2.0)
+
+
+def asked(program: Program, then: Ending = PASSES) -> tuple[Baseline, list[str]]:
+    said: list[str] = []
+    client = CheckClient(FakeServer(then), Limits(10.0, 1 << 30))
+    return baseline_with_either(program.see, client, said.append), said
+
+
+def test_what_fails_without_the_allocator_is_searched_without() -> None:
+    program = Program(without=ILLEGAL, with_it=None)
+    found, said = asked(program)
+    assert (found.target, found.environment) == (ILLEGAL, {})
+    assert program.seen == [{}]
+    assert said[-1].endswith(
+        "as searched on; with it: passes: the same result as eager"
+    )
+
+
+def test_what_it_does_with_the_allocator_is_told() -> None:
+    _, said = asked(Program(ILLEGAL, ILLEGAL), DIES)
+    assert "with it: exception in run: RuntimeError: CUDA error: oh no" in said[-1]
+
+
+def test_what_needs_the_allocator_is_searched_with_it() -> None:
+    program = Program(without=None, with_it=ILLEGAL)
+    found, said = asked(program)
+    assert found.environment == {NO_CACHING: ""}
+    assert program.seen == [{}, {NO_CACHING: ""}]
+    assert "it fails with the caching allocator only" in said[-1]
+
+
+def test_no_kernel_runs_where_it_does_not_compile() -> None:
+    _, said = asked(Program(REFUSED, REFUSED))
+    assert len(said) == 1
+
+
+def test_what_fails_with_neither_is_said_of_both() -> None:
+    with pytest.raises(NotReproducible) as caught:
+        asked(Program(None, None))
+    error = caught.value
+    assert error.runs == 6
+    assert error.seconds == 3.0
+    assert error.seen == ["passes (without the caching allocator)", "passes (with it)"]
+    assert "--backend interpreter" in error.advice
+
+
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_variable_counts_by_being_set(value: str) -> None:
+    assert is_chosen({}, {NO_CACHING: value})
+    assert not is_chosen({}, {"CUDA_LAUNCH_BLOCKING": value})

@@ -1,0 +1,119 @@
+"""A run on a GPU that is made up: its allocator, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.doubles import DESCRIPTION, FakeServer
+
+from shrinkfx.check.baseline.with_caching import NO_CACHING
+from shrinkfx.check.client.server import Server
+from shrinkfx.errors import NotReproducible
+from shrinkfx.events import Event, Noted
+from shrinkfx.failure.signature import MEMORY, Kind
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.observe import find_subject
+from shrinkfx.run.record import with_baseline
+from shrinkfx.run.resume import recall_subject
+from shrinkfx.testing import chain
+
+DIES = Raised("RuntimeError", "CUDA error: an illegal memory access was encountered")
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
+VERSIONS = {"torch": "2.11.0", "GPU": "NVIDIA H100", "driver": "580.95.05"}
+
+
+class Gpu(FakeServer):
+    """Describes a program that dies with one of the allocators, with both or none."""
+
+    def __init__(self, folder: Path, dies: Callable[[bool], bool]) -> None:
+        skeleton = folder / "skeleton.json"
+        skeleton.write_text(json.dumps(chain("x", "relu", "tanh").to_json()))
+        self._described = replace(DESCRIPTION, skeleton=str(skeleton))
+        self._dies = dies
+        self.ready = Ready(
+            backend=Backend.AOTI,
+            for_cuda=True,
+            gpu="NVIDIA H100 as cuda:0, with CUDA_VISIBLE_DEVICES=3",
+            environment={NO_CACHING: "1", BLOCKING: "1"},
+            versions=VERSIONS,
+        )
+        super().__init__()
+
+    def ask(self, request: Request) -> Ending:
+        self.asked.append(request)
+        if not isinstance(request.task, (CheckOriginal, CheckCandidate)):
+            return Ending("exit", stage="done", answer=self._described)
+        if self._dies(request.options.environment.get(NO_CACHING) == ""):
+            return Ending("exit", stage="run", answer=DIES)
+        return Ending("exit", stage="done", answer=Checked())
+
+
+def told_to(listener: list[Event]) -> list[str]:
+    return [event.text for event in listener if isinstance(event, Noted)]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NO_CACHING, raising=False)
+
+
+@pytest.mark.parametrize("with_it", [True, False])
+def test_search_and_repro_have_the_allocator_that_shows_it(
+    tmp_path: Path, with_it: bool
+) -> None:
+    gpu, events = Gpu(tmp_path, lambda cached: cached is with_it), list[Event]()
+    options = Options(Path("m.pt2"), environment={"TORCH_SOMETHING": ""})
+    context = RunContext(options, tmp_path, events.append)
+    server = cast(Server, gpu)
+    subject = find_subject(context, server)
+    assert (subject.target.kind, subject.target.detail) == (Kind.IMA, MEMORY)
+    asked = {"environment": {NO_CACHING: ""}} if with_it else {}
+    assert dict(subject.client.options.environment) == asked.get("environment", {})
+    set_there = with_baseline(context, server, subject).conditions.environment
+    assert set_there[BLOCKING] == "1"
+    assert set_there.get(NO_CACHING) == (None if with_it else "1")
+    assert "TORCH_SOMETHING" not in set_there
+    said = told_to(events)
+    assert said[0] == "it runs on NVIDIA H100 as cuda:0, with CUDA_VISIBLE_DEVICES=3"
+    only = "it fails with the caching allocator only"
+    assert any(line.startswith(only) for line in said) is with_it
+
+
+def test_journal_remembers_the_allocator(tmp_path: Path) -> None:
+    gpu, journal = Gpu(tmp_path, lambda cached: cached), Journal()
+    for _ in range(2):
+        options = Options(Path("m.pt2"))
+        context = RunContext(options, tmp_path, lambda event: None, journal)
+        subject = recall_subject(context, cast(Server, gpu))
+        assert dict(subject.client.options.environment) == {NO_CACHING: ""}
+
+
+def test_allocator_of_the_users_choice_is_the_only_one(tmp_path: Path) -> None:
+    gpu = Gpu(tmp_path, lambda cached: cached)
+    options = Options(Path("m.pt2"), environment={NO_CACHING: "1"}, baseline_runs=2)
+    context = RunContext(options, tmp_path, lambda event: None)
+    with pytest.raises(NotReproducible):
+        find_subject(context, cast(Server, gpu))
+    environments = [asked.get("environment", {}) for asked in gpu.arguments]
+    assert all(NO_CACHING not in each for each in environments)
+
+
+def test_what_a_gpu_does_not_show_is_offered_to_the_interpreter(tmp_path: Path) -> None:
+    gpu = Gpu(tmp_path, lambda cached: False)
+    options = Options(Path("m.pt2"), baseline_runs=2)
+    context = RunContext(options, tmp_path, lambda event: None)
+    with pytest.raises(NotReproducible) as caught:
+        find_subject(context, cast(Server, gpu))
+    assert "--backend interpreter" in caught.value.advice
+    assert any("without the caching allocator" in said for said in caught.value.seen)

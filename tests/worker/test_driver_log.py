@@ -1,0 +1,40 @@
+"""What a GPU's driver says in the kernel's log, which is a plain file here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shrinkfx.worker.forkserver.driver_log import driver_log
+
+FAULT = "NVRM: Xid (PCI:0000:65:00): 31, pid=4711, name=python, MMU Fault"
+LOST = "NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', GPU has fallen off the bus."
+
+
+def record(text: str, number: int = 1) -> str:
+    return f"4,{number},12345678,-;{text}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:65:00\n"
+
+
+def test_only_what_the_driver_says_meanwhile_is_told(tmp_path: Path) -> None:
+    log, driver = tmp_path / "kmsg", tmp_path / "nvidiactl"
+    driver.touch()
+    log.write_text(record(LOST))
+    with driver_log(log, driver) as kernel, log.open("a") as more:
+        assert kernel.said() == ""
+        more.write(record("usb 1-1: new device") + record(FAULT, 2))
+        more.flush()
+        assert kernel.said() == f"{FAULT}\n"
+        assert kernel.said() == ""
+
+
+def test_without_a_gpu_or_a_right_to_read_nothing_is_told(tmp_path: Path) -> None:
+    log, driver = tmp_path / "kmsg", tmp_path / "nvidiactl"
+    with driver_log(log, driver) as kernel:  # neither is there
+        assert kernel.said() == ""
+    driver.touch()
+    with driver_log(log, driver) as kernel:
+        assert kernel.said() == ""
+    log.write_text("")
+    driver.unlink()
+    with driver_log(log, driver) as kernel:
+        log.write_text(record(FAULT))
+        assert kernel.said() == ""

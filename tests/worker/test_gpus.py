@@ -1,0 +1,113 @@
+"""Which GPUs there are, as a stand-in for nvidia-smi says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.tasks import ForkServer
+from shrinkfx.worker.loading.gpus import VISIBLE, facts, in_words, settle_on
+
+SMI = """#!/bin/sh
+echo "$@" >> {log}
+{does}
+"""
+H100 = "NVIDIA H100 80GB HBM3, 9.0, 81559 MiB, 580.95.05"
+
+
+@pytest.fixture(name="smi")
+def _smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Put a program of that name first on the path; it notes what it is asked."""
+
+    def write(does: str) -> Path:
+        log, program = tmp_path / "asked", tmp_path / "nvidia-smi"
+        program.write_text(SMI.format(log=log, does=does))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        return log
+
+    return write
+
+
+def test_gpu_is_described_by_what_nvidia_smi_says(smi: Callable[[str], Path]) -> None:
+    log = smi(f"echo '{H100}'")
+    assert facts(0) == {
+        "GPU": "NVIDIA H100 80GB HBM3",
+        "compute capability": "9.0",
+        "GPU memory": "81559 MiB",
+        "driver": "580.95.05",
+    }
+    asked = "--query-gpu=name,compute_cap,memory.total,driver_version"
+    assert log.read_text().startswith(f"{asked} --format=csv,noheader -i 0")
+
+
+@pytest.mark.parametrize(
+    ("visible", "index", "name"),
+    [("4,6", 1, "6"), ("GPU-8932f937, GPU-1", 0, "GPU-8932f937"), ("4,6", 0, "4")],
+)
+def test_gpu_is_that_which_is_visible(
+    smi: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str,
+    index: int,
+    name: str,
+) -> None:
+    monkeypatch.setenv(VISIBLE, visible)
+    log = smi(f"echo '{H100}'")
+    known = facts(index)
+    assert log.read_text().rstrip().endswith(f"-i {name}")
+    said = in_words(index, known)
+    assert said == f"NVIDIA H100 80GB HBM3 as cuda:{index}, with {VISIBLE}={visible}"
+
+
+@pytest.mark.parametrize("does", ["exit 9", "echo 'No devices were found'", "echo"])
+def test_what_is_not_told_is_left_out(smi: Callable[[str], Path], does: str) -> None:
+    smi(does)
+    assert facts(0) == {}
+
+
+def test_fact_that_a_driver_does_not_support_is_left_out(
+    smi: Callable[[str], Path],
+) -> None:
+    smi("echo 'NVIDIA T4, [N/A], [Insufficient Permissions], 470.1'")
+    assert facts(0) == {"GPU": "NVIDIA T4", "driver": "470.1"}
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+def test_server_sees_the_first_of_its_gpus_and_forks_one_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # What settles in a fork is the worker's: it takes the name that it is told.
+    from shrinkfx.worker.loading import gpus
+
+    counted(monkeypatch, 4)
+    monkeypatch.setenv(VISIBLE, "4,5,6,7")
+    names = settle_on(("2", "0"))
+    assert names == ("6", "4")
+    assert os.environ[VISIBLE] == "6"
+    task = ForkServer(str(tmp_path), "mark:1", servers=2, gpu=1)
+    gpus.see_only(names[task.gpu])
+    assert os.environ[VISIBLE] == "4"
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "there is no CUDA device"), (2, "there are 2 CUDA devices")]
+)
+def test_gpus_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch, count: int, said: str
+) -> None:
+    monkeypatch.setenv(VISIBLE, "before")
+    counted(monkeypatch, count)
+    with pytest.raises(LoadError, match="--gpus 0,9: there is no cuda") as caught:
+        settle_on(("0", "9"))
+    assert said in caught.value.reason
+    assert os.environ[VISIBLE] == "before"
