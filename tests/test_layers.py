@@ -138,7 +138,7 @@ IN_THE_WORKER = [
     {"operators", "printing", "aoti", "interpreter"},
     {"explaining", "listing"},
     {"checking", "preloads", "held", "intake"},
-    {"tasks"},
+    {"tasks", "becoming"},
     {"__main__"},
 ]
 """Rooms of the worker, floor by floor: each imports from itself and from below."""

@@ -16,25 +16,19 @@ import platform
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.answers import Answer, NotSanitized, Ready, Unresolved
-from shrinkfx.protocol.choices import Backend, Guard
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Job, Request, Setup
-from shrinkfx.protocol.tasks import (
-    CheckCandidate,
-    CheckOriginal,
-    ForkServer,
-    RunCommand,
-    RunScript,
-)
-from shrinkfx.worker import bare_script
-from shrinkfx.worker.cpu_memory import asan, guard_pages
-from shrinkfx.worker.cuda_memory import red_zones, sanitizer
+from shrinkfx.protocol.tasks import ForkServer
+from shrinkfx.worker.becoming import JOB, AnyWorker, work_of
+from shrinkfx.worker.cpu_memory import guard_pages
+from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (
     Line,
@@ -45,7 +39,6 @@ from shrinkfx.worker.forkserver.serve import (
 )
 from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import (
-    Note,
     Work,
     wait_for_children,
     write_answer,
@@ -54,29 +47,12 @@ from shrinkfx.worker.loading.missing import advice_on
 
 if TYPE_CHECKING:  # it imports torch
     from shrinkfx.worker.cuda_memory.contexts import Contexts
-    from shrinkfx.worker.model import Program
 
 CUDA_ENVIRONMENT = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
     "CUDA_LAUNCH_BLOCKING": "1",
 }
 """What makes a CUDA failure deterministic, and shows it where it happens."""
-
-_JOB = "job.json"
-
-
-class _Worker(Protocol):
-    """Whoever does what is asked: ``tasks.Worker``, which imports torch."""
-
-    setup: Setup
-    program: Program | None
-
-    @property
-    def on_gpu(self) -> bool: ...
-
-    def settle(self, request: Request) -> None: ...
-
-    def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
 
 def main() -> None:
@@ -118,7 +94,7 @@ def _find_modules_here() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _serve(line: Line, worker: _Worker, directory: Path) -> None:
+def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
     from shrinkfx.worker.aoti.first_lowering import FirstLowering
 
     stock = worker.setup.backend == Backend.AOTI
@@ -127,13 +103,13 @@ def _serve(line: Line, worker: _Worker, directory: Path) -> None:
 
     def work(request: Request) -> Work:
         first.make_for(request)
-        return _work(worker, request)
+        return work_of(worker, request)
 
     settle = functools.partial(_settle_in_fork, worker.setup.gpus)
     serve(line, work, directory, first.heard, settle, _device(worker))
 
 
-def _device(worker: _Worker) -> Contexts | None:
+def _device(worker: AnyWorker) -> Contexts | None:
     """Tell how children come to a GPU that holds the program, None where none does."""
     from shrinkfx.worker.cuda_memory.contexts import Contexts
     from shrinkfx.worker.loading.devices import wanted_gpu
@@ -201,7 +177,7 @@ def _import_torch() -> int:
     return threads
 
 
-def _start(setup: Setup, threads: int) -> tuple[_Worker, Ready]:
+def _start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     """Load what can be loaded before a fork, and warm up.
 
     Args:
@@ -301,111 +277,8 @@ def _version(package: str) -> str:
         return ""
 
 
-def _work(worker: _Worker, request: Request) -> Work:
-    """Choose what the forked child does: answer here, or in a fresh interpreter."""
-
-    def here(note: Note, folder: Path) -> Answer:
-        return worker.perform(request, note, folder)
-
-    library = os.environ.get(guard_pages.LIBRARY, "")
-    tool = _tool_for(worker, request)
-
-    def fresh(note: Note, folder: Path) -> Answer:
-        environment = dict(os.environ)
-        environment.pop(guard_pages.LIBRARY, None)
-        if request.options.sanitize:
-            try:
-                environment = asan.environment_with(environment, folder)
-            except asan.CannotSanitize as error:
-                return NotSanitized(str(error))
-        elif library:
-            environment = guard_pages.environment_with(environment, library)
-        (folder / _JOB).write_text(Job(worker.setup, request).to_line())
-        once = "-P", "-m", "shrinkfx.worker", "--once", str(folder)
-        return _exec_under(tool, environment, *once)
-
-    is_fresh = request.fresh or bool(tool)
-    bare = worker.setup.backend != Backend.INTERPRETER
-    match request.task:
-        case RunCommand() as task:
-            return _command(task)
-        case RunScript() as task if is_fresh and bare:
-            return _script(task, request, library, tool, on_gpu=worker.on_gpu)
-    return fresh if is_fresh else here
-
-
-def _tool_for(worker: _Worker, request: Request) -> str:
-    """Name the tool of compute-sanitizer that is to look on, '' if none is."""
-    side, task = request.options.guard_pages, request.task
-    runs = isinstance(task, (CheckCandidate, CheckOriginal, RunScript))
-    return side.value if side.is_sanitizer and runs and worker.on_gpu else ""
-
-
-def _script(
-    task: RunScript, request: Request, library: str, tool: str, *, on_gpu: bool
-) -> Work:
-    """Have the child become a Python that runs a script, as anyone's would."""
-
-    def work(note: Note, folder: Path) -> Answer:
-        from shrinkfx.worker.aoti import backend as aoti
-        from shrinkfx.worker.aoti.shared_libraries import left_behind
-
-        os.chdir(task.cwd)
-        note("run")
-        temporary = aoti.own_cache_below(folder, left_behind(folder))
-        environment = {**bare_script.environment(folder), **temporary}
-        side = request.options.guard_pages
-        script = [task.path]
-        if side != Guard.OFF and on_gpu:
-            script = red_zones.beside(task.path, side)
-        elif side != Guard.OFF:
-            environment = guard_pages.environment_with(environment, library, side)
-        if request.one_thread:
-            environment |= last_words.ONE_THREAD
-        return _exec_under(tool, environment, "-X", "faulthandler", *script)
-
-    return work
-
-
-def _command(task: RunCommand) -> Work:
-    """Have the child become a command of the user's."""
-
-    def work(note: Note, folder: Path) -> NoReturn:
-        from shrinkfx.worker.aoti import backend as aoti
-
-        os.chdir(task.cwd)
-        note("run")
-        # The server's PYTHONPATH is the user's with one folder before it.
-        own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
-        for name in bare_script.OWN_VARIABLES:
-            os.environ.pop(name, None)
-        if own:
-            os.environ["PYTHONPATH"] = own
-        # One that is killed clears nothing away.
-        os.environ.update(aoti.own_cache_below(folder))
-        os.execvp(task.words[0], task.words)
-
-    return work
-
-
-def _exec_under(
-    tool: str, environment: Mapping[str, str], *arguments: str
-) -> Unresolved:
-    """Become a Python, under a tool of compute-sanitizer; say why that cannot be."""
-    try:
-        before = sanitizer.command(tool) if tool else []
-    except sanitizer.CannotSanitize as error:
-        return Unresolved(str(error))
-    command = [*before, sys.executable, *arguments]
-    return os.execve(command[0], command, environment)
-
-
-def _exec(environment: Mapping[str, str], *arguments: str) -> NoReturn:
-    os.execve(sys.executable, [sys.executable, *arguments], environment)
-
-
 def _once(folder: Path) -> None:
-    job = Job.from_line((folder / _JOB).read_text())
+    job = Job.from_line((folder / JOB).read_text())
     setup, request = job.setup, job.request
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 

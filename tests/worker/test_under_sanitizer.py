@@ -15,7 +15,7 @@ from shrinkfx.protocol.answers import Answer, Done
 from shrinkfx.protocol.choices import Backend, Guard
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckOriginal, Describe, Task
-from shrinkfx.worker.__main__ import _work
+from shrinkfx.worker.becoming import work_of
 from shrinkfx.worker.forkserver.supervise import Note, supervise
 from shrinkfx.worker.model import Program
 
@@ -66,7 +66,7 @@ def asked(folder: Path, guard: Guard, task: Task | None = None) -> Observation:
     request = Request(task or CheckOriginal(), options, timeout_s=60.0)
     place = folder / "child"
     place.mkdir()
-    return observe(supervise(_work(worker, request), request, place))
+    return observe(supervise(work_of(worker, request), request, place))
 
 
 def install(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,147 @@
+"""What a forked child does: answer, or become another program.
+
+A script, a command, and whatever needs an interpreter of its own (a sanitizer, guard
+pages from the start) take the child's place, so that limits and signals are as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from shrinkfx.protocol.answers import Answer, NotSanitized, Unresolved
+from shrinkfx.protocol.choices import Backend, Guard
+from shrinkfx.protocol.requests import Job, Request, Setup
+from shrinkfx.protocol.tasks import (
+    CheckCandidate,
+    CheckOriginal,
+    RunCommand,
+    RunScript,
+)
+from shrinkfx.worker import bare_script
+from shrinkfx.worker.cpu_memory import asan, guard_pages
+from shrinkfx.worker.cuda_memory import red_zones, sanitizer
+from shrinkfx.worker.forkserver import last_words
+from shrinkfx.worker.forkserver.supervise import Note, Work
+
+if TYPE_CHECKING:  # it imports torch
+    from shrinkfx.worker.model import Program
+
+JOB = "job.json"
+"""What an interpreter of its own is to do, in the folder of its check."""
+
+
+class AnyWorker(Protocol):
+    """Whoever does what is asked: ``tasks.Worker``, which imports torch."""
+
+    setup: Setup
+    program: Program | None
+
+    @property
+    def on_gpu(self) -> bool: ...
+
+    def settle(self, request: Request) -> None: ...
+
+    def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
+
+
+def work_of(worker: AnyWorker, request: Request) -> Work:
+    """Choose what the forked child does: answer here, or in a fresh interpreter."""
+
+    def here(note: Note, folder: Path) -> Answer:
+        return worker.perform(request, note, folder)
+
+    library = os.environ.get(guard_pages.LIBRARY, "")
+    tool = _tool_for(worker, request)
+
+    def fresh(note: Note, folder: Path) -> Answer:
+        environment = dict(os.environ)
+        environment.pop(guard_pages.LIBRARY, None)
+        if request.options.sanitize:
+            try:
+                environment = asan.environment_with(environment, folder)
+            except asan.CannotSanitize as error:
+                return NotSanitized(str(error))
+        elif library:
+            environment = guard_pages.environment_with(environment, library)
+        (folder / JOB).write_text(Job(worker.setup, request).to_line())
+        once = "-P", "-m", "shrinkfx.worker", "--once", str(folder)
+        return _exec_under(tool, environment, *once)
+
+    is_fresh = request.fresh or bool(tool)
+    bare = worker.setup.backend != Backend.INTERPRETER
+    match request.task:
+        case RunCommand() as task:
+            return _command(task)
+        case RunScript() as task if is_fresh and bare:
+            return _script(task, request, library, tool, on_gpu=worker.on_gpu)
+    return fresh if is_fresh else here
+
+
+def _tool_for(worker: AnyWorker, request: Request) -> str:
+    """Name the tool of compute-sanitizer that is to look on, '' if none is."""
+    side, task = request.options.guard_pages, request.task
+    runs = isinstance(task, (CheckCandidate, CheckOriginal, RunScript))
+    return side.value if side.is_sanitizer and runs and worker.on_gpu else ""
+
+
+def _script(
+    task: RunScript, request: Request, library: str, tool: str, *, on_gpu: bool
+) -> Work:
+    """Have the child become a Python that runs a script, as anyone's would."""
+
+    def work(note: Note, folder: Path) -> Answer:
+        from shrinkfx.worker.aoti import backend as aoti
+        from shrinkfx.worker.aoti.shared_libraries import left_behind
+
+        os.chdir(task.cwd)
+        note("run")
+        temporary = aoti.own_cache_below(folder, left_behind(folder))
+        environment = {**bare_script.environment(folder), **temporary}
+        side = request.options.guard_pages
+        script = [task.path]
+        if side != Guard.OFF and on_gpu:
+            script = red_zones.beside(task.path, side)
+        elif side != Guard.OFF:
+            environment = guard_pages.environment_with(environment, library, side)
+        if request.one_thread:
+            environment |= last_words.ONE_THREAD
+        return _exec_under(tool, environment, "-X", "faulthandler", *script)
+
+    return work
+
+
+def _command(task: RunCommand) -> Work:
+    """Have the child become a command of the user's."""
+
+    def work(note: Note, folder: Path) -> NoReturn:
+        from shrinkfx.worker.aoti import backend as aoti
+
+        os.chdir(task.cwd)
+        note("run")
+        # The server's PYTHONPATH is the user's with one folder before it.
+        own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
+        for name in bare_script.OWN_VARIABLES:
+            os.environ.pop(name, None)
+        if own:
+            os.environ["PYTHONPATH"] = own
+        # One that is killed clears nothing away.
+        os.environ.update(aoti.own_cache_below(folder))
+        os.execvp(task.words[0], task.words)
+
+    return work
+
+
+def _exec_under(
+    tool: str, environment: Mapping[str, str], *arguments: str
+) -> Unresolved:
+    """Become a Python, under a tool of compute-sanitizer; say why that cannot be."""
+    try:
+        before = sanitizer.command(tool) if tool else []
+    except sanitizer.CannotSanitize as error:
+        return Unresolved(str(error))
+    command = [*before, sys.executable, *arguments]
+    return os.execve(command[0], command, environment)
