@@ -81,8 +81,11 @@ test-torch211:
 		tests/worker/test_cuda_repro.py \
 		tests/worker/test_devices.py tests/check/test_probing.py
 
+# Where there is a GPU, its torch is taken as it is, and nothing is installed.
 gpu:
-	$(PYTHON) -W ignore benchmarks/gpu.py
+	@if $(PYTHON) -c 'import torch' 2>/dev/null; then python=$(PYTHON); \
+		else $(MAKE) --silent .venv/installed && python=$(BIN)/python; fi && \
+		$$python -W ignore benchmarks/gpu.py
 
 reference: .venv/installed
 	$(BIN)/python -m shrinkfx.cli.reference docs/reference.md
