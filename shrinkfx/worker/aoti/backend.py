@@ -243,8 +243,11 @@ def load(package: Package) -> Callable[..., Any]:
         CannotHandOver: it does not take the weights that were left out of it.
     """
     os.environ["TMPDIR"] = str(package.folder)  # where it is unpacked
-    path, gpu = str(package.path), package.gpu
-    loaded = torch._inductor.aoti_load_package(path, device_index=gpu)
+    path = str(package.path)
+    if package.gpu > 0:
+        loaded = torch._inductor.aoti_load_package(path, device_index=package.gpu)
+    else:  # what a preload puts in that function's place need not know of GPUs
+        loaded = torch._inductor.aoti_load_package(path)
     if package.weights is not None:
         try:
             constants.hand_over(loaded.loader, package.weights)
