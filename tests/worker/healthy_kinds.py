@@ -229,7 +229,8 @@ KINDS = {
         lambda n: (torch.randn(n, 7, 24), torch.ones(n, 7).cumsum(1) < 6),
     ),
     "convolutions": Model(ManyConvolutions, lambda n: (torch.randn(n, 2, 24),)),
-    "sorted": Model(Sorted, lambda n: (torch.randn(n, 33),)),
+    # No two values of a row are equal, whose places a sort may choose.
+    "sorted": Model(Sorted, lambda n: (torch.rand(n, 33).argsort(-1) / 16 - 1,)),
     "scattered": Model(
         Scattered,
         lambda n: (
