@@ -13,7 +13,7 @@ from typing import Protocol
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
-from shrinkfx.protocol.answers import Printed
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.record import RunRecord

@@ -19,7 +19,8 @@ from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.protocol.answers import Answer, Printed, Registered
+from shrinkfx.protocol.answers import Answer
+from shrinkfx.protocol.descriptions import Printed, Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunPreload
 from shrinkfx.report.carried import Carried, Cut, Preload

@@ -21,7 +21,8 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.beside import Beside
-from shrinkfx.protocol.answers import Ending, Registered
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
