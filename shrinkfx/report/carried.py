@@ -47,6 +47,8 @@ class Cut:
         preloads: those of which nothing is needed, by their names.
         modules, files: what has been used, of what lies beside; None for all.
         elsewhere: what has been read, and does not lie beside.
+        joined: modules need not be modules; where texts say so, too, they are written
+            where they are imported.
     """
 
     whole: bool = False
@@ -55,6 +57,7 @@ class Cut:
     modules: frozenset[str] | None = None
     files: frozenset[str] | None = None
     elsewhere: frozenset[str] = frozenset()
+    joined: bool = False
 
 
 @dataclass(frozen=True)

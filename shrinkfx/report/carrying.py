@@ -10,6 +10,7 @@ from pathlib import Path
 from shrinkfx.program.beside import Beside
 from shrinkfx.report.carried import Carried, Cut, Preload, Unit
 from shrinkfx.report.definitions import Definitions
+from shrinkfx.report.joining import CannotJoin, joined
 from shrinkfx.report.layout import (
     Layout,
     folders_of,
@@ -71,7 +72,34 @@ class _Carrier:
         slices = Slicer(*known, self._layout.roots, self._text).sliced()
         modules, parts = dict(slices.modules), slices.parts
         taken = [self._take(each, parts) for each in self._preloads]
-        texts = {name: self._module(file, parts) for name, file in modules.items()}
+        places, files = self._files()
+        lines = None if places else self._joined(taken, modules, parts)
+        texts: dict[str, str] = {}
+        if lines is None:
+            texts = {name: self._module(file, parts) for name, file in modules.items()}
+            lines = self._apart(taken, modules, texts)
+        root = self._layout.folders()
+        at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
+        return Carried(
+            definitions=tuple(lines),
+            unpacking=unpacking(at, places, root) if texts else "",
+            files=files,
+            modules=tuple(sorted(texts)),
+            kept={
+                p.name: _said(p, t) for p, t in zip(self._preloads, taken, strict=True)
+            },
+            units=tuple(self._units(taken, parts)),
+            tied=self._tied([*(each.text for each in taken), *texts.values()]),
+            absent=tuple(p for p in self._others() if Path(p) not in files.values()),
+        )
+
+    def _apart(
+        self,
+        taken: Sequence[Definitions],
+        modules: dict[str, Path],
+        texts: dict[str, str],
+    ) -> list[Definitions]:
+        """Add preloads that must be modules to these, and import them."""
         imported = {
             n: imports_of(t, package_of(n, modules[n])) for n, t in texts.items()
         }
@@ -79,9 +107,8 @@ class _Carrier:
             if preload.file:
                 package = package_of(preload.module, preload.file)
                 imported[preload.module] = imports_of(part.text, package)
-        lines, kept = [], {}
+        lines = []
         for preload, part in zip(self._preloads, taken, strict=True):
-            kept[preload.name] = _said(preload, part)
             others = (names for n, names in imported.items() if n != preload.module)
             apart = any(preload.module in names for names in others)
             if preload.file and part.text and (apart or _is_apart(preload, part)):
@@ -90,19 +117,32 @@ class _Carrier:
                 text = _import_line(preload.module)
                 part = dataclasses.replace(part, text=text, future=())
             lines.append(part)
-        places, files = self._files()
-        root = self._layout.folders()
-        at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
-        return Carried(
-            definitions=tuple(lines),
-            unpacking=unpacking(at, places, root) if texts else "",
-            files=files,
-            modules=tuple(sorted(texts)),
-            kept=kept,
-            units=tuple(self._units(taken, parts)),
-            tied=self._tied([*(each.text for each in taken), *texts.values()]),
-            absent=tuple(p for p in self._others() if Path(p) not in files.values()),
-        )
+        return lines
+
+    def _joined(
+        self,
+        taken: Sequence[Definitions],
+        modules: Mapping[str, Path],
+        parts: Mapping[Path, Definitions],
+    ) -> list[Definitions] | None:
+        """Write modules into the preloads that import them; None if that cannot be."""
+        own = {p.module: p.file for p in self._preloads if p.file}
+        files = {**modules, **own}
+        needed = [parts[file] for file in files.values()]
+        if not self._cut.joined or any(each.loads for each in needed):
+            return None
+        try:
+            read = {n: (parts[f].text, package_of(n, f)) for n, f in files.items()}
+            texts = joined(read, own)
+        except CannotJoin:
+            return None
+        future = tuple(sorted({each for part in needed for each in part.future}))
+        return [
+            dataclasses.replace(part, text=texts[preload.module], future=future)
+            if preload.file
+            else part
+            for preload, part in zip(self._preloads, taken, strict=True)
+        ]
 
     def _others(self) -> list[str]:
         """List what is found by a path: modules are by their names."""

@@ -105,7 +105,7 @@ def imports_of(text: str, package: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             home = home_of(node, package)
             found |= {home, *(f"{home}.{alias.name}" for alias in node.names)}
-    return {each for name in found for each in _with_packages(name)}
+    return {each for name in found for each in with_packages(name)}
 
 
 def home_of(node: ast.ImportFrom, package: str) -> str:
@@ -124,7 +124,8 @@ def is_relative(text: str) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.level for node in nodes)
 
 
-def _with_packages(name: str) -> Iterator[str]:
+def with_packages(name: str) -> Iterator[str]:
+    """Yield a module's name after those of the packages that it is in."""
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         if parts[end - 1]:

@@ -204,8 +204,12 @@ def smallest_first(
     used = replace(cut, modules=trials.last.modules, files=trials.last.files)
     if made(used) != made(cut) and trials.suffice(used):
         cut = used
+    apart, in_one = cut, replace(cut, joined=True)
+    if made(in_one).modules != made(cut).modules and trials.suffice(in_one):
+        cut = in_one
     surer = (replace(each, elsewhere=before.elsewhere) for each in (Cut(), whole))
-    return [replace(cut, elsewhere=trials.last.elsewhere), *surer]
+    least = dict.fromkeys((cut, apart))
+    return [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *surer]
 
 
 def _does_as(

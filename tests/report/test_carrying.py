@@ -157,6 +157,12 @@ def test_modules_are_cut_as_preloads_are(tmp_path: Path, preload: str) -> None:
     assert "from .scale import by\n" in least.unpacking
     assert "ONE" not in least.unpacking
     assert registered(least, tmp_path) == "[('mylib::mix', 4)]"
+    cut = Cut(acts=frozenset(gone), modules=SEEN, joined=True)
+    in_one = cut_of(preload, file, beside, cut)
+    assert (in_one.modules, in_one.unpacking) == ((), "")
+    assert in_one.definitions[0].text.count("import") == 1
+    (tmp_path / "again").mkdir()
+    assert registered(in_one, tmp_path / "again") == "[('mylib::mix', 4)]"
 
 
 SEEN = frozenset({"pkg", "pkg.mix", "pkg.scale"})
