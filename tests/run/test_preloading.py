@@ -251,6 +251,72 @@ torch.export.save(program, sys.argv[2])
 """
 
 
+OPERATOR = """\
+import torch
+from .common import {name}_of, unused
+
+
+@torch.library.custom_op("planted::{name}", mutates_args=())
+def {name}(x: torch.Tensor) -> torch.Tensor:
+    return {name}_of(x)
+
+
+@{name}.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+PACKAGE = {
+    "__init__.py": "from . import first, gone\n",
+    "first.py": OPERATOR.format(name="first"),
+    "gone.py": OPERATOR.format(name="gone"),
+    "common.py": "import torch\nTWO = 2\ndef first_of(x): return x * TWO\n"
+    "def gone_of(x): return x + 1\nunused = torch.ones(3)\n",
+}
+
+
+@pytest.mark.torch
+def test_package_of_two_operators_is_left_as_one_text_with_one(tmp_path: Path) -> None:
+    package, program = tmp_path / "code" / "two_ops", tmp_path / "minimal.pt2"
+    package.mkdir(parents=True)
+    for name, text in PACKAGE.items():
+        (package / name).write_text(text)
+    script = package.parent / "import_them.py"
+    script.write_text(
+        f"import sys\nsys.path[:0] = [{str(package.parent)!r}]\nimport two_ops"
+    )
+    save(script, program)
+    file, operators = package / "__init__.py", ["planted::first", "aten::cosh"]
+    names = {"two_ops": "__init__", **{f"two_ops.{m}": m for m in MEMBERS}}
+    beside = Beside({name: str(package / f"{at}.py") for name, at in names.items()})
+
+    def made(cut: Cut) -> Carried:
+        return carry([Preload("two_ops", file)], beside, operators, cut)
+
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
+        as_one, as_modules, *_ = map(made, smallest_first(made, asked, operators))
+    assert (as_one.modules, as_one.unpacking) == ((), "")
+    (part,) = as_one.definitions
+    assert part.text.split() == LEFT.split()
+    assert as_modules.modules == ("two_ops", "two_ops.common", "two_ops.first")
+    assert "gone" not in as_modules.unpacking
+
+
+MEMBERS = ("first", "gone", "common")
+LEFT = """
+import torch
+TWO = 2
+def first_of(x): return x * TWO
+@torch.library.custom_op("planted::first", mutates_args=())
+def first(x: torch.Tensor) -> torch.Tensor:
+    return first_of(x)
+@first.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+
+
 def test_what_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
     nothing_runs = judge(lambda _: Ending("exit", code=1))
     texts = [way.definitions[0].text for way in ways(tmp_path, OPS, nothing_runs)]
