@@ -18,7 +18,7 @@ from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro import DATA
+from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import ways_to_carry

@@ -49,7 +49,8 @@ from shrinkfx.report.record import (  # noqa: E402
     ProgramSize,
     RunRecord,
 )
-from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
+from shrinkfx.report.repro import write_repro  # noqa: E402
+from shrinkfx.report.tensors import DATA, Data  # noqa: E402
 from shrinkfx.worker.aoti import backend as aoti  # noqa: E402
 from shrinkfx.worker.forkserver.serve import serve, take_line  # noqa: E402
 from shrinkfx.worker.forkserver.supervise import Note, Work  # noqa: E402

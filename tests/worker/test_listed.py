@@ -42,7 +42,8 @@ from shrinkfx.report.record import (
     ProgramSize,
     RunRecord,
 )
-from shrinkfx.report.repro import Data, write_repro
+from shrinkfx.report.repro import write_repro
+from shrinkfx.report.tensors import Data
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.origin import origin_of
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
