@@ -139,6 +139,7 @@ IN_THE_WORKER = [
     {"explaining", "listing"},
     {"checking", "preloads", "held", "intake"},
     {"tasks", "becoming"},
+    {"starting"},
     {"__main__"},
 ]
 """Rooms of the worker, floor by floor: each imports from itself and from below."""

@@ -10,7 +10,8 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.types import UNTYPED, ListedType, Types
-from shrinkfx.protocol.answers import Ending, Fitted, Invalid, Listed, Typed
+from shrinkfx.protocol.answers import Ending, Invalid
+from shrinkfx.protocol.listed import Fitted, Listed, Typed
 from shrinkfx.protocol.tasks import FitRewrites, ListCandidate
 
 

@@ -21,15 +21,13 @@ from shrinkfx.cli.own_options import (
 )
 from shrinkfx.failure.signature import ANY, MEANING, UNTIL
 from shrinkfx.flags import Option, options_in, without_markup
-from shrinkfx.options.groups import (
+from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
+from shrinkfx.options.running import (
     BudgetOptions,
     ExplainOptions,
-    FailureOptions,
     OutputOptions,
-    ProgramOptions,
     SearchOptions,
     Sweeping,
-    TimeoutOptions,
 )
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.version import __version__

@@ -34,7 +34,7 @@ from shrinkfx.cli.from_arguments import (
 from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
-from shrinkfx.options.groups import BudgetOptions
+from shrinkfx.options.running import BudgetOptions
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from shrinkfx.explain.switches import SWITCHES, On, Switch
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.protocol.answers import Settings
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.report.explanation.decisions import Setting, Switching
 from shrinkfx.search.bundles import Subset
 from shrinkfx.search.odds import Beliefs, Key

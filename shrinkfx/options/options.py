@@ -1,12 +1,12 @@
 """What a run is asked for, and what comes of it.
 
-A new option is a field of the record in ``options/groups.py`` that is its group in
-``--help-all``, or of ``ComparisonOptions`` in ``protocol/comparison.py`` if a worker's
-check is to see it; the parser, the check of its value, the journal and the reference
-are made from that field. It gets a keyword of the same name in ``minify()`` of
-``api/minifying.py``, and is read as ``options.NAME`` where it counts. ``make
-reference`` writes its row into ``docs/reference.md``, and ``tests/test_options.py``
-says what is missing.
+A new option is a field of the record in ``options/failing.py`` or
+``options/running.py`` that is its group in ``--help-all``, or of ``ComparisonOptions``
+in ``protocol/comparison.py`` if a worker's check is to see it; the parser, the check of
+its value, the journal and the reference are made from that field. It gets a keyword of
+the same name in ``minify()`` of ``api/minifying.py``, and is read as ``options.NAME``
+where it counts. ``make reference`` writes its row into ``docs/reference.md``, and
+``tests/test_options.py`` says what is missing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 from shrinkfx.failure.signature import Signature
-from shrinkfx.options.groups import (
+from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
+from shrinkfx.options.running import (
     BudgetOptions,
     ExplainOptions,
-    FailureOptions,
     OutputOptions,
-    ProgramOptions,
     SearchOptions,
     Sweeping,
-    TimeoutOptions,
 )
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.comparison import ComparisonOptions

@@ -9,8 +9,8 @@ from typing import Any
 
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.flags import options_in
-from shrinkfx.options.groups import BudgetOptions, ExplainOptions
 from shrinkfx.options.options import Options
+from shrinkfx.options.running import BudgetOptions, ExplainOptions
 from shrinkfx.run.settings import inherited
 
 BUDGET = tuple(option.name for option in options_in(BudgetOptions))

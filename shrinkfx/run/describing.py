@@ -12,7 +12,8 @@ from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.readers.script import frames_of_death
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description, Ending
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.record import OtherCauses
 from shrinkfx.run.context import RunContext

@@ -23,8 +23,8 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.order import in_order_of_use
 from shrinkfx.program.listing.types import Kind
-from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.listed import Listed
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.reduction import (

@@ -8,8 +8,8 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.core_dump import leave_core_dump

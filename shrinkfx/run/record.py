@@ -10,8 +10,8 @@ from shrinkfx.check.oracle import runs_to_be_sure
 from shrinkfx.failure.signature import ANY, Signature
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.issue.from_model import NOBODYS
 from shrinkfx.report.record import (

@@ -15,19 +15,17 @@ from torch.utils import collect_env
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.listing.listing import Listing
-from shrinkfx.protocol.answers import (
-    Answer,
+from shrinkfx.protocol.answers import Answer, Done, Invalid
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.descriptions import (
     Collected,
     Description,
-    Done,
     Examined,
-    Fitted,
-    Invalid,
     OpenSizes,
     Printed,
     Registered,
 )
-from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.listed import Fitted
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,

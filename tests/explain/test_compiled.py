@@ -20,8 +20,8 @@ from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.classify import observe
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description
 from shrinkfx.protocol.choices import Backend, CandidateForm, Probe, Subsystem
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckCandidate, Describe
 from shrinkfx.report.explanation.decisions import Decisions, by_hand, lines

@@ -21,7 +21,7 @@ from shrinkfx.explain.switches import SWITCHES, On, Switch
 from shrinkfx.explain.switching import MOST, needed_switches
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Settings
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import (
     Build,
     CandidateForm,
@@ -29,6 +29,7 @@ from shrinkfx.protocol.choices import (
     Probe,
     Subsystem,
 )
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings

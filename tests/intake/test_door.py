@@ -30,15 +30,8 @@ from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import read_script
 from shrinkfx.intake.worker import Asks, settings_that_differ
 from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.protocol.answers import (
-    Answer,
-    Done,
-    Ending,
-    Exported,
-    Raised,
-    Settings,
-    Unresolved,
-)
+from shrinkfx.protocol.answers import Answer, Done, Ending, Raised, Unresolved
+from shrinkfx.protocol.descriptions import Exported, Settings
 from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure

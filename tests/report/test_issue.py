@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.explanation.code import CodeLine

@@ -32,7 +32,8 @@ from shrinkfx.report.record import (
     RunRecord,
     Search,
 )
-from shrinkfx.report.repro import Data, write_embedded, write_repro
+from shrinkfx.report.repro import write_embedded, write_repro
+from shrinkfx.report.tensors import Data
 
 CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from shrinkfx.protocol.answers import Ending, Examined
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Examined
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate

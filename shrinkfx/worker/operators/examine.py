@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import near
-from shrinkfx.protocol.answers import Examined
+from shrinkfx.protocol.descriptions import Examined
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.eager.fake_mismatch import is_branching
