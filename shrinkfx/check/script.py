@@ -177,11 +177,12 @@ def _is_tied(script: Path) -> bool:
 def _sets_variables(script: Path) -> bool:
     """Tell whether a fork, which has imported torch, would come too late for one.
 
-    CUDA reads its own when it starts, which no server does.
+    CUDA reads its own when it starts, which no server does, and AOTInductor's runtime
+    when a compiled program is called.
     """
     return bool(
         re.search(
-            r'os\.environ\["(?!CUDA_|PYTORCH_NO_CUDA)',
+            r'os\.environ\["(?!CUDA_|PYTORCH_NO_CUDA|AOTI_RUNTIME_)',
             script.read_text(encoding="utf-8"),
         )
     )

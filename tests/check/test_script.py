@@ -143,6 +143,11 @@ if torch._inductor.config.max_autotune:
 print("no longer fails")
 """
 
+READ_LATE = """
+import os
+os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+"""
+
 
 @pytest.mark.torch
 def test_variable_that_is_read_at_import_matters_in_every_run(
@@ -350,6 +355,7 @@ def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
         (failing, SCRIPT, [True, False, False]),
         (passing, SCRIPT, [True, True, False]),  # another script comes to be failing
         (failing, SETS, [True, True, True]),
+        (failing, READ_LATE + SCRIPT, [True, False, False]),
     ):
         script.write_text(text)
         server = FakeServer(first, failing)
