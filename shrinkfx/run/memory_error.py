@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shrinkfx.check.baseline.stock import describe
@@ -9,12 +10,10 @@ from shrinkfx.check.baseline.with_guard_pages import (
     ON_CPU,
     ON_GPU,
     Guarding,
-    find_guarding,
     in_words,
     seen_without_guard_pages,
     under,
 )
-from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
@@ -50,22 +49,21 @@ def is_on_gpu(ready: Ready) -> bool:
     return ready.for_cuda and ready.backend == Backend.AOTI
 
 
-def guard(context: RunContext, server: Server, client: CheckClient) -> Guarding:
-    """Choose the guard pages that show the failure which was asked for, if any do."""
-    options, ready = context.options, server.ready
-    asked = options.until, options.match, context.note, context.budget
+def settings_of(context: RunContext, ready: Ready) -> Sequence[Guarding]:
+    """List the guard pages that are tried to show the failure; none where none are."""
+    options = context.options
     if ready.backend == Backend.INTERPRETER:  # it checks each access
-        return Guarding()
+        return ()
     if options.sanitizer and ready.for_cuda:
-        return find_guarding(client, *asked, under(Guard(options.sanitizer)))
+        return under(Guard(options.sanitizer))
     if options.sanitizer:
         context.note("--sanitizer looks at what runs on a GPU: going on without")
     if not wants_guard_pages(options):
-        return Guarding()
+        return ()
     if ready.no_guard_pages:
         context.note(f"no guard pages: {ready.no_guard_pages}")
-        return Guarding()
-    return find_guarding(client, *asked, ON_GPU if ready.for_cuda else ON_CPU)
+        return ()
+    return ON_GPU if ready.for_cuda else ON_CPU
 
 
 def examine(
