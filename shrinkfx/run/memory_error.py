@@ -128,7 +128,7 @@ def _is_of_the_run(target: Signature) -> bool:
 
 
 def _for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
-    client = client.built_stock().with_options(form=CandidateForm(form))
+    client = client.with_options(form=CandidateForm(form))
     return client.with_limits(client.limits, context.meters["verify"])
 
 
@@ -137,7 +137,7 @@ def _sanitized(
 ) -> tuple[MemoryReport | None, str]:
     """Run it once under a sanitizer; on a GPU under the tool that was asked for."""
     patient = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    client = client.with_limits(patient, client.meter)
+    client = client.built_stock().with_limits(patient, client.meter)
     asked = client.options.guard_pages
     tool = asked if asked.is_sanitizer else Guard.MEMCHECK
     pages = tool if on_gpu else Guard.OFF
