@@ -24,7 +24,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import NotSanitized, Ready
-from shrinkfx.protocol.choices import Backend, CandidateForm, Guard
+from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Weights
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import Memory
 from shrinkfx.run.context import RunContext
@@ -137,7 +137,8 @@ def _sanitized(
 ) -> tuple[MemoryReport | None, str]:
     """Run it once under a sanitizer; on a GPU under the tool that was asked for."""
     patient = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    client = client.built_stock().with_limits(patient, client.meter)
+    client = replace(client, patience=None).with_limits(patient, client.meter)
+    client = client.with_options(only=None, weights=Weights.INSIDE)
     asked = client.options.guard_pages
     tool = asked if asked.is_sanitizer else Guard.MEMCHECK
     pages = tool if on_gpu else Guard.OFF

@@ -175,8 +175,8 @@ def _seen(original: Original) -> Unchanged:
         original = replace(original, in_one=None)
     with scratch.folder("package") as folder:
         packages = Packages(folder)
-        how = context.note, context.budget, settings, packages
-        guarding = find_guarding(*asked, *how)
+        how = context.note, context.budget
+        guarding = find_guarding(*asked, *how, settings, packages)
         original = original.with_options(guarding.around(original.client.options))
         return Unchanged(_run_unchanged(original, packages), guarding)
 

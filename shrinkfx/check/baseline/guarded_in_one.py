@@ -63,6 +63,7 @@ def guarded_in_one(
             in_one.seen, _ = kept.original()
             if evidence.exists():
                 in_one.traces = Traces.from_line(evidence.read_text())
+            kept = kept.with_options(evidence=None)
             runs = Runs(until or ANY, match, [in_one.seen])
             bounds = Bounds.after(packages.first, max_runs, budget)
             if runs.target is not None:
