@@ -59,7 +59,8 @@ class Maker:
         known = seen_to_fail_without_guard_pages(context, candidate, result.form)
         about = subject.target, candidate, result.form, known
         on_gpu = is_on_gpu(self.server.ready)
-        memory = examine(context, subject.client, *about, on_gpu=on_gpu)
+        client = subject.built_as(found.reducer.asker.build).client
+        memory = examine(context, client, *about, on_gpu=on_gpu)
         at_run_time = subject.target.stage is Stage.RUN and not subject.command
         if context.options.cuda_coredump and on_gpu and at_run_time:
             leave_core_dump(context, subject.client, candidate, result.form)

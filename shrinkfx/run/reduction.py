@@ -25,7 +25,11 @@ from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.record import ByCatch
 from shrinkfx.report.summary import DIGITS, gather
 from shrinkfx.run.context import INTERRUPTED, RunContext
-from shrinkfx.run.judging import must_fail_without_guard_pages, without_guard_pages
+from shrinkfx.run.judging import (
+    confirm_plainly,
+    fails_plainly,
+    must_fail_without_guard_pages,
+)
 from shrinkfx.run.oracles import asking_ahead, forks_for, oracle_for, rate_of
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
@@ -107,7 +111,7 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
     """Reduce until nothing more can go, or something ends it before that.
 
     Whether the result fails as source and in the stock build is left to its repro,
-    which does both, unless it is to fail without guard pages first.
+    which does both; unless it is to fail without guard pages, and does not.
     """
     search = staged(context, subject, choose(context.options.strategies))
     found = SearchResult(
@@ -126,9 +130,9 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
         if subject.unasked:
             raise BudgetExhausted(subject.unasked)
         found.search.find()
-        if found.without_guard_pages:
-            found.search.ask_stages()
-            confirm_without_guard_pages(context, subject, found)
+        if found.without_guard_pages and not fails_plainly(context, subject, search):
+            search.ask_stages()
+            found.without_guard_pages = confirm_plainly(context, subject, search)
         measure_result(context, subject, found)
     return found
 
@@ -191,27 +195,6 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
         context.budget.reserve_s = 0.0
 
 
-def confirm_without_guard_pages(
-    context: RunContext, subject: Subject, found: SearchResult
-) -> None:
-    """Have the result fail without guard pages, as the original does."""
-    best = found.reducer.best
-    found.without_guard_pages = found.search.confirm(
-        without_guard_pages(context, subject, found.reducer.asker)
-    )
-    if not found.without_guard_pages:
-        context.note("without guard pages not even the original fails so for sure")
-    elif found.reducer.best is not best:
-        context.note(_SILENT)
-    found.search.run_on()
-
-
-_SILENT = (
-    "without guard pages the result does not fail so in every run: going on from a "
-    "step that does"
-)
-
-
 def ask_stages(context: RunContext, subject: Subject, found: SearchResult) -> None:
     """Ask about the result as source and in the stock build, and go on by that."""
     best = found.reducer.best
@@ -249,8 +232,7 @@ def calls_and_rate(
         return found.known[name]
     if found.stopped:
         return subject.calls, subject.rate
-    if found.reducer.asker.build != subject.build:
-        subject = subject.built_stock()
+    subject = subject.built_as(found.reducer.asker.build)
     calls = _fewest_calls(context, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=CandidateForm(form))
     rate = context.journal.once(name, lambda: rate_of(subject, candidate))

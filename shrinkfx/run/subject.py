@@ -58,6 +58,10 @@ class Subject:
         """Build candidates as AOTInductor does."""
         return replace(self, client=self.client.built_stock())
 
+    def built_as(self, build: str) -> Subject:
+        """Build candidates as a result was built: as ever, or as AOTInductor does."""
+        return self if build == self.build else self.built_stock()
+
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> Subject:  # noqa: ANN401 - its fields
         """Set further options of the worker."""

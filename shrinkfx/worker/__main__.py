@@ -193,7 +193,11 @@ def _once(folder: Path) -> None:
         from shrinkfx.worker.tasks import Worker
 
         faulthandler.enable(2)
-        aoti.warm_up()  # before a cache of its own, where all probes are asked again
+        package = request.options.package
+        if package and Path(package).exists():
+            aoti.import_inductor()  # under a sanitizer, each probe takes a second
+        else:
+            aoti.warm_up()  # before a cache of its own, where all probes are new
         if not request.options.sanitize:  # that has a compiler of its own
             last_words.keep()
         gc.freeze()
