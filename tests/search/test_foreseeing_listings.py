@@ -23,7 +23,7 @@ from shrinkfx.search.asker import Asker
 from shrinkfx.search.course import Course
 from shrinkfx.search.fitting import Fitter
 from shrinkfx.search.forecast import Place
-from shrinkfx.search.foreseeing import Foreseeing, Lanes
+from shrinkfx.search.foreseeing import Foreseeing, Lanes, Pending
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle
@@ -170,7 +170,7 @@ class Order(Rounds):
         super().__init__(oracle, count)
         self.notes: list[str] = []
 
-    def begin(self, candidate: Candidate) -> object:  # type: ignore[override]
+    def begin(self, candidate: Candidate) -> Pending:
         self.notes.append("begun")
         return super().begin(candidate)
 
