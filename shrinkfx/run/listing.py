@@ -16,6 +16,7 @@ from shrinkfx.check.listing import FakeTensors, list_candidate
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.classify import first_line
+from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
@@ -27,7 +28,7 @@ from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.listed import Listed
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.judging import confirm_plainly, fails_plainly
-from shrinkfx.run.oracles import oracle_for
+from shrinkfx.run.oracles import asking_ahead, oracle_for
 from shrinkfx.run.reduction import SearchResult, measure_result, stopping
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
@@ -139,8 +140,9 @@ def _begun(
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
     """Make the search of listings, in the form of source and in the result's build."""
+    ahead = Ahead(context.journal, CandidateForm.SOURCE, subject.build)
     asker = Asker(
-        oracle_for(subject),
+        asking_ahead(oracle_for(subject), found.forks, ahead),
         budget=context.budget,
         journal=context.journal,
         form=CandidateForm.SOURCE,
