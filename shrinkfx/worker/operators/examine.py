@@ -163,7 +163,7 @@ class _Observer(fx.Interpreter):
             return self._observed(n, self._run(n))
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         given = list(_tensors(n.target, args, kwargs))
-        words = _in_words(given)
+        words = _in_words(n.target, args, kwargs)
         promised = promised_by(n.target, args, kwargs)
         before = [copy_of(tensor) if _is_small(given) else None for _, tensor in given]
         self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
@@ -227,28 +227,48 @@ class _Argument:
 _Arguments = tuple[_Argument, Tensor]
 
 
+def _given(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[tuple[torch.Argument, Any]]:
+    """List parameters of a schema with what they are given, defaults left out."""
+    for position, parameter in enumerate(target._schema.arguments):
+        if position < len(args):
+            yield parameter, args[position]
+        elif parameter.name in kwargs:
+            yield parameter, kwargs[parameter.name]
+
+
 def _tensors(
     target: Any, args: Sequence[Any], kwargs: Keywords
 ) -> Iterator[_Arguments]:
     """List the tensors among the arguments, those in lists too."""
-    for position, parameter in enumerate(target._schema.arguments):
-        name = parameter.name
-        value = args[position] if position < len(args) else kwargs.get(name)
+    for parameter, value in _given(target, args, kwargs):
         alias = parameter.alias_info
-        argument = _Argument(name, alias is not None and alias.is_write)
+        argument = _Argument(parameter.name, alias is not None and alias.is_write)
         for leaf in pytree.tree_leaves(value):
             if isinstance(leaf, Tensor) and leaf.layout == torch.strided:
                 yield argument, leaf
 
 
-def _in_words(given: list[_Arguments]) -> str:
-    """Tell the sizes that an operator is called with, of a few arguments."""
-    shapes = [f"{argument.name}{list(tensor.shape)}" for argument, tensor in given]
-    more = ", ..." if len(shapes) > _NAMED else ""
-    return f"given {', '.join(shapes[:_NAMED])}{more}"
+def _in_words(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
+    """Tell what an operator is called with: sizes of tensors, and short values."""
+    shapes, values = [], []
+    for parameter, value in _given(target, args, kwargs):
+        name, leaves = parameter.name, pytree.tree_leaves(value)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        shapes += [f"{name}{list(tensor.shape)}" for tensor in tensors]
+        if not tensors:
+            said = repr(value)
+            values.append(f"{name}={said if len(said) <= _SHORT else '...'}")
+    more = ["..."] if len(shapes) > _NAMED else []
+    return f"given {', '.join([*shapes[:_NAMED], *more, *values])}"
 
 
 _NAMED = 4
+"""Tensors that are told."""
+
+_SHORT = 30
+"""Characters of a value that is told."""
 
 
 def _declares_views(target: Any) -> bool:
