@@ -22,7 +22,7 @@ from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
-from shrinkfx.report.explanation.decisions import beside, lines
+from shrinkfx.report.explanation.decisions import avoiding, beside
 from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
@@ -226,7 +226,7 @@ def _with_more(
         found = replace(found, guide=guided)
     except KeyboardInterrupt:
         asking.unknown.append("what was asked last: interrupted")
-    told = lines(found.decisions, minimum.target) if found.decisions else []
+    told = avoiding(found.decisions, minimum.target) if found.decisions else []
     if not told or not minimum.client.options.reference:
         return found
     first, *others = found.cause or told

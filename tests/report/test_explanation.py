@@ -95,6 +95,26 @@ def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
     assert in_lines(blamed, FAILURE) == ("cause:    Another lies.",)
 
 
+def test_each_flag_is_told_with_what_it_has_changed() -> None:
+    rows = (
+        Row("", "", Outcome.SAME),
+        Row("A=1", "", Outcome.SAME),
+        Row("B=1", "", Outcome.OTHER, failure="assert in run: no"),
+        Row("C=2 ONLY=kernel", "", Outcome.PASSES),
+        Row("D=1", "", Outcome.OPEN, why="minutes are short"),
+        Row("E=1", "", Outcome.SAME),
+        Row("F=1", "", Outcome.NOT_ASKED, why="it is for CUDA"),
+    )
+    assert in_lines(Explanation(guide=Guide(rows)), FAILURE) == (
+        "flags:    passes: C=2",
+        "flags:    another failure: B=1 (assert in run: no)",
+        "flags:    no answer: D=1 (minutes are short)",
+        "flags:    same failure: A=1, E=1",
+        "flags:    not asked: F=1",
+    )
+    assert in_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
+
+
 def test_operator_without_a_known_place_has_no_line() -> None:
     assert (
         in_lines(Explanation(operators=(Operator("n", "aten.relu.default"),)), FAILURE)

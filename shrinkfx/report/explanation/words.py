@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.words import cut
 from shrinkfx.report.explanation.decisions import by_hand, lines
-from shrinkfx.report.explanation.guide import Guide, Outcome
+from shrinkfx.report.explanation.guide import Guide, Outcome, Row
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 
@@ -29,7 +29,7 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
     told += _operators(explanation.operators)
     if (decided := explanation.decisions) is not None:
         more = [s for s in lines(decided, failure) if s not in explanation.cause]
-        told += [f"decision: {text}" for text in more[:_DECISIONS]]
+        told += [f"compiler: {text}" for text in more[:_DECISIONS]]
         told += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
     if explanation.guide is not None:
         told += _guide(explanation.guide)
@@ -64,14 +64,31 @@ def _operators(left: Sequence[Operator]) -> Iterator[str]:
 
 
 def _guide(guide: Guide) -> Iterator[str]:
-    """Name the flags under which it does something else than fail as it does."""
-    asked = [row for row in guide.rows if row.outcome is not Outcome.NOT_ASKED]
-    told = [f"{row.flag}: {row.outcome}" for row in asked if row.flag]
-    other = [text for text in told if not text.endswith(Outcome.SAME)]
-    if told:
-        same = "the same under all" if not other else "; ".join(other)
-        yield f"flags:    {len(told)} tried: {same}"
+    """Name the flags, each with what it has changed; those that did not come last."""
+    for outcome in (o for o in _ORDER if any(row.outcome is o for row in guide.rows)):
+        rows = [row for row in guide.rows if row.outcome is outcome and row.flag]
+        # Where it fails otherwise, or has no answer, how and why is of each flag.
+        if outcome in (Outcome.OTHER, Outcome.OPEN):
+            told = [f"{_name(row)} ({cut(row.failure or row.why, 60)})" for row in rows]
+        else:
+            told = [_name(row) for row in rows]
+        if told:
+            yield f"flags:    {outcome}: {', '.join(told)}"
     if guide.kernel_alone is not None:
         yield f"kernel:   {guide.kernel_alone}"
     if guide.files:
         yield f"files:    {len(guide.files)} in explain/"
+
+
+_ORDER = (
+    Outcome.PASSES,
+    Outcome.OTHER,
+    Outcome.OPEN,
+    Outcome.SAME,
+    Outcome.NOT_ASKED,
+)
+
+
+def _name(row: Row) -> str:
+    """Name a flag; what it is to print of is a list of kernels."""
+    return row.flag.partition(" ")[0]

@@ -61,7 +61,10 @@ def _of_left_out(one: LeftOut) -> str:
 
 def _of_switching(found: Switching) -> str:
     if not found.passes_with:
-        return f"None of {found.tried} options of Inductor that were tried avoids it."
+        return (
+            f"It fails alike with {found.tried} options of Inductor at careful values, "
+            "all at once."
+        )
     names = " and ".join(f"`{setting}`" for setting in found.passes_with)
     less = "" if found.minimal else " (not all of these may be needed)"
     return f"It goes away with {names}{less}."
