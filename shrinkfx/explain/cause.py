@@ -186,7 +186,7 @@ def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
     return (f"{_READ}; the first wrong values are those of {named}.",)
 
 
-_READ = "Compiled code reads it as it is declared"
+_READ = "Compiled code reads that result as it is declared, not as it is"
 
 
 def _without_knowing(
@@ -196,11 +196,11 @@ def _without_knowing(
     if not shown.fails:
         return (), ()
     if len(left) == 1:
-        return (f"{left[0]}: it fails alone.",), left
+        return (f"{left[0]} fails alone: no other operator is left.",), left
     if not shown.minimal:
         return (), ()
     named = ", ".join(dict.fromkeys(operator.operator for operator in left))
-    return (f"It takes all {len(left)} operators that are left: {named}.",), ()
+    return (f"All {len(left)} operators that are left are needed: {named}.",), ()
 
 
 def _with_more(

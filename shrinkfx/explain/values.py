@@ -161,14 +161,15 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
         return _unknown("; ".join(dict.fromkeys(untold)))
     if told.graph_agrees is None:
         return _unknown(
-            "no value in memory differs from what eager makes of what it was made "
-            "from; whether the graph that Inductor lowers gives eager's results, in "
-            "this call, could not be compared"
+            f"{_ALL_RIGHT}; whether the graph that Inductor lowers gives eager's "
+            "results, in this call, could not be compared"
         )
     return _unknown(
-        "no value in memory differs from what eager makes of what it was made from: "
-        "rounding that grows from one to the next may be why, or strides"
+        f"{_ALL_RIGHT}: rounding that adds up may be why, or strides"
     )
+
+
+_ALL_RIGHT = "each value in memory is what eager computes from the same inputs"
 
 
 def told_apart(

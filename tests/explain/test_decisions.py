@@ -272,8 +272,7 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
         (
             ["inplace_buffers"],
             Signature(Kind.CRASH, Stage.RUN, MEMORY),
-            "inplace_buffers=False: it shows only with results in the place of "
-            "operands.",
+            "inplace_buffers=False: it shows only with results written over operands.",
         ),
         (
             ["joint_graph_constant_folding"],

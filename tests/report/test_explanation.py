@@ -110,7 +110,7 @@ def test_each_flag_is_told_with_what_it_has_changed() -> None:
         "flags:    another failure: B=1 (assert in run: no)",
         "flags:    no answer: D=1 (minutes are short)",
         "flags:    same failure: A=1, E=1",
-        "flags:    not asked: F=1",
+        "flags:    not asked: F=1 (explain.json says why)",
     )
     assert in_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
 

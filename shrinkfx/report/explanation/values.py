@@ -15,10 +15,10 @@ _SHOWN = 4
 _GIVEN = "what it is given need not be eager's, but eager makes something else of that"
 
 _EXACT = {
-    "eager": "float64 agrees with eager",
-    "compiled": "float64 agrees with the compiled result",
-    "both": "float64 is near both",
-    "neither": "float64 agrees with neither",
+    "eager": "a float64 run agrees with eager",
+    "compiled": "a float64 run agrees with the compiled result",
+    "both": "a float64 run is near both",
+    "neither": "a float64 run agrees with neither",
 }
 
 
@@ -133,7 +133,8 @@ class WrongValue(Message):
         if wrong.metadata:
             return ""
         index = list(wrong.first)
-        first = f"The first is at {index}: {wrong.got}, eager gives {wrong.expected}"
+        first = f"The first wrong value is at {index}: {wrong.got}"
+        first += f", eager gives {wrong.expected}"
         return f"{first}: little, but all of it." if self.tiny else f"{first}."
 
     def _elsewhere(self) -> str:

@@ -73,7 +73,8 @@ def _guide(guide: Guide) -> Iterator[str]:
         else:
             told = [_name(row) for row in rows]
         if told:
-            yield f"flags:    {outcome}: {', '.join(told)}"
+            why = " (explain.json says why)" if outcome is Outcome.NOT_ASKED else ""
+            yield f"flags:    {outcome}: {', '.join(told)}{why}"
     if guide.kernel_alone is not None:
         yield f"kernel:   {guide.kernel_alone}"
     if guide.files:
