@@ -164,9 +164,7 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
             f"{_ALL_RIGHT}; whether the graph that Inductor lowers gives eager's "
             "results, in this call, could not be compared"
         )
-    return _unknown(
-        f"{_ALL_RIGHT}: rounding that adds up may be why, or strides"
-    )
+    return _unknown(f"{_ALL_RIGHT}: rounding that adds up may be why, or strides")
 
 
 _ALL_RIGHT = "each value in memory is what eager computes from the same inputs"

@@ -57,7 +57,7 @@ def test_cause_names_no_folder() -> None:
 
 
 def test_lines_are_few_whatever_is_known() -> None:
-    left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
+    left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     unknown = tuple(f"why {i}" for i in range(40))
     known = Explanation(cause=("It is so.",) * 8, operators=left, unknown=unknown)
     lines = in_lines(known, FAILURE)
@@ -67,7 +67,7 @@ def test_lines_are_few_whatever_is_known() -> None:
 
 
 def test_what_is_not_known_is_told_whatever_is() -> None:
-    left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
+    left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     decided = Decisions(
         left_out=tuple(
             LeftOut(Subsystem.LOWERINGS, n, 9, f"aten.{n}", alone=True, onwards=True)
@@ -113,6 +113,15 @@ def test_each_flag_is_told_with_what_it_has_changed() -> None:
         "flags:    not asked: F=1 (explain.json says why)",
     )
     assert in_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
+
+
+def test_calls_from_one_line_are_told_once() -> None:
+    left = [Operator(name, "aten.relu.default", "m.py:1") for name in ("n", "n_1")]
+    left.insert(1, Operator("t", "aten.tanh.default", "m.py:2"))
+    assert in_lines(Explanation(operators=tuple(left)), FAILURE) == (
+        "where:    aten.relu.default (m.py:1): 2 calls",
+        "where:    aten.tanh.default (m.py:2)",
+    )
 
 
 def test_operator_without_a_known_place_has_no_line() -> None:

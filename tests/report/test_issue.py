@@ -85,7 +85,7 @@ batch = torch.export.Dim("batch", min=2, max=9)
 """
 GUILTY = Operator("bmm_1", "aten.bmm.default", "model.py:7", "decoder.attention")
 EXPLAINED = Explanation(
-    cause=(f"{GUILTY} in kernel cpp_fused_bmm_0 (launch 1 of 1) is wrong.",),
+    cause=(f"{GUILTY} in kernel cpp_fused_bmm_0 is wrong.",),
     operators=(GUILTY,),
     guilty=(GUILTY,),
 )

@@ -85,16 +85,15 @@ class WrongValue(Message):
         """Say who has changed what the others were to read as it was."""
         what = named(self.guilty) or self.kernel
         changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
-        launch = f"launch {self.launch} of {self.launches}"
         first, *more = self.shown_by
         then = f"{first}, which computes {named(self.shown_in)}, reads it after that"
         others = f", and {_some(more)}" if more else ""
-        return f"{what} ({launch}) changes {changed}, undeclared; {then}{others}."
+        return f"{what}{self._launch()} changes {changed}, undeclared; {then}{others}."
 
     def _missized(self, wrong: Wrong) -> str:
         """Say that sizes are worked out wrongly, and where that shows."""
-        launch = f"launch {self.launch} of {self.launches}"
-        shows = f"it shows in kernel {self.kernel} ({launch}), {wrong.metadata}"
+        kernel = f"kernel {self.kernel}{self._launch()}"
+        shows = f"it shows in {kernel}, {wrong.metadata}"
         what = "A size is worked out wrongly, and by no operator"
         return f"{what}: {self.missized}; {shows}."
 
@@ -109,8 +108,7 @@ class WrongValue(Message):
             what = f"One of {what}"
         place = f"in {self.value}"
         if self.kernel:
-            launch = f"launch {self.launch} of {self.launches}"
-            place = f"in kernel {self.kernel} ({launch})"
+            place = f"in kernel {self.kernel}{self._launch()}"
         called = f" in call {self.call}" if self.call > 1 else ""
         if self.agrees:
             how = in_words(wrong, "of its result do not")
@@ -121,6 +119,11 @@ class WrongValue(Message):
         if self.without:
             seen += f", seen without {_some([o.operator for o in self.without])}"
         return f"{what} {place} is wrong{called}{seen}: {how}."
+
+    def _launch(self) -> str:
+        """Say which launch it was, where there are several."""
+        several = self.launches > 1
+        return f" (launch {self.launch} of {self.launches})" if several else ""
 
     def _rewritten(self) -> str:
         """Say what another graph does than the program, run in eager as that is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.signature import Signature
@@ -56,11 +57,14 @@ def _code(explanation: Explanation) -> Iterator[str]:
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:
     """Say where what is left comes from, if that is known."""
-    for operator in left[:_OPERATORS]:
-        if operator.line or operator.module:
-            yield f"where:    {operator}"
-    if len(left) > _OPERATORS:
-        yield f"where:    {len(left) - _OPERATORS} more: explain.json"
+    calls = Counter(str(operator) for operator in left)
+    known = {str(o) for o in left if o.line or o.module}
+    for told in [*calls][:_OPERATORS]:
+        if told in known:
+            times = f": {calls[told]} calls" if calls[told] > 1 else ""
+            yield f"where:    {told}{times}"
+    if len(calls) > _OPERATORS:
+        yield f"where:    {len(calls) - _OPERATORS} more: explain.json"
 
 
 def _guide(guide: Guide) -> Iterator[str]:

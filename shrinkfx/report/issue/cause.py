@@ -34,7 +34,7 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
 
 def _plain(text: str, explanation: Explanation, *, anonymous: bool) -> str:
     text = without_origins(text, explanation, anonymous=anonymous)
-    return without_paths(with_code(text)).replace(" (launch 1 of 1)", "")
+    return without_paths(with_code(text))
 
 
 def _says_again(text: str, facts: IssueFacts) -> bool:
